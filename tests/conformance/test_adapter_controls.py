@@ -194,7 +194,7 @@ CONTROLS: list[tuple[type[Sound], str, tuple[Any, ...]]] = [
     (Forgetful, "test_what_was_said_is_read_again", ("words",)),
     (Forgetful, "test_results_are_read_again", ("a failed tool",)),
     (Indiscreet, "test_what_others_keep_changes_nothing", ("words",)),
-    (Indiscreet, "test_what_others_keep_is_shown_to_nobody", ("told by others",)),
+    (Indiscreet, "test_what_others_keep_is_shown_to_no_model", ("told by others",)),
     (Unpaired, "test_calls_and_results_pair_up", ("one call",)),
     (Piecewise, "test_a_stream_in_pieces_of_any_size_says_the_same", ()),
     (Confident, "test_a_stream_that_is_cut_off_says_no_more_than_was_whole", ()),

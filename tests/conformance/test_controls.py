@@ -7,6 +7,7 @@ the law that guards the rule must then fail, and it must hold for the engine as 
 from __future__ import annotations
 
 import inspect
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ from perdure.model.commit import Act, MoveRecord
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.head import Head
 from perdure.testing import EngineSuite
-from perdure.testing.engines.subject import Edit
+from perdure.testing.engines.subject import StoredEdit
 from tests.conformance.test_memory import tampered
 
 FAILURE = (
@@ -46,6 +47,7 @@ FAILURE = (
 )  # anything else would be a bug of the control
 check_move, record_of = shared_rules.check_move, shared_rules.record_of
 apply, drop, forget = MemoryEngine.apply, MemoryEngine.drop, MemoryEngine.forget
+cells, entries = MemoryEngine.cells, MemoryEngine.entries
 
 
 class Memory(EngineSuite):
@@ -58,7 +60,7 @@ class Memory(EngineSuite):
     def open(self, path: Path) -> Engine:
         return MemoryEngine()
 
-    def tamper(self, engine: Engine, edit: Edit) -> Engine:
+    def tamper(self, engine: Engine, edit: StoredEdit) -> Engine:
         return tampered(engine, edit)
 
 
@@ -164,7 +166,7 @@ def forgets_op_ids(self: MemoryEngine, space: SpaceState, write: Write) -> Recei
 
 
 def takes_any_intent(self: MemoryEngine, space: SpaceState, write: Write) -> Receipt | None:
-    """Give the first receipt to whoever knows the op_id."""
+    """Return the first receipt to any caller that knows the op_id."""
     found = space.ops.get(write.op_id)
     return getattr(found, "receipt", None)
 
@@ -233,12 +235,47 @@ def misses_nothing(space: str, found: int, seal: int | None) -> None:
 
 
 def lists_cells_by_pattern(
-    self: MemoryEngine, space: str, *, prefix: str = "", after: str = "", limit: int
+    self: MemoryEngine, space: str, *, prefix: str = "", limit: int, **bounds: Any
 ) -> Any:
     """Take % for a wildcard."""
     with self._reading(space) as found:
         cells = sorted(found.cells.values(), key=lambda filed: filed.cell.name)
     return [filed.cell for filed in cells if filed.cell.name.startswith(prefix.rstrip("%"))][:limit]
+
+
+def reverses_each_page_of_cells(
+    self: MemoryEngine, space: str, *, descending: bool = False, **how: Any
+) -> Any:
+    """Read upwards and turn the page round."""
+    found = cells(self, space, **how)
+    return found[::-1] if descending else found
+
+
+def starts_at_the_end_of_the_cells(
+    self: MemoryEngine, space: str, *, before: str | None = None, **how: Any
+) -> Any:
+    """Look at no upper bound."""
+    return cells(self, space, **how)
+
+
+def reverses_each_page_of_entries(
+    self: MemoryEngine, space: str, *, descending: bool = False, **how: Any
+) -> Any:
+    """Read upwards and turn the page round."""
+    found = entries(self, space, **how)
+    return found[::-1] if descending else found
+
+
+def believes_entries_backwards(
+    self: MemoryEngine, space: str, *, descending: bool = False, **how: Any
+) -> Any:
+    """Check the chain upwards only."""
+    if not descending:
+        return entries(self, space, **how)
+    low, high = how.get("after", 0), how.get("before") or sys.maxsize
+    with self._reading(space) as found:
+        positions = sorted((each for each in found.entries if low < each < high), reverse=True)
+        return [found.entries[each] for each in positions][: how["limit"]]
 
 
 def does_not_chain_entries(chain: Digest | None, body: bytes) -> Digest:
@@ -395,6 +432,14 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
     (shared_rules, "check_cell", believes_any_cell, "test_a_damaged_cell_is_named"),
     (shared_rules, "check_seal", misses_nothing, "test_what_is_gone_is_missed"),
     (MemoryEngine, "cells", lists_cells_by_pattern, "test_cells_are_listed_by_prefix_letter_by_letter"),
+    (MemoryEngine, "cells", reverses_each_page_of_cells, "test_cells_are_read_backwards"),
+    (MemoryEngine, "cells", reverses_each_page_of_cells, "test_both_directions_read_the_same_cells"),
+    (MemoryEngine, "cells", starts_at_the_end_of_the_cells, "test_cells_are_read_backwards"),
+    (MemoryEngine, "cells", starts_at_the_end_of_the_cells, "test_both_directions_read_the_same_cells"),
+    (MemoryEngine, "entries", reverses_each_page_of_entries, "test_a_ledger_is_read_backwards"),
+    (MemoryEngine, "entries", reverses_each_page_of_entries, "test_both_directions_read_the_same_entries"),
+    (MemoryEngine, "entries", believes_entries_backwards, "test_an_edited_entry_is_not_read"),
+    (MemoryEngine, "entries", believes_entries_backwards, "test_a_missing_entry_is_noticed"),
     (shared_rules, "chained", does_not_chain_entries, "test_each_entry_is_chained_to_all_before_it"),
     (
         shared_rules,

@@ -9,7 +9,7 @@ from pathlib import Path
 from perdure.engines.contract import Engine
 from perdure.engines.sqlite import open_sqlite
 from perdure.testing import EngineSuite
-from perdure.testing.engines.subject import Edit
+from perdure.testing.engines.subject import StoredEdit
 
 _OF = "space=(SELECT id FROM spaces WHERE name=?1)"
 EDITS = {
@@ -17,6 +17,7 @@ EDITS = {
     "cell revision": f"UPDATE cells SET revision=?3 WHERE {_OF} AND name=?2",
     "cell gone": f"DELETE FROM cells WHERE {_OF} AND name=?2",
     "cell moved": f"UPDATE OR REPLACE cells SET name=?3 WHERE {_OF} AND name=?2",
+    "entry body": f"UPDATE entries SET body=?3 WHERE {_OF} AND position=?2",
     "entry gone": f"DELETE FROM entries WHERE {_OF} AND position=?2",
     "head gone": f"DELETE FROM heads WHERE {_OF} AND timeline=?2",
 }
@@ -26,7 +27,7 @@ class TestSqliteEngine(EngineSuite):
     def open(self, path: Path) -> Engine:
         return open_sqlite(path / "store.db", read_only=False, create=True, durability="power_loss")
 
-    def tamper(self, engine: Engine, edit: Edit) -> Engine:
+    def tamper(self, engine: Engine, edit: StoredEdit) -> Engine:
         path, sql = Path(str(engine.facts()["path"])), EDITS[edit.what]
         engine.close()
         with closing(sqlite3.connect(path)) as database, database:

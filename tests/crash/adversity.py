@@ -93,7 +93,7 @@ def read_only_directory(pipe: Pipe, directory: str) -> None:
 
 
 def full_disk(pipe: Pipe, directory: str) -> None:
-    """A small file system, which nobody else sees, fills up; then something else on it is deleted."""
+    """A small private file system fills up; then something else on it is deleted."""
     libc = _own_mounts()
     if libc is None or libc.mount(b"tmpfs", directory.encode(), b"tmpfs", 0, b"size=4m") != 0:
         pipe.send(CANNOT)
@@ -104,7 +104,7 @@ def full_disk(pipe: Pipe, directory: str) -> None:
 
 
 def _own_mounts() -> ctypes.CDLL | None:
-    """The C library in a process whose mounts nobody else sees; None where that cannot be had."""
+    """The C library in a process with private mounts; None where the platform has none."""
     libc = ctypes.CDLL(None, use_errno=True)
     if (
         not hasattr(libc, "unshare")
@@ -175,9 +175,9 @@ def read_only_mount_of_a_live_store(pipe: Pipe, directory: str) -> None:
         thread = store.thread("trip-42")
         before = _tried(lambda: thread.get("/1"))
         _put(place / "store.db", 2)
-        meanwhile = _tried(lambda: thread.get("/2"))
+        during = _tried(lambda: thread.get("/2"))
     again = _tried(lambda: _get(mount / "store.db", 2))
-    pipe.send({"before": before, "meanwhile": meanwhile, "again": again})
+    pipe.send({"before": before, "during": during, "again": again})
 
 
 def limited_file_size(pipe: Pipe, directory: str) -> None:

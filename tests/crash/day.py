@@ -119,7 +119,7 @@ def day(*, turns: int) -> Iterator[tuple[str, Step]]:
 
 
 def portrait(store: Store) -> dict[str, object]:
-    """What it all comes to, without the names that are made up: versions, states, words, the agents' maps."""
+    """Return the outcome, without generated names: versions, states, words, the agents' maps."""
     found: dict[str, object] = {}
     for thread in store.threads():
         for hold in thread.timelines():

@@ -5,7 +5,7 @@ Readers say what they saw at one moment.  At the end the line is one list of com
 oldest first, with the token that each brought.  Then
 
 - every acknowledged write stands in the list, at its version, and brought its token (else it was *lost*);
-- nothing stands there that nobody made, and no token stands there twice (else it is a *duplicate*);
+- nothing is there that no writer made, and no token is there twice (else it is a *duplicate*);
 - every reader saw a beginning of the list, and never less than it had seen before (else it is *no prefix*).
 """
 

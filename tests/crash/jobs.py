@@ -39,7 +39,7 @@ def be_blind() -> None:
 
 
 def apply_together(pipe: Pipe, path: str, gate: Barrier) -> None:
-    """Apply each write that comes when the other process has one too, and answer what became of it."""
+    """Apply each write that comes when the other process has one too, and answer its outcome."""
     engine = SqliteEngine(Path(path))
     while True:
         wanted = pipe.recv()
@@ -106,9 +106,9 @@ class Log:
 def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: float, how: str = "") -> None:
     """Write to and read from two threads of the store with so many threads for so long, and send the log.
 
-    On `hot` everybody counts up one number and leaves a token, and tries again when somebody
+    On `hot` each writer counts up one number and leaves a token, and tries again when another writer
     else came first.  On `side` everybody counts a number of their own, rebasing over the others.
-    Checkpoints and the sorting-in of keys happen often meanwhile.
+    Checkpoints and the sorting-in of keys happen often in between.
     """
     points.often()
     if how == "blind":

@@ -35,7 +35,7 @@ def often() -> None:
 
 
 def arm(store: Store, point: str, after: int) -> None:
-    """Let this process die when it comes to `point` for the `after`-th time."""
+    """Let this process die when it reaches `point` for the `after`-th time."""
     engine = store._resources.engine
     assert isinstance(engine, SqliteEngine)
     left = [after]

@@ -12,8 +12,9 @@ import pytest
 
 import perdure
 from perdure.engines.sqlite import SqliteEngine
-from perdure.errors import Conflict, PerdureError
+from perdure.errors import Conflict, PerdureError, Unavailable
 from perdure.testing.engines.builders import value, write
+from tests.coded import raises
 from tests.crash import jobs
 from tests.crash.campaign import sized
 from tests.crash.jobs import Log
@@ -90,7 +91,7 @@ def test_a_backup_that_fails_leaves_no_file(path: Path, monkeypatch: pytest.Monk
             raise OSError(5, "no sync")
 
         monkeypatch.setattr(os, "fsync", no_sync)
-        with pytest.raises(PerdureError, match="there is no backup"):
+        with raises(Unavailable, "backup_failed"):
             engine.backup(path.with_name("copy.db"))
 
     assert list(path.parent.glob("copy*")) == []
@@ -103,7 +104,7 @@ def test_two_backups_to_one_name_make_one(path: Path) -> None:
         engine.backup(path.with_name("copy.db"))
         before = path.with_name("copy.db").read_bytes()
 
-        with pytest.raises(Conflict, match="exists already; nothing was copied"):
+        with raises(Conflict, "file_exists", path=str(path.with_name("copy.db"))):
             engine.backup(path.with_name("copy.db"))
 
         assert path.with_name("copy.db").read_bytes() == before

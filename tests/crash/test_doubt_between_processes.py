@@ -2,7 +2,7 @@
 
 The dead process had written its frames to the log and not yet told the others.  They do not
 see the write; but if all of them end before the frames are overwritten, the next process
-finds it.  So whoever comes after a holder of the lock who died makes the barrier first.
+finds it.  So a process that follows a holder that died makes the barrier first.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def test_repeated_by_another_process_it_is_made_once(path: Path) -> None:
 
 
 def test_if_everybody_died_the_next_process_may_find_it(path: Path) -> None:
-    """It is whole then, and not forgotten: nobody was told that it is absent."""
+    """It is whole then, and not forgotten: no caller has read that it is absent."""
     with running(answer_questions, str(path)) as living:
         living.answer()
         with running(die_in_commit, str(path)) as dying:

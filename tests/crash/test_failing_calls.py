@@ -93,7 +93,7 @@ def _work(store: Store, life: Life, tries: int) -> None:
 
 
 def faultless(lock: Path) -> dict[str, object]:
-    """What a day without faults comes to."""
+    """Return the outcome of a day without faults."""
     disk = Disk(seed=SEED)
     live(disk, lock, "faultless")
     with store_on(disk, lock, clock=day.clock(), ids=day.ids("look")) as store:
@@ -149,7 +149,7 @@ def test_a_fault_that_passes_is_got_over_without_reopening(lock: Path, fault: st
 
 
 def test_a_full_disk_is_called_full(lock: Path) -> None:
-    """Whoever meets ENOSPC reads it in the error, or is told that the write is in doubt."""
+    """A caller that meets ENOSPC reads it in the error, or the error says that the write is in doubt."""
     for disk in failing("ENOSPC for ever", fewer=sized(2, 1)):
         life = live(disk, lock, "first")
 
@@ -160,7 +160,7 @@ def test_a_full_disk_is_called_full(lock: Path) -> None:
 def test_control_a_write_acknowledged_before_its_commit_is_lost(
     lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that answers whatever becomes of the COMMIT loses facts to a failing call, and this is found."""
+    """An engine that answers whatever the outcome of the COMMIT loses facts to a failing call, and this is found."""
     apply = SqliteEngine.apply
 
     def hasty(self: SqliteEngine, write: Write) -> Receipt:

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def looked_at(path: Path) -> Generator[SqliteEngine]:
-    """The store as another process sees it; closing it again moves the log into the database if nobody minds."""
+    """The store as another process sees it; closing it again moves the log into the database if no process has it open."""
     with closing(SqliteEngine(path)) as engine:
         yield engine
 
@@ -106,7 +106,7 @@ def test_a_fork_in_the_middle_of_a_write_waits_for_it(path: Path) -> None:
         assert engine._connections.writer.pragma("integrity_check") == "ok"
 
 
-def test_forks_among_busy_threads_disturb_nobody(path: Path) -> None:
+def test_forks_among_busy_threads_disturb_no_thread(path: Path) -> None:
     """Children come and go while threads read and write: no error, no deadlock, nothing lost."""
     with running(forks.fork_among_threads, str(path), FORKS) as process:
         answers = [process.answer() for _ in range(FORKS)]

@@ -124,8 +124,8 @@ def test_a_child_that_comes_back_from_a_tool_ends_there(tmp_path: Path, way: str
     assert (found["statuses"], found["codes"]) == (["succeeded"] * 2, [code] * 2)
 
 
-def test_a_fork_among_searches_of_memory_stops_nobody(tmp_path: Path) -> None:
-    """No child inherits an index in the middle of a search, nor a lock that nobody lets go."""
+def test_a_fork_among_searches_of_memory_stops_no_process(tmp_path: Path) -> None:
+    """No child inherits an index in the middle of a search, nor a lock that is never released."""
     found = program("memories", tmp_path)
 
     assert (found["codes"], found["errors"]) == ([0] * 8, [])

@@ -69,7 +69,7 @@ def make(engine: Engine, wanted: Write, told: Told) -> bool:
 
 
 def look_up(engine: Engine, op_id: str, told: Told) -> None:
-    """Ask what became of a write."""
+    """Ask for the outcome of a write."""
     try:
         found = engine.recorded(SPACE, op_id)
     except InDoubt:
@@ -90,7 +90,7 @@ def live(disk: Disk, lock: Path, *, goes_on: bool) -> Told:
                         break
             disk.kill()
     except PerdureError:
-        disk.kill()  # it could not even be opened: nobody was told anything
+        disk.kill()  # it could not even be opened: no write was acknowledged
     return told
 
 
@@ -147,7 +147,7 @@ def test_nor_does_it_when_power_is_lost(lock: Path, times: int | None) -> None:
 
 
 def test_one_failed_fsync_is_settled_at_once(lock: Path) -> None:
-    """The barrier passes, so nobody is left in doubt, and the same write can be made again."""
+    """The barrier passes, so no caller is left in doubt, and the same write can be made again."""
     tolds = [told for _, told in lives(lock, times=1, goes_on=True)]
 
     assert not any([told.doubtful for told in tolds])
@@ -155,7 +155,7 @@ def test_one_failed_fsync_is_settled_at_once(lock: Path) -> None:
 
 
 def test_what_the_barrier_cannot_settle_is_in_doubt(lock: Path) -> None:
-    """While syncs go on failing, neither the writer nor whoever asks is told that there is nothing."""
+    """While syncs go on failing, neither the writer nor any other caller reads that there is nothing."""
     tolds = [told for _, told in lives(lock, times=None, goes_on=False)]
 
     assert sum(len(told.doubtful) for told in tolds) >= WRITES - 1

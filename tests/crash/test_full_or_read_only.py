@@ -1,7 +1,7 @@
 """The disk is full, the directory is read-only, the file is read-only.
 
 The error names the cause, what was acknowledged stays, and when it is over the store works
-again without anybody's help.
+again without help.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from perdure.errors import InDoubt, PerdureError, Unavailable
 from perdure.testing.disk import Disk
 from perdure.testing.disk.faults import DiskCall
 from perdure.testing.engines.builders import SPACE, value, write
+from tests.coded import raises
 from tests.crash import adversity
 from tests.crash.campaign import SEED
 from tests.crash.on_disk import engine_on
@@ -86,7 +87,7 @@ def test_a_read_only_mount_that_others_change_is_not_read_on(tmp_path: Path) -> 
     """It is read without locks, so what is read after a change could be of two times."""
     answers = met(adversity.read_only_mount_of_a_live_store, tmp_path)
 
-    assert answers.pop("meanwhile").startswith("Unavailable: ")
+    assert answers.pop("during").startswith("Unavailable: ")
     assert answers == {"before": "done", "again": "done"}
 
 
@@ -148,18 +149,18 @@ class TestSimulated:
             engine.apply(write("before", value("before")))
         disk.write_protect()
 
-        with pytest.raises(Unavailable, match="read-only"), engine_on(disk, lock) as engine:
-            engine.apply(write("meanwhile", value("meanwhile")))
+        with raises(Unavailable, "file_read_only"), engine_on(disk, lock) as engine:
+            engine.apply(write("during", value("during")))
         disk.heal()
 
         with engine_on(disk, lock) as engine:
             assert engine.recorded(SPACE, "before") is not None
-            assert engine.recorded(SPACE, "meanwhile") is None
-            engine.apply(write("meanwhile", value("meanwhile")))
+            assert engine.recorded(SPACE, "during") is None
+            engine.apply(write("during", value("during")))
 
 
 def applied(engine: Engine, number: int) -> str:
-    """What became of a write of some size: written, refused because the disk is full, or something else."""
+    """Return the outcome of a write of some size: written, refused because the disk is full, or something else."""
     try:
         engine.apply(write(f"op {number}", value(random.Random(number).randbytes(20_000))))
     except InDoubt as error:

@@ -1,6 +1,6 @@
 """One write of a group is refused because of another, and the group's COMMIT fails.
 
-The refusal would name a head that never came to be.  So refusals, like receipts, go out only
+The refusal would name a head that never existed.  So refusals, like receipts, go out only
 after the COMMIT; if that fails, everybody is told that nothing was written, behind a
 barrier, or that it is in doubt.
 """
@@ -103,7 +103,7 @@ def test_a_refusal_is_told_when_the_group_is_durable(
     assert lies([first, second], engine) == []
 
 
-def test_if_the_commit_fails_nobody_is_refused_because_of_the_other(
+def test_if_the_commit_fails_no_write_is_refused_because_of_the_other(
     engine: SqliteEngine, disk: Disk, monkeypatch: pytest.MonkeyPatch, pair: tuple[Write, Write]
 ) -> None:
     """Behind the barrier both are told that nothing was written, which is so."""
@@ -182,7 +182,7 @@ def test_a_whole_crowd_is_told_nothing_that_is_not_so(
 def test_control_refusals_that_do_not_wait_for_the_commit_are_lies(
     engine: SqliteEngine, disk: Disk, lock: Path, monkeypatch: pytest.MonkeyPatch, pair: tuple[Write, Write]
 ) -> None:
-    """A group that sends refusals out first tells of a head, a cell or a write that never came to be."""
+    """A group that sends refusals out first tells of a head, a cell or a write that never existed."""
     settle = WriteGroup._settle
 
     def hasty(self: WriteGroup, ticket: QueuedWrite, why: str) -> None:
@@ -197,7 +197,7 @@ def test_control_refusals_that_do_not_wait_for_the_commit_are_lies(
         assert len(lies(answers, reopened)) == 1
 
 
-def test_a_write_that_fails_in_the_middle_takes_nobody_along(
+def test_a_write_that_fails_in_the_middle_takes_no_other_along(
     engine: SqliteEngine, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has begun to change things, so the others of its group are applied again without it."""

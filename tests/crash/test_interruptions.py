@@ -18,7 +18,7 @@ import perdure
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError, Unavailable
 
-# Python drops what is raised while it takes leave of an object, and tells it as a fault of whoever runs then.
+# Python drops what is raised while it finalizes an object, and reports it in the test that runs then.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 SECONDS = 60.0 if os.environ.get("PERDURE_DEEP") else 3.0
@@ -40,7 +40,9 @@ def interrupted() -> Iterator[random.Random]:
     gc.callbacks[:] = callbacks
 
 
-def test_interrupted_writes_lose_nothing_and_block_nobody(tmp_path: Path, interrupted: random.Random) -> None:
+def test_interrupted_writes_lose_nothing_and_block_no_writer(
+    tmp_path: Path, interrupted: random.Random
+) -> None:
     """Thousands of interruptions later every acknowledged write is there and the next one goes through."""
     store = perdure.open(str(tmp_path / "agents.db"), durability="process_crash")
     thread = store.thread("t", agent="a")

@@ -1,7 +1,7 @@
 """Two openings of one store: what one has read or written must not make it blind to what the other does.
 
 An opening keeps unpacked rows, keys and recent objects in memory.  Others write, forget and
-drop meanwhile; two openings in one process stand for two processes.
+drop in that time; two openings in one process represent two processes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from perdure.engines.sqlite.format.rows import Rows
 from perdure.errors import Forgotten, NotFound, Unavailable
 from perdure.model.digest import Digest, Object
 from perdure.testing.engines.builders import SPACE, Pen, value, write
+from tests.coded import raises
 from tests.crash.campaign import SEED, sized
 from tests.crash.on_disk import group_of
 from tests.crash.spying import Crowd, spied
@@ -46,7 +47,7 @@ def one(path: Path) -> Iterator[SqliteEngine]:
 
 @pytest.fixture
 def other(one: SqliteEngine, path: Path) -> Iterator[SqliteEngine]:
-    """The same store, opened by somebody else."""
+    """The same store, in another opening."""
     with closing(SqliteEngine(path)) as engine:
         yield engine
 
@@ -93,13 +94,13 @@ class TestForgetting:
 
         other.forget(SPACE, [secret.digest], why="asked", standing=other.standing(SPACE))
 
-        with pytest.raises(Forgotten, match="asked"):
+        with raises(Forgotten, "forgotten", why="asked"):
             read(one, secret)
 
     def test_what_is_written_again_is_there_for_those_who_met_it_forgotten(
         self, one: SqliteEngine, other: SqliteEngine
     ) -> None:
-        """The newest row counts, whoever wrote it."""
+        """The newest row counts, whichever opening wrote it."""
         wanted = value(LONG)
         one.apply(write("op", wanted))
         one.forget(SPACE, [wanted.digest], why="asked", standing=one.standing(SPACE))
@@ -113,7 +114,7 @@ class TestForgetting:
     def test_the_writes_of_a_space_dropped_by_another_are_forgotten(
         self, one: SqliteEngine, other: SqliteEngine
     ) -> None:
-        """Repeating one is refused, and looking it up as well, by whoever remembers its receipt."""
+        """Repeating one is refused, and looking it up as well, by an opening that remembers its receipt."""
         wanted = write("op", value(LONG))
         one.apply(wanted)
         assert one.recorded(SPACE, "op") is not None
@@ -205,7 +206,7 @@ class TestKeys:
         one.apply(write("op", here))
 
         assert list(one.missing(SPACE, [here.digest, elsewhere.digest])) == [elsewhere.digest]
-        with pytest.raises(NotFound, match="there is no object"):
+        with raises(NotFound, "object_not_found"):
             read(one, elsewhere)
 
     def test_forgetting_one_of_them_leaves_the_other(self, one: SqliteEngine) -> None:
@@ -213,7 +214,7 @@ class TestKeys:
         gone, kept = value("307260"), value("1606372")
         one.apply(write("op", gone))
         one.forget(SPACE, [gone.digest], why="asked", standing=one.standing(SPACE))
-        with pytest.raises(NotFound, match="there is no object"):
+        with raises(NotFound, "object_not_found"):
             read(one, kept)
 
         one.apply(write("other", kept))
@@ -223,7 +224,7 @@ class TestKeys:
             read(one, gone)
 
     def test_both_can_be_kept_and_read(self, one: SqliteEngine, other: SqliteEngine) -> None:
-        """By whoever has seen only the first of them so far, too."""
+        """Also by an opening that has seen only the first of them so far."""
         first, second = value("307260"), value("1606372")
         one.apply(write("first", first))
         assert read(other, first) == b"307260"
@@ -339,7 +340,7 @@ class TestReaders:
     def test_closing_waits_for_the_write_under_way_and_refuses_the_rest(
         self, one: SqliteEngine, monkeypatch: pytest.MonkeyPatch, path: Path
     ) -> None:
-        """Nobody is left hanging, and who got a receipt finds the write afterwards."""
+        """No caller waits for ever, and a caller with a receipt finds its write afterwards."""
         crowd = Crowd(one, monkeypatch, then=lambda: None)
         crowd.come(write("op 0", value("0")))
         closer = Thread(target=one.close)
@@ -352,7 +353,7 @@ class TestReaders:
         answers = crowd.answers()
         closer.join()
 
-        with pytest.raises(Unavailable, match="closed"):
+        with raises(Unavailable, "store_closed"):
             one.apply(write("late", value("late")))
         with closing(SqliteEngine(path)) as again:
             assert [type(answer) for answer in answers] == [Receipt, Unavailable, Unavailable]

@@ -1,7 +1,7 @@
 """Two processes of eight threads each write and read for a while; an independent checker goes through it.
 
 Nothing is lost, nothing is doubled, every reader sees a beginning of the final history, and
-nobody ever meets a locked database.
+no process ever meets a locked database.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def line_of(path: Path) -> Line:
 
 
 def test_nothing_is_lost_doubled_or_read_out_of_order(tmp_path: Path) -> None:
-    """The checker finds no fault, nobody met an error, and there was something to check."""
+    """The checker finds no fault, no process met an error, and there was something to check."""
     path = tmp_path / "store.db"
     logs = written(path, SECONDS)
     line = line_of(path)

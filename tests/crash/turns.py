@@ -1,6 +1,6 @@
 """Turns without end, through the face: what a process does until it is killed.
 
-Each step can be done again by whoever comes next: it names its writes, and it looks where things stand.
+The next process can do each step again: it names its writes, and it reads the current state.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _redo(number: int) -> Step:
 
 def _remove(number: int) -> Step:
     def remove(store: Store) -> list[Fact]:
-        id = f"draft {number} of {os.getpid()}"  # whoever does the step again has a draft of its own
+        id = f"draft {number} of {os.getpid()}"  # a process that does the step again has a draft of its own
         thread = store.thread(id, agent=AGENT)
         thread.put("/draft.json", number)
         thread.rm()

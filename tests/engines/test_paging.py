@@ -8,8 +8,11 @@ from itertools import islice
 import pytest
 
 from perdure.engines import paging
+from perdure.engines.contract import CellWrite
+from perdure.engines.memory import MemoryEngine
 from perdure.engines.retry import ATTEMPTS_MAX, Attempts
 from perdure.errors import Conflict
+from perdure.testing.engines.builders import SPACE, write
 from tests.coded import raises
 
 
@@ -36,6 +39,24 @@ def test_a_caller_that_stops_early_has_read_little() -> None:
 
     assert list(islice(paging.pages(numbers.read, 0, int), 3)) == [1, 2, 3]
     assert numbers.given < 20
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_cells_and_entries_are_paged_in_both_directions(descending: bool) -> None:
+    """Pages put together are the whole list between the bounds, in the order asked for."""
+    engine = MemoryEngine()
+    names = [f"a/{number:03}" for number in range(600)]
+    cells = [CellWrite(name=name, expected=0, value=b"{}") for name in [*names, "b"]]
+    engine.apply(write("op", *cells, *(b"%d" % number for number in range(600))))
+    step = -1 if descending else 1
+
+    cells_read = paging.cells(
+        engine, SPACE, prefix="a/", after="a/002", before="a/590", descending=descending
+    )
+    entries_read = paging.entries(engine, SPACE, after=3, before=591, descending=descending)
+
+    assert [cell.name for cell in cells_read] == names[3:590][::step]
+    assert [entry.position for entry in entries_read] == [*range(4, 591)][::step]
 
 
 def test_attempts_end_with_a_conflict() -> None:

@@ -18,7 +18,7 @@ from perdure.model.event import ToolCallCompleted, ToolCallRequested
 from perdure.model.patch import Clear, Replace
 from perdure.runtime.tools.call_state import scratch_prefix
 from perdure.testing import Script, fail, say, step, use
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 
 ARGS = {"repo": "org/joch", "query": "memory migration"}
 
@@ -48,7 +48,7 @@ def ask(call: Call) -> str:
     return str(call.scratch.get("/draft"))
 
 
-def agent(*steps: Step, **options: Any) -> Agent:
+def agent(*steps: ScriptStep, **options: Any) -> Agent:
     """The agent of the examples, whose model takes these steps."""
     return Agent("researcher", backend=Script(*steps), tools=[search, create, ask], **options)
 
@@ -317,7 +317,7 @@ def test_the_table_of_tool_events_is_filled_by_a_run(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("policy", ["each_step", "on_success"])
 def test_on_success_the_pointer_advances_and_on_failure_it_stays(
-    store: Store, last: Step, policy: Literal["each_step", "on_success"], *, moved: bool
+    store: Store, last: ScriptStep, policy: Literal["each_step", "on_success"], *, moved: bool
 ) -> None:
     """HEAD → commit_c, or the state as it was; the input is kept either way."""
     thread = store.thread("ses-001", agent=agent(use("zendesk.create", ticket=1), last))

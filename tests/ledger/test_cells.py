@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,9 @@ class Metered(MemoryEngine):
 
     read = 0
 
-    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
+    def cells(self, space: str, **how: Any) -> Sequence[Cell]:
         """As the engine does."""
-        found = super().cells(space, prefix=prefix, after=after, limit=limit)
+        found = super().cells(space, **how)
         self.read += len(found)
         return found
 

@@ -10,8 +10,8 @@ from perdure.providers import adapter, catalog, profile, registry
 from perdure.providers.capabilities import MEANINGS, Capability, Level, Levels, least
 from perdure.providers.contract import Rendered
 from perdure.providers.openai_chat.servers import SERVERS
-from perdure.testing.adapters.helpers import covers
 from perdure.testing.adapters.histories import SHOWN
+from perdure.testing.adapters.subject import covers
 
 CHAT = adapter("openai-chat")
 

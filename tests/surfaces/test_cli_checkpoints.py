@@ -16,7 +16,7 @@ from perdure.history.writer import Proposal
 from perdure.model.checkpoint import Summary
 from perdure.switching.checkpoint import document
 from perdure.switching.commit import switched
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 from tests.surfaces.shell import Shell
 
 
@@ -26,7 +26,7 @@ def book(flight: str) -> str:
     return f"booked {flight}"
 
 
-def script(*steps: Step, name: str = "one") -> testing.Script:
+def script(*steps: ScriptStep, name: str = "one") -> testing.Script:
     """A model that will say this."""
     return testing.Script(*steps, backend=f"script:{name}")
 

@@ -11,7 +11,7 @@ from perdure import Agent, ContextLimits, Store, Thread
 from perdure.model.context import Context
 from perdure.providers import tokens
 from perdure.testing import Script, say, use
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 from tests.context.lines import check_pairs
 
 SENT: list[str] = []
@@ -97,7 +97,7 @@ def test_a_model_that_looks_before_it_books_books_nothing_twice(store: Store) ->
     booked(store, 80, limits=ContextLimits(window=4_000))
     shown: list[str] = []
 
-    def careful(context: Context) -> Step:
+    def careful(context: Context) -> ScriptStep:
         shown.append("\n".join(message.text for message in context.messages[:1]))
         return say("It is done.") if name(0) in shown[0] else use("book", flight=name(0))
 

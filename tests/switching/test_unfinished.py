@@ -12,7 +12,7 @@ import perdure
 from perdure import Agent, Policy, Store, Thread, Tool
 from perdure.errors import Refused
 from perdure.testing import Script, say, use
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 from tests.switching.scenes import Counting, committed
 
 B = "anthropic:claude-sonnet-5-5"
@@ -31,7 +31,7 @@ def world() -> Counting:
     return Counting()
 
 
-def payer(tool: Tool, *steps: Step, policy: Policy | None = None) -> Agent:
+def payer(tool: Tool, *steps: ScriptStep, policy: Policy | None = None) -> Agent:
     """An agent that pays."""
     script = Script(*steps, backend="openai:gpt-5.6")
     return Agent("payer", backend=script, tools=[tool], policy=policy or Policy())

@@ -5,7 +5,7 @@ or not at all, and durable before it returns.  A write is pure data about one *s
 thread, an agent, an owner's memory, the store's own): no callbacks, so that it can be
 sent to a database in one round trip, or queued with others and committed as a group.
 
-What can go wrong is said by each law below.  An error at the moment of commitment is
+Each law below says what can go wrong.  An error at the moment of commitment is
 unknown, not failed: it is `InDoubt`, and the same write with the same `op_id` settles it.
 """
 
@@ -45,7 +45,7 @@ GC = "gc"  # the cell of every space whose revision counts how often something w
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A head's wanted move.  Good only if the timeline still stands exactly where `expected` says.
+    """A move of a head that a writer asks for.  It is good only if the timeline is still exactly at `expected`.
 
     `expected=None` begins a timeline that must not exist, at version 0.  `main` exists in
     every space from the start, at version 0 with nothing committed.
@@ -66,7 +66,7 @@ class Fence(msgspec.Struct, frozen=True, gc=False):
 
 
 class CellWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A cell's wanted value.  Good only if the cell is still at `expected` (0: never written)."""
+    """A new value for a cell.  It is good only if the cell is still at `expected` (0: never written)."""
 
     name: str
     expected: int
@@ -80,7 +80,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `objects` holds what is new: values, nodes, bodies, and for each commit its changeset
     and then the commit itself, parents before children.  An object that is already there
     is no error.  `op_id` names the write for ever; `intent` is the digest of what it means
-    to do, so that a repetition can be told from a reuse.
+    to do, so that the engine can distinguish a repetition from a reuse.
     """
 
     space: str
@@ -91,7 +91,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     moves: tuple[Move, ...] = ()
     cells: tuple[CellWrite, ...] = ()
     entries: tuple[bytes, ...] = ()  # JSON texts for the space's ledger
-    is_new: bool = False  # the op_id was made up for this write: an engine need not look for an earlier one
+    is_new: bool = False  # the op_id was created for this write: an engine need not look for an earlier one
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -112,7 +112,7 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
-    """Where a timeline stands, and the digest of the move that brought it there."""
+    """The head of a timeline, and the digest of the move that brought it there."""
 
     head: Head
     sealed: bool = False
@@ -120,7 +120,7 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where a commit stands on its line of first parents; derived, not hashed."""
+    """The place of a commit on its line of first parents; derived, not hashed."""
 
     depth: int
     turn: int  # from 1; commits of one run share a turn
@@ -128,7 +128,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One commit of a history, with what happened in it and where it stands."""
+    """One commit of a history, with its changeset and its place."""
 
     digest: Digest
     commit: Commit
@@ -174,27 +174,26 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
 
 
 class Instant(msgspec.Struct, frozen=True):
-    """A moment on a named clock.  It has nothing to do with the time of day."""
+    """A moment on a named clock, which is unrelated to the time of day."""
 
     clock: str
     at: int  # µs
 
 
 class Engine(Protocol):
-    """Where objects, heads, cells and ledgers live.  Thread-safe; safe to use from several processes."""
+    """Stores objects, heads, cells and ledgers.  Thread-safe; safe to use from several processes."""
 
     def apply(self, write: Write) -> Receipt:
         """Make `write` true, all of it or none of it, and durable before returning.
 
-        Looked up by op_id first: the same intent again returns the original receipt and
+        The engine looks up the op_id first: the same intent again returns the original receipt and
         writes nothing; another intent raises `OpReused`; a tombstone raises `Forgotten`.
-        Then, in this order, raises and writes nothing: `Moved` if a fence or a cell is
-        at another revision, `Sealed` if a timeline is sealed, `StaleHead` if a head does not
-        stand where its move read it (`Conflict` if a timeline to begin exists, `NotFound` if
-        one to move does not), `NotFound` if a move goes to a commit this space does not have
-        or a commit names a parent that it does not have or comes without its changeset (roots
-        are checked by `verify`, not here).  Fences, cells and moves are each looked at in the
-        order given.
+        Then, in this order, it raises and writes nothing: `Moved` if a fence or a cell is at another
+        revision, `Sealed` if a timeline is sealed, `StaleHead` if a head is not where its move read it
+        (`Conflict` if a timeline to begin exists, `NotFound` if one to move does not), `NotFound` if a
+        move goes to a commit that this space does not have (fact `commit`), or a commit names a parent
+        that it does not have or comes without its changeset (`verify` checks roots, `apply` does not).
+        The engine looks at fences, cells and moves in the order given.
         The version rises by one whichever way the head moves; a move records its act, op_id
         and the move before it.  A forgotten object that is written again is there again.
         Raises `Invalid` if one timeline or cell is written twice, or a cell or an entry is
@@ -207,101 +206,127 @@ class Engine(Protocol):
         ...
 
     def recorded(self, space: str, op_id: str) -> Recorded | None:
-        """The write of that op_id, or None if it never became true.
+        """Return the write of that op_id, or None if it never became true.
 
-        Raises `Forgotten` if only its tombstone is left, `InDoubt` if it cannot be told.
+        Raises `Forgotten` if only its tombstone is left, `InDoubt` if the engine cannot decide which.
         """
         ...
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
-        """The objects of these digests, in order, each checked against its digest.
+        """Return the objects of these digests, in order, each checked against its digest.
 
-        Raises `NotFound`, `Forgotten` or `Corrupt`, naming the first that cannot be given.
-        Objects of another space are not found.
+        Raises `NotFound`, `Forgotten` or `Corrupt` for the first that it cannot return; the fact `digest` of
+        `NotFound` and `Corrupt` names it.  Objects of another space are not found.
         """
         ...
 
     def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
-        """Those of `digests` that the space never had.  Forgotten ones are not missing."""
+        """Return those of `digests` that the space never had.  Forgotten ones are not missing."""
         ...
 
     def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
-        """Commits from `at` backwards along first parents, newest first, after skipping `skip`.
+        """Return the commits from `at` backwards along first parents, newest first, after skipping `skip`.
 
         Costs what it returns, however long the history is and however many are skipped
-        (logarithmic).  Raises `NotFound` if the space has no commit `at`.
+        (logarithmic).  Raises `NotFound` with the fact `commit` if the space has no commit `at`.
         """
         ...
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
-        """The last commit of that turn on the line that ends at `at`; None if it has no such turn."""
+        """Return the last commit of that turn on the line that ends at `at`; None if it has no such turn."""
         ...
 
     def labelled(self, space: str, label: str) -> Sequence[Digest]:
-        """The commits that a message id names (that appended it) or a run id (its first), oldest first."""
+        """Return the commits that a message id names (that appended it) or a run id (its first), oldest first."""
         ...
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
-        """Commits of the space whose digest starts with `prefix` (hex), sorted."""
+        """Return the commits of the space whose digest starts with `prefix` (hex), sorted."""
         ...
 
     def hold(self, space: str, timeline: str) -> Hold | None:
-        """Where the timeline stands, checked against its last move; None if there is no such timeline.
+        """Return the head of a timeline, checked against its last move; None if there is no such timeline.
 
         Raises `Corrupt` if the head is not where its last move left it.
         """
         ...
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
-        """Timelines by name, those after `after`.  `main` is listed once it has moved."""
+        """Return the timelines by name, those after `after`.  `main` is listed once it has moved."""
         ...
 
     def moves(
         self, space: str, timeline: str, *, before: int | None = None, limit: int
     ) -> Sequence[MoveRecord]:
-        """Recorded moves, newest first, with versions below `before` (None: all).
+        """Return the recorded moves, newest first, with versions below `before` (None: all).
 
         A timeline that was begun has its first move at version 0.
         """
         ...
 
     def cell(self, space: str, name: str) -> Cell | None:
-        """The cell, or None if it was never written.
+        """Return the cell, or None if it was never written.
 
         A cell is stored with a digest over its space, name, revision, value, position and whether
-        it is listed (`rules.cell_digest`).  Raises `Corrupt`, naming the cell, if it does not match.
+        it is listed (`shared_rules.cell_digest`).  Raises `Corrupt`, naming the cell, if it does not match.
         """
         ...
 
-    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
-        """Cells that are not empty, by name, those after `after`; each is checked as `cell` does."""
+    def cells(
+        self,
+        space: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        before: str | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Cell]:
+        """Return the cells that are not empty, by name, each checked as `cell` does.
+
+        Their names start with `prefix`, come after `after` and before `before` (None: no upper bound).
+        `descending` returns the last name first.  Costs what it returns, in both directions.
+        """
         ...
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
-        """Listed, not empty cells of every space, by (name, space), those after `after`, each checked."""
+        """Return the listed, not empty cells of every space, by (name, space), those after `after`, each checked."""
         ...
 
-    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
-        """The ledger from the position after `after`, each checked against the chain."""
+    def entries(
+        self,
+        space: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Entry]:
+        """Return the ledger entries after position `after` and before `before` (None: no upper bound).
+
+        `descending` returns the newest first.  Costs what it returns, in both directions.  Each entry is
+        checked against the chain: its chain digest must be the one over its body and the chain before it.
+        Raises `Corrupt` if it is not, or if an entry is missing next to one that is read.
+        """
         ...
 
     def ledger(self, space: str) -> LedgerRead:
-        """The position and the chain of the newest ledger entry; position 0 if there is none."""
+        """Return the position and the chain of the newest ledger entry; position 0 if there is none."""
         ...
 
     def check(self, space: str, *, again: bool = False) -> None:
         """Compare everything of the space that can change with what its newest write left.
 
         Each write leaves a *seal*: a sum over the digests of all cells, the moves of all heads and
-        the end of the ledger (`sealed_cell` and its neighbours in `rules`).  Raises `Corrupt` if the sum of what is stored is
-        another: something was edited, removed, or put back to an older version.  An engine may
-        compare once for each opening of the store, unless it is to do so `again`, and then from the
-        bytes of every cell; `apply` compares before it writes.
+        the end of the ledger (`sealed_cell` and its neighbours in `shared_rules`).  Raises `Corrupt` if the sum of
+        what is stored is another: something was edited, removed, or put back to an older version.  An engine may
+        compare once for each opening of the store, unless the caller says `again`: then it compares the
+        bytes of every cell.  `apply` compares before it writes.
         """
         ...
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
-        """Write `cells`, each one revision further, and take the rest of the space for true as it is stored.
+        """Write `cells`, each one revision further, and accept the rest of the space as it is stored.
 
         Only a repair calls this, after it has verified what it keeps.  Cells whose digest does not
         match get the digest of what they hold.  Raises `Corrupt`, having changed nothing, unless the
@@ -310,66 +335,66 @@ class Engine(Protocol):
         ...
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
-        """Spaces that were ever written, by name."""
+        """Return the spaces that were ever written, by name."""
         ...
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
-        """Everything stored for a space, in storage order, and the cursor to go on with (None: the end).
+        """Return everything stored for a space, in storage order, and the cursor to go on with (None: the end).
 
         Never raises for damaged data: the fault is in the `Fact`.  Memory is bounded by `limit`.
         """
         ...
 
     def standing(self, space: str) -> int:
-        """A number that grows with every write that becomes true in the space; 0 if there was none.
+        """Return a number that grows with every write that becomes true in the space; 0 if there was none.
 
-        Whoever decides what may be forgotten reads it first.  Forgetting is no write.
+        A caller that decides what may be forgotten reads it first.  Forgetting is no write.
         """
         ...
 
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
-        """Replace the bytes of these objects by tombstones, durably; the number of bytes set free.
+        """Replace the bytes of these objects by tombstones, durably; return the number of bytes set free.
 
         Raises `Conflict`, having forgotten nothing, if anything was written to the space since
-        `standing` was read: it may need them.  Afterwards reading one raises `Forgotten(why)`.
-        Their digests stay.  If anything went, the cell `gc` is one revision further, without a
-        value, so that a fence of whoever read before holds no longer.  Nothing else changes.
-        What is not there, or forgotten already, is left as it is.  Raises `Invalid`, having
-        forgotten nothing, for a commit, a changeset or a move: the chain is proved by them.
+        `standing` was read: that write may need them.  Afterwards reading one raises `Forgotten(why)`.
+        Their digests stay.  If anything was forgotten, the cell `gc` is one revision further, without a
+        value, so that a fence of an earlier reader fails.  Nothing else changes.
+        An object that is not there, or forgotten already, is left as it is.  Raises `Invalid`, having
+        forgotten nothing, for a commit, a changeset or a move: they prove the chain.
         """
         ...
 
     def drop(self, space: str, *, why: str) -> int:
-        """Forget a whole space: objects, heads, cells and ledger; the number of bytes set free.
+        """Forget a whole space: objects, heads, cells and ledger; return the number of bytes set free.
 
         Its op_ids stay as tombstones: repeating one of its writes raises `Forgotten`.  Its cells
-        are emptied, each by one more revision, so that a fence from before holds no longer.
+        are emptied, each by one more revision, so that an earlier fence fails.
         """
         ...
 
     def instant(self) -> Instant:
-        """Now, on a clock that never goes back and goes on while nobody runs.
+        """Return the time now, on a clock that never goes back and goes on while no process runs.
 
-        All who use the store read one clock as long as it has the same name.  Instants of
-        another clock cannot be compared: whatever was dated on it is over.
+        All users of the store read one clock as long as it has the same name.  Instants of
+        another clock cannot be compared: anything dated on it is over.
         """
         ...
 
     def holder(self) -> str:
-        """The name of this use of the store: one for each opening and process, never given twice.
+        """Return the name of this use of the store: one for each opening and process, never given twice.
 
-        It is marked before it is returned, and the mark ends with the process, whatever ends
-        that.  It also ends with `close`, so whoever closes has nothing under way.  A forked
+        The engine marks the name before it returns it, and the mark ends with the process, however
+        that ends.  It also ends with `close`, so a caller closes only when it has nothing under way.  A forked
         child has a name of its own and does not keep its parent's mark alive.  Raises
         `Unavailable` if the store cannot be written.
         """
         ...
 
     def gone(self, holder: str) -> bool:
-        """Whether it is proven that nobody uses the store under that name, and nobody will.
+        """True if it is proven that no process uses the store under that name, or ever will.
 
         True as soon as the process has ended.  A process that is stopped, or cannot be seen, is
-        not gone; nor is whoever asks, nor anything that cannot be a name of this engine.
+        not gone; nor is the caller, nor anything that cannot be a name of this engine.
         """
         ...
 
@@ -381,7 +406,7 @@ class Engine(Protocol):
         ...
 
     def facts(self) -> dict[str, str | int]:
-        """What `doctor` shows: kind, place, versions, settings, sizes."""
+        """Return what `doctor` shows: kind, place, versions, settings, sizes."""
         ...
 
     def close(self) -> None:

@@ -1,16 +1,10 @@
 """The memory engine: the contract in dictionaries, the model that other engines are compared with.
 
-Every write is made on a *draft*, whose dictionaries lie over the real ones; a refusal
-drops the draft, a success pours it in.  One lock serves all memory stores of a process,
+Every write is made on a *draft*, whose dictionaries are layered over the real ones; a refusal
+drops the draft, a success merges it in.  One lock serves all memory stores of a process,
 so that a fork finds none of them half written; the child then has a copy of its own.
 
-Nothing is durable: a store is gone with the last engine that holds it.
-
-Layers: dictionaries that lie over others, so that a change can be dropped or made as a whole.
-
-Marks: what is remembered of a commit besides its bytes, so that lines can be walked without decoding them.
-
-The dictionaries that a memory store keeps for one space.
+Nothing is durable: a store is gone with the last engine that has it open.
 """
 
 from __future__ import annotations
@@ -45,23 +39,14 @@ from perdure.engines.contract import (
     Write,
 )
 from perdure.engines.holders import Openings
+from perdure.engines.shared_rules import damaged
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, Unavailable, Unsupported
 from perdure.model.changeset import Changeset, decode_changeset
 from perdure.model.commit import NO_LEDGER, Commit, LedgerRead, MoveRecord, decode_commit, decode_move
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.head import Head
 
-__all__ = [
-    "MemoryEngine",
-    "MemoryStore",
-    "over",
-    "pour",
-    "Mark",
-    "jump_of_child",
-    "Filed",
-    "SpaceState",
-    "Tombstone",
-]
+__all__ = ["MemoryEngine", "MemoryStore", "over", "Mark", "Filed", "SpaceState", "Tombstone"]
 
 
 _K = TypeVar("_K")
@@ -69,18 +54,18 @@ _V = TypeVar("_V")
 
 
 def over(below: MutableMapping[_K, _V] | None) -> MutableMapping[_K, _V]:
-    """An empty dictionary, or one that lies over `below` and keeps what is put into it to itself."""
+    """Return an empty dictionary, or one that is layered over `below` and leaves `below` unchanged."""
     return {} if below is None else ChainMap({}, below)
 
 
 def pour(draft: MutableMapping[_K, _V], below: MutableMapping[_K, _V]) -> None:
-    """Put into `below` what was put into `draft`, which lies over it."""
+    """Put into `below` what was put into `draft`, which is layered over it."""
     assert isinstance(draft, ChainMap)
     below.update(draft.maps[0])
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Where a commit stands, and two ways back from it."""
+    """What a memory store keeps of a commit besides its bytes: its place, and two ways back from it."""
 
     place: Place
     run: str | None
@@ -90,7 +75,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def jump_of_child(marks: Mapping[Digest, Mark], parent: Digest) -> Digest:
-    """Where a child of `parent` jumps to: two equal jumps are joined into one (skew binary numbers)."""
+    """Return where a child of `parent` jumps to: two equal jumps are joined into one (skew binary numbers)."""
     once = marks[parent].jump
     twice = marks[once].jump
     here, middle, there = (marks[each].place.depth for each in (parent, once, twice))
@@ -117,15 +102,15 @@ class Filed(msgspec.Struct, frozen=True):
         return cls(cell, listed, shared_rules.cell_digest(cell, listed=listed))
 
     def checked(self) -> Cell:
-        """The cell, checked against its digest."""
+        """Return the cell, checked against its digest."""
         return shared_rules.check_cell(self.cell, self.digest, listed=self.listed)
 
 
 class SpaceState:
-    """One space's dictionaries."""
+    """The dictionaries that a memory store has for one space."""
 
     def __init__(self, below: SpaceState | None = None) -> None:
-        """Make an empty space, or a draft that lies over `below`."""
+        """Make an empty space, or a draft that is layered over `below`."""
         self.objects: MutableMapping[Digest, Object | Tombstone] = over(below and below.objects)
         self.marks: MutableMapping[Digest, Mark] = over(below and below.marks)
         self.labels: MutableMapping[str, tuple[Digest, ...]] = over(below and below.labels)
@@ -136,10 +121,10 @@ class SpaceState:
         self.ops: MutableMapping[str, Recorded | Tombstone] = over(below and below.ops)
         self.last: Entry | None = below and below.last
         self.standing: int = below.standing + 1 if below else 0  # how many writes became true
-        self.seal: int = below.seal if below else 0  # what `sum` must give
+        self.seal: int = below.seal if below else 0  # what `sum` must return
 
     def take(self, draft: SpaceState) -> None:
-        """Make true what was made on `draft`."""
+        """Take over what was made on `draft`."""
         pour(draft.objects, self.objects)
         pour(draft.marks, self.marks)
         pour(draft.labels, self.labels)
@@ -153,23 +138,23 @@ class SpaceState:
         self.seal = draft.seal
 
     def revision(self, cell: str) -> int:
-        """How often the cell was written."""
+        """Return how often the cell was written."""
         filed = self.cells.get(cell)
         return filed.checked().revision if filed else 0
 
     def ledger_left(self) -> LedgerRead:
-        """Where the newest write that added to the ledger left it."""
+        """Return where the newest write that added to the ledger left it."""
         receipts = [op.receipt for op in self.ops.values() if isinstance(op, Recorded)]
         newest = max(receipts, key=lambda receipt: receipt.position, default=None)
         return LedgerRead(newest.position, newest.chain) if newest else LedgerRead()
 
     def ledger_stored(self) -> LedgerRead:
-        """Where the ledger ends."""
+        """Return where the ledger ends."""
         last = self.entries.get(max(self.entries, default=0))
         return LedgerRead(last.position, last.chain) if last else LedgerRead()
 
     def sum(self) -> int:
-        """The sum over everything in the space that can change."""
+        """Return the sum over everything in the space that can change."""
         ledger = self.entries.get(len(self.entries))
         total = 0 if ledger is None else shared_rules.sealed_ledger(ledger.position, ledger.chain)
         total += sum(shared_rules.sealed_cell(name, filed.digest) for name, filed in self.cells.items())
@@ -178,7 +163,7 @@ class SpaceState:
         ) & shared_rules.SEAL_MASK
 
     def hold(self, timeline: str) -> Hold | None:
-        """Where the timeline stands, checked against its last move."""
+        """Return the head of a timeline, checked against its last move."""
         hold = self.holds.get(timeline)
         if hold is None or hold.move is None:
             return shared_rules.unmoved(timeline)
@@ -186,36 +171,40 @@ class SpaceState:
         return hold
 
     def object(self, digest: Digest) -> Object:
-        """The object, checked against its digest."""
+        """Return the object, checked against its digest."""
         match self.objects.get(digest):
             case None:
-                raise NotFound(f"there is no object {digest} in this space.")
+                raise NotFound(
+                    f"there is no object {digest} in this space.", code="object_not_found", digest=digest
+                )
             case Tombstone(kind, why):
                 raise Forgotten(f"{kind} {digest}", why)
             case found:
                 return Object.read(found.kind, digest, found.body)
 
     def _named(self, digest: Digest) -> Object:
-        """An object that a head or a commit names; raises `Corrupt` if it is not there."""
+        """Return an object that a head or a commit names; raise `Corrupt` if it is not there."""
         if digest not in self.objects:
-            raise Corrupt(f"{digest} is named in this space and missing.", digest=digest)
+            raise damaged(f"{digest} is named in this space and missing.", "object_lost", digest=digest)
         return self.object(digest)
 
     def mark(self, commit: Digest) -> Mark:
-        """What is remembered of the commit."""
+        """Return what the store keeps of the commit; raise `NotFound` if there is none."""
         mark = self.marks.get(commit)
         if mark is None:
-            raise NotFound(f"there is no commit {commit} in this space.")
+            raise NotFound(
+                f"there is no commit {commit} in this space.", code="commit_not_found", commit=commit
+            )
         return mark
 
     def step(self, digest: Digest) -> Step:
-        """The commit, decoded, with its changeset and place."""
+        """Return the commit, decoded, with its changeset and place."""
         commit = decode_commit(self.object(digest).body)
         changeset = decode_changeset(self._named(commit.changeset).body)
         return Step(digest, commit, changeset, self.mark(digest).place)
 
     def back(self, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:
-        """The first commit from `at` backwards that is `enough`, if all commits before it are so too."""
+        """Return the first commit from `at` backwards that is `enough`, if all commits before it are so too."""
         here: Digest | None = at
         while here is not None and not enough(self.mark(here).place):
             mark = self.mark(here)
@@ -228,20 +217,20 @@ os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_i
 
 
 class MemoryStore:
-    """What a memory engine keeps; two engines on one of these are two openings of one store."""
+    """The content of a memory store; two engines on one of these are two openings of one store."""
 
     def __init__(self, place: str = "memory:") -> None:
-        """Begin an empty store; `place` is how people call it."""
+        """Begin an empty store; `place` is its name for people."""
         self.place = place
         self.spaces: dict[str, SpaceState] = {}
         self.openings = Openings()
 
 
 class MemoryEngine:
-    """An `Engine` whose store lives as long as this process at the most."""
+    """An `Engine` whose store lives no longer than this process; the contract says what each method promises."""
 
     def __init__(self, store: MemoryStore | None = None, *, read_only: bool = False) -> None:
-        """Open `store`; None is a new one of this engine's own."""
+        """Open `store`; None makes a new one for this engine alone."""
         self._store = store or MemoryStore()
         self._read_only = read_only
         self._closed = False
@@ -249,7 +238,6 @@ class MemoryEngine:
         self._names: dict[int, str] = {}  # of this opening, by process: a forked child has its own
 
     def apply(self, write: Write) -> Receipt:
-        """Make `write` true, all of it or none of it."""
         shared_rules.check_write(write)
         with self._opened(writing=True) as spaces:
             space = spaces.get(write.space) or SpaceState()
@@ -264,7 +252,7 @@ class MemoryEngine:
             return receipt
 
     def _earlier(self, space: SpaceState, write: Write) -> Receipt | None:
-        """The receipt of this very write, if it became true before; `OpReused` if another did under its op_id."""
+        """Return the receipt of this same write if it became true before; raise `OpReused` if another did under its op_id."""
         match space.ops.get(write.op_id):
             case None:
                 return None
@@ -276,7 +264,6 @@ class MemoryEngine:
                 return found.receipt
 
     def recorded(self, space: str, op_id: str) -> Recorded | None:
-        """The write of that op_id, or None if it never became true."""
         with self._reading(space) as found:
             match found.ops.get(op_id):
                 case Tombstone(kind, why):
@@ -285,17 +272,14 @@ class MemoryEngine:
                     return recorded
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
-        """The objects of these digests, in order."""
         with self._reading(space) as found:
             return [found.object(digest) for digest in digests]
 
     def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
-        """Those of `digests` that the space never had."""
         with self._reading(space) as found:
             return [digest for digest in digests if digest not in found.objects]
 
     def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
-        """Commits from `at` backwards along first parents, newest first."""
         with self._reading(space) as found:
             depth = found.mark(at).place.depth - skip
             here = found.back(at, lambda place: place.depth <= depth)
@@ -306,28 +290,23 @@ class MemoryEngine:
             return steps
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
-        """The last commit of that turn on the line that ends at `at`."""
         with self._reading(space) as found:
             last = found.back(at, lambda place: place.turn <= turn)
             return found.step(last) if last is not None and found.mark(last).place.turn == turn else None
 
     def labelled(self, space: str, label: str) -> Sequence[Digest]:
-        """The commits that a message id or a run id names, oldest first."""
         with self._reading(space) as found:
             return found.labels.get(label, ())
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
-        """Commits of the space whose digest starts with `prefix`, sorted."""
         with self._reading(space) as found:
             return sorted(digest for digest in found.marks if digest.startswith(prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
-        """Where the timeline stands; None if there is no such timeline."""
         with self._reading(space) as found:
             return found.hold(timeline)
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
-        """Timelines by name, those after `after`."""
         with self._reading(space) as found:
             names = sorted(name for name in found.holds if name > after)[:limit]
             return [hold for name in names if (hold := found.hold(name)) is not None]
@@ -335,7 +314,6 @@ class MemoryEngine:
     def moves(
         self, space: str, timeline: str, *, before: int | None = None, limit: int
     ) -> Sequence[MoveRecord]:
-        """Recorded moves, newest first, with versions below `before`."""
         with self._reading(space) as found:
             hold = found.hold(timeline)
             top = hold.head.version if hold else -1
@@ -344,39 +322,59 @@ class MemoryEngine:
             return list(islice((record for record in records if record is not None), limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
-        """The cell, or None if it was never written."""
         with self._reading(space) as found:
             filed = found.cells.get(name)
             return filed.checked() if filed else None
 
-    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
-        """Cells that are not empty, by name, those after `after`."""
+    def cells(
+        self,
+        space: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        before: str | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Cell]:
         with self._reading(space) as found:
             full = [filed for filed in found.cells.values() if filed.cell.value is not None]
-        wanted = [filed for filed in full if filed.cell.name.startswith(prefix) and filed.cell.name > after]
-        return [filed.checked() for filed in sorted(wanted, key=lambda filed: filed.cell.name)[:limit]]
+        matching = [
+            filed
+            for filed in full
+            if filed.cell.name.startswith(prefix)
+            and filed.cell.name > after
+            and (before is None or filed.cell.name < before)
+        ]
+        matching.sort(key=lambda filed: filed.cell.name, reverse=descending)
+        return [filed.checked() for filed in matching[:limit]]
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
-        """Listed, not empty cells of every space, by (name, space), those after `after`."""
         with self._opened() as spaces:
             filed = [filed for space in spaces.values() for filed in space.cells.values()]
         full = [each.checked() for each in filed if each.listed and each.cell.value is not None]
         wanted = [cell for cell in full if cell.name.startswith(prefix) and (cell.name, cell.space) > after]
         return sorted(wanted, key=lambda cell: (cell.name, cell.space))[:limit]
 
-    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
-        """The ledger from the position after `after`, each checked against the chain."""
+    def entries(
+        self,
+        space: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Entry]:
         with self._reading(space) as found:
-            positions = range(after + 1, min(after + limit, len(found.entries)) + 1)
-            return [_checked(found, position) for position in positions]
+            end = max(found.entries, default=0) + 1
+            positions = range(after + 1, end if before is None else min(before, end))
+            ordered = reversed(positions) if descending else positions
+            return [_checked(found, position) for position in islice(ordered, limit)]
 
     def ledger(self, space: str) -> LedgerRead:
-        """The position and the chain of the newest ledger entry."""
         with self._reading(space) as found:
             return LedgerRead(found.last.position, found.last.chain) if found.last else NO_LEDGER
 
     def check(self, space: str, *, again: bool = False) -> None:
-        """Compare the space with the seal of its newest write."""
         with self._reading(space) as found:
             if again:
                 self._compared.discard(space)
@@ -390,7 +388,6 @@ class MemoryEngine:
             self._compared.add(name)
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
-        """Write `cells`, and take the rest of the space for true as it is stored now."""
         with self._opened(writing=True) as spaces:
             found = spaces.get(space)
             if found is not None:
@@ -406,12 +403,10 @@ class MemoryEngine:
                 found.seal = found.sum()
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
-        """Spaces that were ever written, by name."""
         with self._opened() as spaces:
             return sorted(name for name in spaces if name > after)[:limit]
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
-        """Everything stored for a space, in storage order, and the cursor to go on with."""
         with self._reading(space) as found:
             page = list(islice(found.objects.items(), after, after + limit))
             end = after + len(page)
@@ -419,12 +414,10 @@ class MemoryEngine:
             return facts, end if end < len(found.objects) else None
 
     def standing(self, space: str) -> int:
-        """A number that grows with every write that becomes true in the space."""
         with self._reading(space) as found:
             return found.standing
 
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
-        """Replace the bytes of these objects by tombstones; the number of bytes set free."""
         with self._opened(writing=True) as spaces:
             found = spaces.get(space) or SpaceState()
             shared_rules.check_standing(space, standing, found.standing)
@@ -451,28 +444,29 @@ class MemoryEngine:
             return _size(old)
 
     def instant(self) -> Instant:
-        """Now, on this process's monotonic clock."""
+        """Return the time now, on this process's monotonic clock."""
         with self._opened():
             return self._store.openings.instant()
 
     def holder(self) -> str:
-        """The name of this opening of the store."""
         with self._opened(writing=True):
             if os.getpid() not in self._names:
                 self._names[os.getpid()] = self._store.openings.enter()
             return self._names[os.getpid()]
 
     def gone(self, holder: str) -> bool:
-        """Whether the opening of that name is over."""
         with self._opened():
             return self._store.openings.gone(holder)
 
     def backup(self, path: Path) -> None:
         """Raise `Unsupported`: there is no file to copy."""
-        raise Unsupported(f"a memory store has no file to copy; nothing was written to '{path}'.")
+        raise Unsupported(
+            f"a memory store has no file to copy; nothing was written to '{path}'.",
+            code="no_file",
+            path=str(path),
+        )
 
     def facts(self) -> dict[str, str | int]:
-        """What `doctor` shows."""
         with self._opened() as spaces:
             return {
                 "engine": "memory",
@@ -484,24 +478,30 @@ class MemoryEngine:
             }
 
     def close(self) -> None:
-        """Let go of the store.  Others who hold it keep it."""
+        """Let go of the store.  Other engines on it keep it."""
         with _LOCK:
             self._closed = True
             self._store.openings.leave(self._names.get(os.getpid(), ""))
 
     @contextmanager
     def _opened(self, *, writing: bool = False) -> Generator[dict[str, SpaceState]]:
-        """All spaces, for as long as nobody else may touch them."""
+        """Return all spaces, under the lock."""
         if self._closed:
-            raise Unavailable("this memory store was closed; nothing was done. Open it again.")
+            raise Unavailable(
+                "this memory store was closed; nothing was done.",
+                code="store_closed",
+                advice="Open it again.",
+            )
         if writing and self._read_only:
-            raise Unavailable("this memory store was opened read-only; nothing was written.")
+            raise Unavailable(
+                "this memory store was opened read-only; nothing was written.", code="store_read_only"
+            )
         with _LOCK:
             yield self._store.spaces
 
     @contextmanager
     def _reading(self, space: str) -> Generator[SpaceState]:
-        """One space; an empty one if it was never written."""
+        """Return one space; an empty one if it was never written."""
         with self._opened() as spaces:
             yield spaces.get(space) or SpaceState()
 
@@ -534,14 +534,22 @@ def _add_objects(draft: SpaceState, objects: Sequence[Object]) -> None:
     for new in objects:
         found = draft.objects.get(new.digest)
         if isinstance(found, Object) and (found.kind, found.body) != (new.kind, new.body):
-            raise Corrupt(f"{new.kind} {new.digest} is already here with other bytes; nothing was written.")
+            raise Corrupt(
+                f"two different objects have the digest {new.digest}; nothing was written.",
+                code="digest_collision",
+                digest=new.digest,
+            )
         draft.objects[new.digest] = found if isinstance(found, Object) else new
     changesets = {new.digest: new.body for new in objects if new.kind is Kind.CHANGESET}
     for new in objects:
         if new.kind is Kind.COMMIT:
             commit = decode_commit(new.body)
             if commit.changeset not in changesets:
-                raise NotFound(f"commit {new.digest} comes without its changeset; nothing was written.")
+                raise NotFound(
+                    f"commit {new.digest} comes without its changeset; nothing was written.",
+                    code="changeset_missing",
+                    commit=new.digest,
+                )
             _add_commit(draft, new.digest, commit, decode_changeset(changesets[commit.changeset]))
 
 
@@ -582,7 +590,7 @@ def _add_cell(draft: SpaceState, space: str, wanted: CellWrite, position: int) -
 
 
 def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
-    """Add to the ledger; the last entry added, None if there was none."""
+    """Add to the ledger; return the last entry added, None if there was none."""
     added, before = None, draft.last
     for body in bodies:
         position, chain = (draft.last.position, draft.last.chain) if draft.last else (0, None)
@@ -595,9 +603,13 @@ def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
 
 
 def _checked(space: SpaceState, position: int) -> Entry:
-    entry, before = space.entries[position], space.entries.get(position - 1)
-    if entry.chain != shared_rules.chained(before.chain if before else None, entry.body):
-        raise Corrupt(f"entry {position} of the ledger does not fit the chain; it was not returned.")
+    entry, before = space.entries.get(position), space.entries.get(position - 1)
+    if entry is None or entry.chain != shared_rules.chained(before.chain if before else None, entry.body):
+        raise damaged(
+            f"ledger entry {position} does not follow the one before it.",
+            "ledger_chain_broken",
+            position=position,
+        )
     return entry
 
 
@@ -620,7 +632,7 @@ def _emptied(cell: Cell) -> Filed:
 
 
 def _size(space: SpaceState) -> int:
-    """The bytes of objects, cells and entries."""
+    """Return the bytes of objects, cells and entries."""
     objects = sum(len(stored.body) for stored in space.objects.values() if isinstance(stored, Object))
     cells = sum(len(filed.cell.value or b"") for filed in space.cells.values())
     return objects + cells + sum(len(entry.body) for entry in space.entries.values())

@@ -27,10 +27,26 @@ def pages(read: Callable[[_K, int], Sequence[_T]], start: _K, key: Callable[[_T]
         start, limit = key(page[-1]), min(4 * limit, _PAGE_MAX)
 
 
-def cells(engine: Engine, space: str, *, prefix: str = "", after: str = "") -> Iterator[Cell]:
+def cells(
+    engine: Engine,
+    space: str,
+    *,
+    prefix: str = "",
+    after: str = "",
+    before: str | None = None,
+    descending: bool = False,
+) -> Iterator[Cell]:
     """Yield the cells of a space that are not empty, by name."""
+    if descending:
+        return pages(
+            lambda name, limit: engine.cells(
+                space, prefix=prefix, after=after, before=name, descending=True, limit=limit
+            ),
+            before,
+            lambda cell: cell.name,
+        )
     return pages(
-        lambda name, limit: engine.cells(space, prefix=prefix, after=name, limit=limit),
+        lambda name, limit: engine.cells(space, prefix=prefix, after=name, before=before, limit=limit),
         after,
         lambda cell: cell.name,
     )
@@ -63,10 +79,20 @@ def moves(engine: Engine, space: str, timeline: str, *, before: int | None = Non
     )
 
 
-def entries(engine: Engine, space: str, *, after: int = 0) -> Iterator[Entry]:
-    """Yield the ledger of a space from the position after `after`."""
+def entries(
+    engine: Engine, space: str, *, after: int = 0, before: int | None = None, descending: bool = False
+) -> Iterator[Entry]:
+    """Yield the ledger entries of a space between two positions."""
+    if descending:
+        return pages(
+            lambda position, limit: engine.entries(
+                space, after=after, before=position, descending=True, limit=limit
+            ),
+            before,
+            lambda entry: entry.position,
+        )
     return pages(
-        lambda position, limit: engine.entries(space, after=position, limit=limit),
+        lambda position, limit: engine.entries(space, after=position, before=before, limit=limit),
         after,
         lambda entry: entry.position,
     )

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from perdure.engines.sqlite.sql import Entries, Sql
 
 __all__ = [
-    "DURABILITIES",
     "GROUP",
     "Opener",
     "check_vectors",
@@ -53,7 +52,7 @@ _lock = ThreadLock()
 
 
 class Opener(Protocol):
-    """How an engine's package opens a store."""
+    """The function by which an engine's package opens a store."""
 
     def __call__(self, url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
         """Open the store at `url`.
@@ -67,33 +66,44 @@ def open_engine(url: str, *, read_only: bool, create: bool, durability: str) -> 
     """Open the store at `url`, which is a path or has a scheme.
 
     Raises `Unsupported` for a scheme that no installed package serves, `Invalid` for an
-    address that cannot be read, `NotFound` for a store that is not there and not to be made.
+    address that cannot be read, `NotFound` for a store that does not exist and may not be created.
     """
     if durability not in DURABILITIES:
-        raise Invalid(f"durability '{durability}' is none of {', '.join(DURABILITIES)}; nothing was opened.")
+        raise Invalid(
+            f"durability '{durability}' is none of {', '.join(DURABILITIES)}; nothing was opened.",
+            code="durability_unknown",
+            durability=durability,
+        )
     return _opener(_scheme(url))(url, read_only=read_only, create=create, durability=durability)
 
 
 def open_sql(url: str, *, entries: Entries) -> Sql:
-    """Open a store that is a SQLite file for questions in SQL, read-only.
+    """Open a store that is a SQLite file for queries in SQL, read-only.
 
-    `entries` reads a map from its nodes, which is beyond an engine.  Raises `Unsupported`
+    `entries` reads a map from its nodes, which an engine cannot do.  Raises `Unsupported`
     for other stores, `NotFound` if there is none.
     """
     path = _file(url)
     if path is None:
-        raise Unsupported(f"'{url}' is not a SQLite file; nothing was opened. Use the database's own client.")
+        raise Unsupported(
+            f"'{url}' is not a SQLite file; nothing was opened.",
+            code="not_sqlite",
+            advice="Use the database's own client.",
+            url=url,
+        )
     from perdure.engines.sqlite.sql import Sql
 
     if not path.exists():
-        raise NotFound(f"there is no store at {path}; nothing was opened.")
+        raise NotFound(
+            f"there is no store at {path}; nothing was opened.", code="store_not_found", path=str(path)
+        )
     return Sql(path.resolve(), entries=entries)
 
 
 def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, int]:
-    """Write the views of a store as plain tables to a new SQLite file, of one thread or of all; rows by table.
+    """Write the views of a store as plain tables to a new SQLite file, of one thread or of all; return rows by table.
 
-    Raises `Conflict` if the file is there already, `NotFound` if its directory is not.
+    Raises `Conflict` if the file exists, `NotFound` if its directory does not.
     """
     from perdure.engines.sqlite.maintenance.copy import export_tables
 
@@ -101,9 +111,9 @@ def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, in
 
 
 def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
-    """The search index of one owner's memory in the store at `url`; None: one in memory, of nobody's.
+    """Return the search index of one owner's memory in the store at `url`; owner None: one in memory, without an owner.
 
-    It lies beside a store that is a SQLite file, and in memory for any other; nothing is opened yet.
+    The index is a file beside a store that is a SQLite file, and in memory for any other; nothing is opened yet.
     """
     from perdure.engines.sqlite.search import SqliteSearch
 
@@ -116,25 +126,25 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
 
 
 def place_of(url: str) -> str:
-    """Which store `url` names, in a form that two addresses of one store share."""
+    """Return the store that `url` names, in a form that two addresses of one store share."""
     path = _file(url)
-    return url if path is None else os.path.realpath(path)  # also where its links lead in a circle
+    return url if path is None else os.path.realpath(path)  # it also accepts links that lead in a circle
 
 
 def own_name(url: str) -> str:
-    """How a store is named from its own directory: a file without its directory, any other store by its address."""
+    """Return how a store is named from its own directory: a file without its directory, any other store by its address."""
     path = _file(url)
     return url if path is None else path.resolve().name
 
 
 def seen_from(store: str, url: str) -> str:
-    """The address `url` as it is meant beside the store `store`: a relative path is seen from that store's directory."""
+    """Return the address `url` as seen from the store `store`: a relative path starts at that store's directory."""
     place, path = _file(store), _file(url)
     return url if place is None or path is None else str(place.resolve().parent / path)
 
 
 def _file(url: str) -> Path | None:
-    """The file of a store that is one; None for other stores."""
+    """Return the file of a store that is a file; None for other stores."""
     scheme = _scheme(url)
     return Path(url.partition(":///")[2] if scheme else url) if scheme in ("", "sqlite") else None
 
@@ -147,7 +157,7 @@ def check_vectors() -> None:
 
 
 def _scheme(url: str) -> str:
-    """The scheme of `url` in lower case, '' for a path."""
+    """Return the scheme of `url` in lower case, '' for a path."""
     found = _SCHEME.match(url)
     return found[1].lower() if found else ""
 
@@ -166,7 +176,12 @@ def _opener(scheme: str) -> Opener:
 
 def _open_path(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
     if not url or "\0" in url or url == ":memory:":
-        raise Invalid(f"{url!r} names no file; nothing was opened. Give a path such as agents.db, or memory:")
+        raise Invalid(
+            f"{url!r} names no file; nothing was opened.",
+            code="url_names_no_file",
+            advice="Give a path such as agents.db, or memory:",
+            url=url,
+        )
     from perdure.engines.sqlite import open_sqlite
 
     return open_sqlite(Path(url), read_only=read_only, create=create, durability=durability)
@@ -176,14 +191,16 @@ def _open_sqlite(url: str, *, read_only: bool, create: bool, durability: str) ->
     rest = url.partition(":")[2]
     if not rest.startswith("///") or rest == "///":
         raise Invalid(
-            f"'{url}' names no file; nothing was opened. Write sqlite:///agents.db for a file in this directory, "
-            "sqlite:////srv/agents.db for one by its full path."
+            f"'{url}' names no file; nothing was opened.",
+            code="url_names_no_file",
+            advice="Write sqlite:///agents.db for a file in this directory, sqlite:////srv/agents.db for one by its full path.",
+            url=url,
         )
     return _open_path(rest.removeprefix("///"), read_only=read_only, create=create, durability=durability)
 
 
 def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
-    """Open a memory store; `durability` is accepted, and there is none."""
+    """Open a memory store; it accepts `durability`, and has none."""
     from perdure.engines.memory import MemoryEngine, MemoryStore
 
     name = url.partition(":")[2].strip("/")
@@ -191,7 +208,11 @@ def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) ->
         store = _named.get(name)
         if store is None:
             if read_only or not create:
-                raise NotFound(f"there is no memory store '{url}' in this process; nothing was opened.")
+                raise NotFound(
+                    f"there is no memory store '{url}' in this process; nothing was opened.",
+                    code="store_not_found",
+                    path=url,
+                )
             store = MemoryStore(url)
             if name:
                 _named[name] = store
@@ -199,14 +220,17 @@ def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) ->
 
 
 def _installed(scheme: str) -> Opener:
-    """What an installed package serves under `scheme`."""
+    """Return the opener that an installed package registers for `scheme`."""
     found = sorted(_entry_points().select(name=scheme), key=lambda point: point.value)
     if not found:
         raise _unknown(scheme)
     if len({point.value for point in found}) > 1:
         packages = ", ".join(point.value for point in found)
         raise Invalid(
-            f"several packages serve '{scheme}:' ({packages}); nothing was opened. Uninstall all but one."
+            f"several packages serve '{scheme}:' ({packages}); nothing was opened.",
+            code="engine_ambiguous",
+            advice="Uninstall all but one.",
+            scheme=scheme,
         )
     return _loaded(found[0])
 
@@ -216,13 +240,15 @@ def _loaded(point: EntryPoint) -> Opener:
         return cast("Opener", point.load())
     except (ImportError, AttributeError) as error:
         raise Unsupported(
-            f"the engine for '{point.name}:' ({point.value}) cannot be loaded: {error}; nothing was opened."
+            f"the engine for '{point.name}:' ({point.value}) cannot be loaded: {error}; nothing was opened.",
+            code="engine_not_loaded",
+            scheme=point.name,
         ) from error
 
 
 def _unknown(scheme: str) -> Unsupported:
     others = {point.name for point in _entry_points()}
-    known = ", ".join(sorted({"memory", "sqlite"} | others))
+    known = sorted({"memory", "sqlite"} | others)
     later = _LATER.get(scheme)
     advice = (
         f"{later} comes with a later release of Perdure."
@@ -230,8 +256,11 @@ def _unknown(scheme: str) -> Unsupported:
         else f"Install the package that registers '{scheme}' in the entry point group '{GROUP}'."
     )
     return Unsupported(
-        f"no engine for '{scheme}:' is installed; nothing was opened. There are: {known}. {advice} "
-        "For a file with a colon in its name, write ./ before it."
+        f"no engine for '{scheme}:' is installed; nothing was opened. There are: {', '.join(known)}.",
+        code="engine_not_installed",
+        advice=f"{advice} For a file with a colon in its name, write ./ before it.",
+        scheme=scheme,
+        known=known,
     )
 
 

@@ -1,11 +1,11 @@
-"""The search index: words and vectors of one owner's memory, as data that is derived and never the truth.
+"""The contract of a search index: words and vectors of one owner's memory, derived from the map and never the truth.
 
-An index stands at one root of the map that it was made from, and holds exactly what that root
-names: a pure function of it, so that ranking depends on nothing else.  It is moved from root to
-root by what differs between them.  Each owner has an index of its own, so that no search can
-find, or be ranked by, what is another's.
+An index is at one root of the map that it was made from, and holds exactly what that root
+names: a pure function of it, so that ranking depends on nothing else.  It moves from root to
+root by the difference between them.  Each owner has an index of its own, so that no search can
+find, or be ranked by, what belongs to another owner.
 
-Whatever is wrong with an index, its answer is to stand nowhere: then it is made anew.
+If anything is wrong with an index, it reports that it is at no root; the caller then builds it again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class SearchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     path: str
     item: str
-    digest: Digest  # of what the map holds there
+    digest: Digest  # of the value at `path`
     kind: str = ""
     scope: str = ""
     words: str | None = None  # what it is found by, in terms with spaces between; None: it is never found
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
-    """Something that was found, and how far it is from what was asked: less is better."""
+    """Something that was found, and its distance from the query: less is better."""
 
     path: str
     item: str
@@ -41,65 +41,65 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched among; None is everything."""
+    """Restricts a search; None means no restriction."""
 
     kind: str | None = None
     scope: str | None = None
 
 
 class IndexPosition(msgspec.Struct, frozen=True):
-    """Where an index stands."""
+    """The root that an index is at."""
 
-    root: Digest | None  # None: nowhere, it has to be made
-    model: str | None = None  # who made its vectors; None: it has none
+    root: Digest | None  # None: it has to be built
+    model: str | None = None  # the model of its vectors; None: it has none
 
 
 class SearchIndex(Protocol):
     """Words and vectors that can be searched.  Thread-safe; safe to use from several processes."""
 
     def standing(self) -> IndexPosition:
-        """Where it stands now."""
+        """Return the root that the index is at now."""
         ...
 
     def move(
         self, before: Digest | None, after: Digest, gone: Iterable[str], rows: Iterable[SearchRow]
     ) -> bool:
-        """Go from one root to another by what differs; False, changing nothing, if it does not stand at `before`.
+        """Go from one root to another by their difference; False, changing nothing, if the index is not at `before`.
 
-        `before=None` begins anew.  Rows that are new have no vector yet.
+        `before=None` begins with an empty index.  Rows that are new have no vector yet.
         """
         ...
 
     def found(
         self, root: Digest, terms: Sequence[str], among: Filters, *, limit: int
     ) -> Sequence[Hit] | None:
-        """What holds any of these terms, the best first, ties by item and path; None if it does not stand at `root`.
+        """Return what has any of these terms, the best first, ties by item and path; None if the index is not at `root`.
 
-        Terms are data: whatever they hold, none of it is taken for a part of the query language.
+        Terms are data: no part of them is read as query language.
         """
         ...
 
     def near(self, root: Digest, vector: bytes, among: Filters, *, limit: int) -> Sequence[Hit] | None:
-        """What is nearest to a vector, the nearest first, ties by item and path; None as `found`."""
+        """Return what is nearest to a vector, the nearest first, ties by item and path; None as `found`."""
         ...
 
     def without_vector(self, root: Digest, *, limit: int) -> Sequence[tuple[str, Digest]] | None:
-        """The path and digest of what has words and no vector; None as `found`."""
+        """Return the path and digest of what has words and no vector; None as `found`."""
         ...
 
     def learn(self, root: Digest, model: str, vectors: Mapping[str, bytes], *, width: int) -> bool:
-        """Take vectors of `width` float32 each, by path, or none, which is never near; False as `move`.
+        """Add vectors of `width` float32 each, by path; an empty one is never near.  False as `move`.
 
-        Those of another model go first.
+        Vectors of another model are removed first.
         """
         ...
 
     def vectors(self, digests: Sequence[Digest], model: str) -> Mapping[Digest, bytes]:
-        """The vectors that it has of these versions by that model."""
+        """Return the vectors that the index has of these versions by that model."""
         ...
 
     def discard(self) -> None:
-        """Throw everything away; it stands nowhere then."""
+        """Remove everything; the index is then at no root."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Rules that every engine applies in the same way, so that all of them store the same bytes.
 
-Pure functions over the contract's types: how a move is recorded, where a commit stands
-on its line, how the ledger is chained, what names a commit.
+Pure functions over the contract's types: how a move is recorded, which place a commit has
+on its line, how the ledger is chained, which ids name a commit.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __all__ = [
     "check_seal",
     "check_standing",
     "check_write",
+    "damaged",
     "labels",
     "placed",
     "sealed_cell",
@@ -44,8 +45,15 @@ SEAL_BYTES = 16
 SEAL_MASK = (1 << 8 * SEAL_BYTES) - 1
 
 
+def damaged(
+    message: str, code: str, *, cell: str | None = None, digest: str | None = None, **facts: object
+) -> Corrupt:
+    """Return the error for stored data that is not what was written; it advises to run `perdure verify`."""
+    return Corrupt(message, code=code, advice="Run `perdure verify`.", cell=cell, digest=digest, **facts)
+
+
 def unmoved(timeline: str) -> Hold | None:
-    """What a timeline without a recorded move is: `main` stands at version 0, others do not exist."""
+    """Return the state of a timeline without a recorded move: `main` is at version 0, others do not exist."""
     return Hold(Head(MAIN, 0, None)) if timeline == MAIN else None
 
 
@@ -61,13 +69,20 @@ def check_write(write: Write) -> None:
         try:
             body.decode()
         except UnicodeDecodeError as error:
-            raise Invalid(f"a cell or entry must be UTF-8 text ({error}); nothing was written.") from error
+            raise Invalid(
+                f"a cell or entry must be UTF-8 text ({error}); nothing was written.", code="not_utf8"
+            ) from error
 
 
 def _check_once(what: str, names: list[str]) -> None:
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise Invalid(f"one write {what} '{twice}' twice; nothing was written. Make it two writes.")
+        raise Invalid(
+            f"one write {what} '{twice}' twice; nothing was written.",
+            code="written_twice",
+            advice="Make it two writes.",
+            name=twice,
+        )
 
 
 def check_fence(fence: Fence, revision: int) -> None:
@@ -81,15 +96,25 @@ def check_move(move: Move, hold: Hold | None) -> None:
     if move.expected is None:
         if hold is not None:
             raise Conflict(
-                f"timeline '{move.timeline}' exists already; nothing was written. Choose another name."
+                f"timeline '{move.timeline}' exists already; nothing was written.",
+                code="timeline_exists",
+                advice="Choose another name.",
+                timeline=move.timeline,
             )
         return
     if move.expected.timeline != move.timeline:
         raise Invalid(
-            f"a head of '{move.expected.timeline}' cannot move '{move.timeline}'; nothing was written."
+            f"a head of '{move.expected.timeline}' cannot move '{move.timeline}'; nothing was written.",
+            code="head_of_another_timeline",
+            timeline=move.timeline,
         )
     if hold is None:
-        raise NotFound(f"there is no timeline '{move.timeline}'; nothing was written. Fork one first.")
+        raise NotFound(
+            f"there is no timeline '{move.timeline}'; nothing was written.",
+            code="timeline_not_found",
+            advice="Fork one first.",
+            timeline=move.timeline,
+        )
     if hold.sealed:
         raise Sealed(move.timeline)
     if hold.head != move.expected:
@@ -97,7 +122,7 @@ def check_move(move: Move, hold: Hold | None) -> None:
 
 
 def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, MoveRecord]:
-    """Where the timeline stands after `move`, and the move's own record, as an object and as it is."""
+    """Return the timeline after `move`, and the record of the move, as an object and decoded."""
     before = hold or Hold(Head(move.timeline, -1, None))
     record = MoveRecord(
         timeline=move.timeline,
@@ -114,43 +139,55 @@ def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, 
 
 
 def check_forgettable(kind: Kind, digest: Digest) -> None:
-    """Raise `Invalid` for an object that the chain is proved by."""
+    """Raise `Invalid` for an object that proves the chain."""
     if kind in (Kind.COMMIT, Kind.CHANGESET, Kind.MOVE):
-        raise Invalid(f"{kind} {digest} cannot be forgotten: the chain is proved by it; nothing was changed.")
+        raise Invalid(
+            f"{kind} {digest} cannot be forgotten: the chain is proved by it; nothing was changed.",
+            code="not_forgettable",
+            digest=digest,
+        )
 
 
 def check_standing(space: str, read: int, now: int) -> None:
-    """Raise `Conflict` if the space was written to since its standing was read."""
+    """Raise `Conflict` if another writer wrote to the space after its standing was read."""
     if read != now:
         raise Conflict(
-            f"'{space}' was written to since it was looked over; nothing was forgotten. Look it over again."
+            f"another writer wrote to '{space}' after it was read; nothing was forgotten.",
+            code="written_since",
+            advice="Read it again and decide again.",
+            space=space,
         )
 
 
 def check_hold(hold: Hold, record: MoveRecord) -> None:
-    """Raise `Corrupt` unless the head stands where its last move left it."""
+    """Raise `Corrupt` unless the head is where its last move left it."""
     moved = Head(record.timeline, record.version, record.to)
     if hold.head != moved or hold.sealed != record.sealed:
-        raise Corrupt(
-            f"the head of timeline '{hold.head.timeline}' says version {hold.head.version}, but its last recorded "
-            f"move left it at version {record.version}; it was not used. Run `perdure verify`."
+        raise damaged(
+            f"the head of timeline '{hold.head.timeline}' is at version {hold.head.version}, but its last recorded move left it at version {record.version}; it was not used.",
+            "head_damaged",
+            timeline=hold.head.timeline,
         )
 
 
 def placed(commit: Commit, parent: tuple[Place, str | None] | None, before: int) -> Place:
-    """Where `commit` stands, given its first parent's place and run, and the parent's number of events.
+    """Return the place of `commit`, given its first parent's place and run, and the parent's number of events.
 
     A commit of the same run as its parent belongs to the same turn; any other begins one.
     """
     place, run = parent or (ROOT, None)
     if commit.depth != place.depth + 1:
-        raise Invalid(f"commit says depth {commit.depth} after depth {place.depth}; nothing was written.")
+        raise Invalid(
+            f"a commit names depth {commit.depth} after depth {place.depth}; nothing was written.",
+            code="depth_wrong",
+            depth=commit.depth,
+        )
     same = commit.run is not None and commit.run == run
     return Place(commit.depth, place.turn + (not same), place.sequence + before)
 
 
 def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[str]:
-    """The ids that name this commit: of the messages it appends, and of the run that it begins."""
+    """Return the ids that name this commit: of the messages it appends, and of the run that it begins."""
     names = {event.id for event in changeset.events if isinstance(event, MessageAppended)}
     if commit.run is not None and commit.run != parent_run:
         names.add(commit.run)
@@ -158,15 +195,15 @@ def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[
 
 
 def chained(chain: Digest | None, body: bytes) -> Digest:
-    """The ledger's chain digest after an entry: over the chain before it and the entry's own bytes."""
+    """Return the ledger's chain digest after an entry: over the chain before it and the entry's own bytes."""
     return digest_of(Kind.ENTRY, (chain or "").encode() + b"\n" + body)
 
 
 def cell_digest(cell: Cell, *, listed: int) -> bytes:
-    """What is stored beside a cell, so that a change to any part of it is found."""
+    """Return the digest that is stored beside a cell, so that a change to any part of it is found."""
     space, name = cell.space.encode("utf-8", "surrogatepass"), cell.name.encode("utf-8", "surrogatepass")
     size = -1 if cell.value is None else len(cell.value)
-    told = b"perdure/1\0cell\0%d %d %d %d %d %d " % (
+    header = b"perdure/1\0cell\0%d %d %d %d %d %d " % (
         len(space),
         len(name),
         cell.revision,
@@ -174,57 +211,60 @@ def cell_digest(cell: Cell, *, listed: int) -> bytes:
         listed,
         size,
     )
-    return sha256(told + space + name + (cell.value or b"")).digest()
+    return sha256(header + space + name + (cell.value or b"")).digest()
 
 
 def check_cell(cell: Cell, digest: object, *, listed: int) -> Cell:
-    """The cell, if `digest` is the one that it was stored with; raises `Corrupt`, naming it, if not."""
+    """Return the cell if `digest` is the one that it was stored with; raise `Corrupt`, naming it, if not."""
     try:
         is_whole = cell_digest(cell, listed=listed) == digest
-    except (TypeError, ValueError, AttributeError):  # a column holds what is no number or no text
+    except (TypeError, ValueError, AttributeError):  # a column holds a value of another type
         is_whole = False
     if not is_whole:
-        raise Corrupt(
-            f"cell '{cell.name}' in '{cell.space}' does not match its digest; it was not used. "
-            "Run `perdure verify`.",
+        raise damaged(
+            f"cell '{cell.name}' in '{cell.space}' does not match its digest; it was not used.",
+            "cell_damaged",
             cell=cell.name,
         )
     return cell
 
 
 def sealed_cell(name: str, digest: bytes) -> int:
-    """What a cell of this name and digest adds to the seal of its space."""
+    """Return what a cell of this name and digest adds to the seal of its space."""
     return _part(b"cell\0", name, digest)
 
 
 def sealed_head(timeline: str, move: Digest | None) -> int:
-    """What a timeline that stands after this move adds to the seal of its space."""
+    """Return what a timeline whose last move has this digest adds to the seal of its space."""
     return 0 if move is None else _part(b"head\0", timeline, bytes.fromhex(move))
 
 
 def sealed_ledger(position: int, chain: Digest | None) -> int:
-    """What a ledger that ends at this entry adds to the seal of its space."""
+    """Return what a ledger that ends at this entry adds to the seal of its space."""
     return 0 if chain is None else _part(b"ledger\0", str(position), bytes.fromhex(chain))
 
 
 def _part(kind: bytes, name: str, digest: bytes) -> int:
-    told = kind + name.encode("utf-8", "surrogatepass") + b"\0" + digest
-    return int.from_bytes(sha256(told).digest()[:SEAL_BYTES])
+    part = kind + name.encode("utf-8", "surrogatepass") + b"\0" + digest
+    return int.from_bytes(sha256(part).digest()[:SEAL_BYTES])
 
 
 def check_ledger_end(space: str, left: LedgerRead, stored: LedgerRead) -> None:
     """Raise `Corrupt` unless the ledger ends where the newest write that added to it left it."""
     if left != stored:
         raise Corrupt(
-            f"the ledger of '{space}' ends at entry {stored.position}, but its newest write left it at entry "
-            f"{left.position}; nothing was changed. Restore a backup."
+            f"the ledger of '{space}' ends at entry {stored.position}, but its newest write left it at entry {left.position}; nothing was changed.",
+            code="ledger_cut",
+            advice="Restore a backup.",
+            space=space,
         )
 
 
 def check_seal(space: str, found: int, seal: int | None) -> None:
     """Raise `Corrupt` unless what the space holds sums up to the seal of its newest write."""
     if seal is None or found & SEAL_MASK != seal & SEAL_MASK:
-        raise Corrupt(
-            f"the cells, heads or ledger of '{space}' are not as its newest write left them: something was edited, "
-            "removed or put back to an older version; nothing was used or written. Run `perdure verify`."
+        raise damaged(
+            f"the cells, heads or ledger of '{space}' are not as its newest write left them: something was edited, removed or put back to an older version; nothing was used or written.",
+            "seal_broken",
+            space=space,
         )

@@ -7,12 +7,13 @@ entered to where it came to stand as it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
 
-from perdure.engines.contract import Engine
+from perdure.engines import paging
+from perdure.engines.contract import Engine, Entry
 from perdure.errors import Forgotten, Invalid
 from perdure.history import cells
 from perdure.history.ancestry import commits_of
@@ -29,7 +30,6 @@ from perdure.projections.calls import Book, Transition, decode_transition
 
 __all__ = ["Passed", "Traced", "trace", "unclear"]
 
-_PAGE = 200
 _SPAN = 16  # entries: of a round or two
 _BEGINNING_MIN = 4  # characters of an id that is not given whole
 
@@ -105,7 +105,8 @@ def unclear(
 def _passed(space: Space, record: CallRecord) -> list[Passed]:
     """The way that a call took, from its first entry to the one that left it as it is."""
     book, found = Book(), list[Passed]()
-    for step in _told(space, after=_before_entry(space, record)):
+    for entry in paging.entries(space.engine, space.name, after=_before_entry(space, record)):
+        step = decode_transition(entry.body)
         if step.call != record.id:
             continue
         book.take(step)
@@ -126,24 +127,24 @@ def _passing(step: Transition) -> Passed:
 
 
 def _before_entry(space: Space, record: CallRecord) -> int:
-    """A position in the log after which the call was entered, and not long after.
+    """Return a position in the log after which the call was entered, and not long after.
 
-    A commit says how far the log went when it was made.  A call is entered after what the commit
-    says that asked for it, and before what the one says that told its result.  So it is looked for
-    after the first and back from the second, in spans that grow; back from the end of a log that says neither.
+    A commit records how far the log went when it was made.  A call is entered after the commit that requested it and
+    before the commit that holds its result.  So the search reads a few entries after the first, and then backwards
+    from the second; backwards from the end if the log has neither.
     """
     by_hand = record.label is not None and record.label == record.run
     low = 0 if by_hand else _read_by(space, record.label) or 0
-    if _enters(space, record.id, after=low, to=low + _SPAN):
+    if any(
+        _enters(entry, record.id)
+        for entry in islice(paging.entries(space.engine, space.name, after=low), _SPAN)
+    ):
         return low
-    high = _read_by(space, record.label if by_hand else record.result_label) or _end(space)
-    span = _SPAN
-    while high > low:
-        after = max(low, high - span)
-        if _enters(space, record.id, after=after, to=high):
-            return after
-        high, span = after, 4 * span
-    return low
+    high = _read_by(space, record.label if by_hand else record.result_label)
+    newest_first = paging.entries(
+        space.engine, space.name, after=low, before=high + 1 if high else None, descending=True
+    )
+    return next((entry.position - 1 for entry in newest_first if _enters(entry, record.id)), low)
 
 
 def _read_by(space: Space, label: str | None) -> int | None:
@@ -152,26 +153,10 @@ def _read_by(space: Space, label: str | None) -> int | None:
     return space.step(commits[0]).commit.ledger.position if commits else None
 
 
-def _enters(space: Space, call: str, *, after: int, to: int) -> bool:
-    """Whether the call was entered at one of these positions."""
-    steps = islice(_told(space, after=after), to - after)
-    return any(step.call == call and bool(step.record) for step in steps)
-
-
-def _end(space: Space) -> int:
-    """A position at or after the last, and not twice as far."""
-    position = _SPAN
-    while space.engine.entries(space.name, after=position, limit=1):
-        position *= 2
-    return position
-
-
-def _told(space: Space, *, after: int) -> Iterator[Transition]:
-    """What the log says after a position; the pages grow: whoever stops soon has read little."""
-    limit = _SPAN
-    while page := space.engine.entries(space.name, after=after, limit=limit):
-        yield from (decode_transition(entry.body) for entry in page)
-        after, limit = page[-1].position, min(2 * limit, _PAGE)
+def _enters(entry: Entry, call: str) -> bool:
+    """True if the call was entered into the ledger by this entry."""
+    step = decode_transition(entry.body)
+    return step.call == call and bool(step.record)
 
 
 def _word(value: object) -> str | None:

@@ -27,10 +27,10 @@ from perdure.providers.contract import CallDelta, Finished, ModelEvent, Reasonin
 from perdure.runtime import failpoints
 from perdure.runtime.failpoints import POINTS, Point
 
-__all__ = ["Crash", "Script", "Step", "crash", "fail", "say", "step", "think", "use"]
+__all__ = ["Crash", "Script", "ScriptStep", "crash", "fail", "say", "step", "think", "use"]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptStep(msgspec.Struct, frozen=True, kw_only=True):
     """What the model says and asks for in one step."""
 
     text: str = ""
@@ -48,28 +48,28 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
     nth: int = 1
 
 
-Item: TypeAlias = Step | Crash | Callable[[Context], Step]
+Item: TypeAlias = ScriptStep | Crash | Callable[[Context], ScriptStep]
 
 
-def say(text: str, *, usage: Usage | None = None, stop: str = "end") -> Step:
+def say(text: str, *, usage: Usage | None = None, stop: str = "end") -> ScriptStep:
     """Say something; `usage` is what the step is said to have taken, `stop` the word that the answer ends with."""
-    return Step(text=text, usage=usage or Usage(), stop=stop)
+    return ScriptStep(text=text, usage=usage or Usage(), stop=stop)
 
 
-def think(text: str) -> Step:
+def think(text: str) -> ScriptStep:
     """Tell something of its thinking; put it into one step with words or calls by `step`."""
-    return Step(reasoning=text)
+    return ScriptStep(reasoning=text)
 
 
-def use(tool: str, /, *, id: str | None = None, raw: str | None = None, **arguments: Any) -> Step:
+def use(tool: str, /, *, id: str | None = None, raw: str | None = None, **arguments: Any) -> ScriptStep:
     """Ask for a tool.  `id` is what the vendor would call it; `raw` is the JSON text of the arguments, as it is."""
     text = json.dumps(arguments) if raw is None else raw
-    return Step(calls=(ToolCall(id or f"call_{tool}", tool, text),))
+    return ScriptStep(calls=(ToolCall(id or f"call_{tool}", tool, text),))
 
 
-def step(*parts: Step) -> Step:
+def step(*parts: ScriptStep) -> ScriptStep:
     """Several things in one step: words, thoughts and calls side by side."""
-    return Step(
+    return ScriptStep(
         text="".join(part.text for part in parts),
         reasoning="".join(part.reasoning for part in parts),
         calls=tuple(call for part in parts for call in part.calls),
@@ -79,15 +79,20 @@ def step(*parts: Step) -> Step:
     )
 
 
-def fail(error: Exception | None = None) -> Step:
+def fail(error: Exception | None = None) -> ScriptStep:
     """Fail, as a model that cannot be reached does."""
-    return Step(error=error or ConnectionError("the scripted model cannot be reached"))
+    return ScriptStep(error=error or ConnectionError("the scripted model cannot be reached"))
 
 
 def crash(point: Point, *, nth: int = 1) -> Crash:
     """Kill this process with SIGKILL when the run reaches `point` for the nth time; armed when the script begins."""
     if point not in POINTS:
-        raise Invalid(f"{point!r} is not a point of a run. Use one of {', '.join(POINTS)}.")
+        raise Invalid(
+            f"{point!r} is not a point of a run.",
+            code="point_unknown",
+            advice=f"Use one of {', '.join(POINTS)}.",
+            point=point,
+        )
     return Crash(point=point, nth=nth)
 
 
@@ -108,14 +113,21 @@ class Script:
         take, where a switch or a route looks at that; else it is what it is named after.
         """
         for item in items:
-            if not (isinstance(item, Step | Crash) or callable(item)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not (isinstance(item, ScriptStep | Crash) or callable(item)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
-                    f"a script is made of steps, not of {item!r}. Use say(…), use(…), step(…), fail(…)."
+                    f"a script is made of steps, not of {item!r}.",
+                    code="not_a_step",
+                    advice="Use say(…), use(…), step(…), fail(…).",
                 )
         self.backend, self.window = backend, window
         self._lacks = frozenset(lacks)
         for each in sorted(self._lacks - set(Capability)):
-            raise Invalid(f"{each!r} is no capability. Use one of {', '.join(Capability)}.")
+            raise Invalid(
+                f"{each!r} is not a capability.",
+                code="capability_unknown",
+                advice=f"Use one of {', '.join(Capability)}.",
+                capability=each,
+            )
         self.contexts: list[Context] = []  # what it was shown, step by step
         self._steps = [item for item in items if not isinstance(item, Crash)]
         self._crashes = [item for item in items if isinstance(item, Crash)]
@@ -139,7 +151,7 @@ class Script:
         )
         yield Finished(message=Message("assistant", content, taken.calls), usage=taken.usage, stop=taken.stop)
 
-    def _next(self, context: Context) -> Step:
+    def _next(self, context: Context) -> ScriptStep:
         self.contexts.append(context)
         spoken = [index for index, message in enumerate(context.messages) if message.role == "assistant"]
         if self._offset is None:
@@ -147,9 +159,13 @@ class Script:
         assert self._offset is not None
         place = context.earlier + len(spoken) - self._offset
         if place >= len(self._steps):
-            raise Invalid(f"the script has {len(self._steps)} steps, and the model was asked for one more.")
+            raise Invalid(
+                f"the script has {len(self._steps)} steps, and the model was asked for one more.",
+                code="script_ended",
+                steps=len(self._steps),
+            )
         item = self._steps[place]
-        return item if isinstance(item, Step) else item(context)
+        return item if isinstance(item, ScriptStep) else item(context)
 
     def _begin(self, context: Context, spoken: list[int]) -> None:
         """Begin with the turn that is under way: what was said before it is none of the script's."""
@@ -172,7 +188,7 @@ def _killer(nth: int) -> Callable[[], None]:
     return reached
 
 
-def _deltas(taken: Step, pieces: int) -> list[ModelEvent]:
+def _deltas(taken: ScriptStep, pieces: int) -> list[ModelEvent]:
     found: list[ModelEvent] = []
     if taken.reasoning:
         found.append(ReasoningDelta(taken.reasoning))

@@ -1,4 +1,4 @@
-"""Random edits of stored rows by somebody with write access and stock `sqlite3`."""
+"""Random edits of stored rows by a user with write access and stock `sqlite3`."""
 
 from __future__ import annotations
 

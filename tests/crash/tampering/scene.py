@@ -1,7 +1,7 @@
 """A store with everything in it that an edit could spoil, and what its user does next.
 
 The store has runs, calls by hand, a fork, an undo, an approval that waits, one that was given, a call
-whose outcome nobody knows, and keys of the thread and of the store.  `play` does what a user would do
+whose outcome is unknown, and keys of the thread and of the store.  `play` does what a user would do
 after opening it: look around, ask for the same things again, decide, go on.  Played on a sound
 store none of it has an effect outside, and all of it has one answer.
 """
@@ -75,7 +75,7 @@ TOOLS = [pay, order, ship, note, wire, post]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What one thing that the user did came to."""
+    """The outcome of one action of the user."""
 
     said: str | None  # None: it was refused
     error: str = ""
@@ -83,7 +83,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct, frozen=True):
-    """Everything that the user did, by its name, and what happened outside meanwhile."""
+    """Everything that the user did, by its name, and what happened outside in that time."""
 
     answers: dict[str, Answer]
     effects: dict[str, dict[str, int]]  # by what was done, for those steps that had any

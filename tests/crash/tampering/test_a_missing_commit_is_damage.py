@@ -22,7 +22,7 @@ from perdure.history.retention import Policy
 from perdure.store.store import Store
 from perdure.testing import Script, say, use
 
-NOBODY = "0" * 64
+UNKNOWN = "0" * 64
 
 
 @perdure.tool(effect="financial", ask=True)
@@ -112,7 +112,7 @@ def test_resuming_in_a_loop_meets_the_same_damage(waiting: Path) -> None:
     assert met.value.digest == lost
 
 
-def test_a_store_that_nobody_edited_resumes_and_lists(waiting: Path) -> None:
+def test_a_store_without_edits_resumes_and_lists(waiting: Path) -> None:
     """Control: every one of these has an answer."""
     with perdure.open(waiting) as store:
         statuses = [result.status for result in store.resume(agent())]
@@ -127,13 +127,13 @@ def test_a_commit_that_a_caller_names_is_not_found(waiting: Path) -> None:
     with perdure.open(waiting) as store:
         thread = store.thread("t")
         with pytest.raises(NotFound):
-            thread.at(NOBODY)
+            thread.at(UNKNOWN)
         with pytest.raises(NotFound):
-            thread.artifacts.show(f"artifact://sha256/{NOBODY}")
+            thread.artifacts.show(f"artifact://sha256/{UNKNOWN}")
 
 
 def test_a_thread_that_was_removed_is_left_out_and_not_damage(waiting: Path) -> None:
-    """Control: removing is what a user may do, also while somebody else holds the thread."""
+    """Control: removing is what a user may do, also while another process holds the thread."""
     with perdure.open(waiting) as store, perdure.open(waiting) as other:
         held = other.thread("t")
         store.thread("t").rm(force=True)

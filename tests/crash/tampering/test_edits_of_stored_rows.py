@@ -1,4 +1,4 @@
-"""Somebody edits stored rows with stock `sqlite3`: it is found, and nothing is repeated or answered wrongly.
+"""A user edits stored rows with stock `sqlite3`: it is found, and nothing is repeated or answered wrongly.
 
 Each edit is made on a copy of one store.  `verify` then looks at it, and a user goes on with it.  The long
 form makes 5,000 edits (`PERDURE_DEEP=1`); a failure names the seeds that it was met with.
@@ -47,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def copied(path: Path, to: Path) -> Path:
-    """A copy of a store that nobody has open."""
+    """Return a copy of a store that no process has open."""
     with closing(sqlite3.connect(path)) as database, closing(sqlite3.connect(to)) as copy:
         database.backup(copy)
     return to
@@ -94,7 +94,7 @@ def outcomes(scene: Scene, directory: Path, part: int) -> Iterator[Outcome]:
             yield found
 
 
-def test_a_store_that_nobody_edited_answers_and_repeats_nothing(scene: Scene) -> None:
+def test_a_store_without_edits_answers_and_repeats_nothing(scene: Scene) -> None:
     """What is compared with: every question has an answer, and none has an effect."""
     assert [name for name, answer in scene.truth.answers.items() if answer.said is None] == []
     assert scene.truth.effects == {}
@@ -140,7 +140,7 @@ def test_without_the_checks_effects_are_repeated(
 ) -> None:
     """Control: with digests, seals and the comparison with the ledger off, the same edits do harm."""
     monkeypatch.setattr(shared_rules, "check_cell", _believed)
-    monkeypatch.setattr("perdure.engines.sqlite.ledger_rows.check_cell", _believed)
+    monkeypatch.setattr("perdure.engines.sqlite.reads.check_cell", _believed)
     monkeypatch.setattr(shared_rules, "check_seal", lambda *_: None)
     monkeypatch.setattr("perdure.engines.sqlite.commit.caches.check_seal", lambda *_: None)
     monkeypatch.setattr(calls, "_check_entered", lambda *_: None)

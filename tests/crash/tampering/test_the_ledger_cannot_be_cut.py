@@ -1,4 +1,4 @@
-"""What somebody with write access removes from the ledger, or changes in a call, is found before a tool starts."""
+"""What a user with write access removes from the ledger, or changes in a call, is found before a tool starts."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_damaged_key_is_not_handed_to_a_tool(paid: Path) -> None:
 
 
 def test_a_call_that_was_sealed_again_must_still_match_the_ledger(paid: Path) -> None:
-    """Whoever edits a state and computes digest and seal anew is given away by the ledger."""
+    """The ledger shows an edit of a state, even if its digest and seal were computed again."""
     edited(paid, "UPDATE cells SET value = replace(value, 'succeeded', 'requested') WHERE name='call/last'")
     with closing(open_sqlite(paid, read_only=False, create=False, durability="power_loss")) as engine:
         engine.reseal(next(name for name in engine.spaces(limit=9) if name.startswith("thread:")))

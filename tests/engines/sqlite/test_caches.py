@@ -1,4 +1,4 @@
-"""Heads and cells from memory: never older than what anybody has been told of."""
+"""Heads and cells from memory: never older than what any reader has seen."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def head(engine: SqliteEngine) -> Head:
     return hold.head
 
 
-def test_a_head_that_nobody_has_moved_since_is_not_looked_up(
+def test_a_head_that_has_not_moved_since_is_not_looked_up(
     engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who wrote it knows where it stands."""
@@ -109,7 +109,7 @@ def test_control_a_lock_file_that_does_not_count_leaves_others_behind(
 def test_where_the_lock_file_was_removed_the_database_is_asked(
     path: Path, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever opens the store then counts in a file of its own."""
+    """A process that opens the store then counts in a file of its own."""
     os.unlink(path.with_name(path.name + "-lock"))
     other = SqliteEngine(path)
 
@@ -119,7 +119,7 @@ def test_where_the_lock_file_was_removed_the_database_is_asked(
     other.close()
 
 
-def test_nobody_is_told_of_a_head_that_is_not_durable(engine: SqliteEngine) -> None:
+def test_no_reader_sees_a_head_that_is_not_durable(engine: SqliteEngine) -> None:
     """Asked in the middle of a write, the store answers what stood before it, until COMMIT is through."""
     seen: list[Hold | None] = []
 

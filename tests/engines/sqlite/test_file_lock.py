@@ -12,6 +12,7 @@ import pytest
 
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import Unavailable
+from tests.coded import raises
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def lock(path: Path) -> Iterator[FileLock]:
 
 
 class Holder:
-    """Somebody else who holds the lock."""
+    """Another holder of the lock."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -41,7 +42,7 @@ class Holder:
 
 
 def is_free(path: Path) -> bool:
-    """Whether anybody could have the lock now."""
+    """True if the lock is free."""
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,7 +59,7 @@ def waiters() -> list[threading.Thread]:
 
 
 def test_a_wait_ends_when_the_holder_lets_go(path: Path, lock: FileLock) -> None:
-    """Whoever waited then holds the lock, and can let go of it."""
+    """The caller that waited then holds the lock, and can let go of it."""
     holder = Holder(path)
     threading.Timer(0.05, holder.let_go).start()
 
@@ -83,9 +84,9 @@ def test_waits_one_after_another_share_a_thread(path: Path, lock: FileLock) -> N
 
 
 def test_a_wait_in_vain_lets_go_when_it_is_its_turn(path: Path, lock: FileLock) -> None:
-    """What nobody waits for any more is not kept from others."""
+    """A lock that no caller waits for any more is free for others."""
     holder = Holder(path)
-    with pytest.raises(Unavailable, match="was held by process"):
+    with raises(Unavailable, "store_locked"):
         lock.acquire(0.02)
 
     holder.let_go()

@@ -14,6 +14,7 @@ from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.format import index
 from perdure.errors import NotFound
 from perdure.model.digest import Kind, Object, digest_of
+from tests.coded import raises
 
 
 def _value(number: int) -> Object:
@@ -64,7 +65,7 @@ def test_an_object_that_was_never_written_is_not_found(tmp_path: Path) -> None:
     _put(engine, 1)
     absent = digest_of(Kind.VALUE, b"never")
 
-    with pytest.raises(NotFound, match=absent):
+    with raises(NotFound, "object_not_found", digest=absent):
         engine.objects("s", [absent])
     engine.close()
 
@@ -81,7 +82,7 @@ def _unsorted(path: Path) -> int:
 def test_who_wrote_and_closes_leaves_few_rows_to_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keys are sorted in, so that whoever opens the store next finds them without reading rows."""
+    """The keys are sorted in, so that the next opening finds them without reading rows."""
     monkeypatch.setattr(index, "_BATCH_LAST", 8)
     path = tmp_path / "s.db"
     engine = SqliteEngine(path, durable=False)

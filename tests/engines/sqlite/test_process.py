@@ -19,6 +19,7 @@ from perdure.engines.sqlite import SqliteEngine, process
 from perdure.engines.sqlite.process import Presence
 from perdure.errors import Unavailable
 from perdure.testing import EngineSuite
+from tests.coded import raises
 
 
 class Careless(EngineSuite):
@@ -62,7 +63,7 @@ def left(marks: Path, name: str) -> Path:
     return marks / name
 
 
-def test_nothing_is_marked_before_somebody_asks(path: Path, marks: Path) -> None:
+def test_nothing_is_marked_before_a_caller_asks(path: Path, marks: Path) -> None:
     """A store that only keeps state leaves no directory beside it, nor does one that was closed."""
     with closing(SqliteEngine(path)) as engine:
         assert not marks.exists()
@@ -77,7 +78,7 @@ def test_a_read_only_opening_holds_nothing(path: Path, marks: Path) -> None:
     SqliteEngine(path).close()
     dead = left(marks, new_name())
     with closing(SqliteEngine(path, read_only=True)) as reader:
-        with pytest.raises(Unavailable, match="read-only"):
+        with raises(Unavailable, "store_read_only"):
             reader.holder()
 
         assert reader.gone(dead.name)
@@ -85,7 +86,7 @@ def test_a_read_only_opening_holds_nothing(path: Path, marks: Path) -> None:
 
 
 def test_what_others_left_is_removed(present: Presence, marks: Path) -> None:
-    """By whoever marks itself; marks that are held, and files of any other name, stay."""
+    """An opening that marks itself does it; marks that are held, and files of any other name, stay."""
     with closing(Presence(marks.with_name("store.db"), read_only=False)) as alive:
         living = alive.holder()
         dead, unborn, foreign = (left(marks, name) for name in (new_name(), new_name() + ".new", "notes.txt"))
@@ -97,7 +98,7 @@ def test_what_others_left_is_removed(present: Presence, marks: Path) -> None:
         assert not unborn.exists()
 
 
-def test_whoever_is_proven_gone_is_removed(present: Presence, marks: Path) -> None:
+def test_a_mark_that_is_proven_gone_is_removed(present: Presence, marks: Path) -> None:
     """The proof is as good without the file."""
     dead = left(marks, new_name())
 
@@ -118,7 +119,7 @@ def test_two_who_ask_at_once_are_told_the_same(path: Path, marks: Path) -> None:
 
 
 def test_marks_made_and_tidied_at_once_do_not_hurt_each_other(path: Path, marks: Path) -> None:
-    """Openings come and go, each sweeping; nobody who is there is ever found gone."""
+    """Openings come and go, each sweeping; no opening that is there is ever found gone."""
 
     def live(_: int) -> bool:
         with (
@@ -136,7 +137,7 @@ def test_marks_made_and_tidied_at_once_do_not_hurt_each_other(path: Path, marks:
 def test_a_directory_that_is_tidied_away_in_the_making_is_made_again(
     present: Presence, marks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever leaves meanwhile removes it as it is empty, before it has its mode."""
+    """An opening that leaves removes it as it is empty, before it has its mode."""
     real, taken = process.mode_beside, list[Path]()
 
     def tidied(path: Path) -> int:
@@ -178,7 +179,7 @@ def test_a_mark_that_is_a_link_or_a_pipe_proves_nothing(present: Presence, path:
     assert path.exists()
 
 
-def test_whoever_came_by_a_link_sees_the_same_marks(present: Presence, path: Path, tmp_path: Path) -> None:
+def test_an_opening_by_a_link_sees_the_same_marks(present: Presence, path: Path, tmp_path: Path) -> None:
     """Otherwise a holder that lives would seem gone."""
     path.touch()
     (tmp_path / "other").mkdir()
@@ -193,7 +194,7 @@ def test_a_place_that_cannot_be_marked_is_unavailable(present: Presence, marks: 
     """The driver's error is the cause."""
     marks.touch()
 
-    with pytest.raises(Unavailable, match="marking who holds it was not done") as caught:
+    with raises(Unavailable, "file_failed") as caught:
         present.holder()
 
     assert isinstance(caught.value.__cause__, OSError)

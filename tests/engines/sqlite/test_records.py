@@ -7,7 +7,7 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.engines.sqlite.format.records import (
+from perdure.engines.sqlite.format.pack import (
     Columns,
     long,
     move_of,

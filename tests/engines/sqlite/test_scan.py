@@ -54,9 +54,9 @@ def test_a_sound_store_has_no_odd_rows(path: Path) -> None:
         ("UPDATE log SET jump = NULL WHERE depth = 15", "jumps to a row"),
         ("UPDATE log SET events = events + 1 WHERE depth = 15", "miscounts its events"),
         ("UPDATE log SET run = 7 WHERE depth = 15", "names another run"),
-        ("UPDATE log SET turn = 3 WHERE depth = 15", "stands where its parent does not put it"),
-        ("UPDATE log SET sequence = 3 WHERE depth = 15", "stands where its parent does not put it"),
-        ("UPDATE log SET turn = 2 WHERE depth = 0", "stands where its parent does not put it"),
+        ("UPDATE log SET turn = 3 WHERE depth = 15", "is not where its parent puts it"),
+        ("UPDATE log SET sequence = 3 WHERE depth = 15", "is not where its parent puts it"),
+        ("UPDATE log SET turn = 2 WHERE depth = 0", "is not where its parent puts it"),
         ("UPDATE log SET bodies = bodies || 'x' WHERE depth = 15", "other words than those"),
         ("UPDATE log SET spans = '[[0,1,5,0,0]]' WHERE depth = 15", "words stand where they do not"),
         ("UPDATE log SET spans = NULL WHERE depth = 15", "words stand where they do not"),
@@ -112,7 +112,7 @@ def test_walking_in_a_circle_ends_in_an_error(path: Path, column: str) -> None:
 
 @pytest.mark.parametrize("column", OF_COMMITS)
 def test_a_row_without_a_commit_has_nothing_in_the_columns_of_commits(path: Path, column: str) -> None:
-    """Nothing reads them there, and `verify` names what somebody put into them."""
+    """Nothing reads them there, and `verify` names what an edit put into them."""
     apsw.Connection(str(path)).execute(f"UPDATE log SET {column} = 1 WHERE digest IS NULL")
 
     with perdure.open(str(path)) as store:
@@ -123,7 +123,7 @@ def test_a_row_without_a_commit_has_nothing_in_the_columns_of_commits(path: Path
 
 @pytest.mark.parametrize("column", OF_COMMITS)
 def test_a_dropped_row_has_nothing_in_the_columns_of_commits(path: Path, column: str) -> None:
-    """A dropped space is sound; what somebody puts into such a row is named."""
+    """A dropped space is sound; what an edit puts into such a row is named."""
     with perdure.open(str(path)) as store:
         space = store.thread("t")._space
         space.engine.drop(space.name, why="asked")

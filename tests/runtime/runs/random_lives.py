@@ -17,7 +17,7 @@ from perdure.runtime.failpoints import POINTS
 from perdure.runtime.tools.tool import KeyScope, Tool
 from perdure.store.thread import Thread
 from perdure.testing import Script, crash, say, step, use
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 from tests.crash import points as inside
 from tests.runtime.runs.told import misshapen, state_of, talk_of
 from tests.runtime.runs.world import World
@@ -110,9 +110,9 @@ def _agent(life: Life, *deaths: Any) -> Agent:
     return Agent("worker", backend=script, tools=tools)
 
 
-def _work(chance: random.Random) -> list[Step]:
+def _work(chance: random.Random) -> list[ScriptStep]:
     """A few rounds of a few calls each, with words between."""
-    steps: list[Step] = []
+    steps: list[ScriptStep] = []
     for round in range(chance.randint(1, 4)):
         uses = [_use(chance, round, number) for number in range(chance.randint(1, 3))]
         words = [say(f"Round {round}. ")] if chance.random() < 0.5 else []
@@ -120,7 +120,7 @@ def _work(chance: random.Random) -> list[Step]:
     return [*steps, say("Done.")]
 
 
-def _use(chance: random.Random, round: int, number: int) -> Step:
+def _use(chance: random.Random, round: int, number: int) -> ScriptStep:
     what = f"{round}.{number}"
     match chance.choice(["look", "note", "send", "send", "plead", "order", "nonsense"]):
         case "order":  # what an earlier round ordered has a result already, under the same key

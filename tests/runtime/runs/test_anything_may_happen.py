@@ -10,14 +10,14 @@ from perdure import Agent, errors
 from perdure.model.context import Context
 from perdure.model.run import ENDED
 from perdure.testing import Script, say
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 from tests.runtime.runs.adversity import Adversity, check_well_formed
 
 SEEDS = 400 if os.environ.get("PERDURE_DEEP") else 25
 OPEN = ("awaiting_approval", "approved")
 
 
-def fine(context: Context) -> Step:
+def fine(context: Context) -> ScriptStep:
     """Say so, if what is shown is in order."""
     check_well_formed(context)
     return say("Fine.")

@@ -19,7 +19,7 @@ from perdure.runtime import failpoints
 from perdure.runtime.tools.tool import Tool
 from perdure.store.thread import Thread
 from perdure.testing import Script, say, step, use
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 from tests.runtime.runs.told import talk_of
 from tests.runtime.runs.unguarded import guard_by_id_alone
 from tests.runtime.runs.world import World
@@ -67,7 +67,7 @@ def settled(thread: Thread, number: int = 0) -> str:
     return "unknown"
 
 
-def payer(store: Store, slow: Slow, *script: Step | Callable[[Context], Step]) -> Thread:
+def payer(store: Store, slow: Slow, *script: ScriptStep | Callable[[Context], ScriptStep]) -> Thread:
     """A thread whose agent pays with the slow tool."""
     return store.thread("bills", agent=Agent("payer", backend=Script(*script), tools=[slow.tool()]))
 
@@ -87,7 +87,7 @@ def test_the_guard_asks(store: Store, slow: Slow) -> None:
 def test_the_guard_asks_also_when_the_result_came_late(store: Store, slow: Slow) -> None:
     """The ledger knows by now that it was done; the conversation does not, and the model means to repeat it."""
 
-    def again(context: Context) -> Step:
+    def again(context: Context) -> ScriptStep:
         slow.answers.set()
         assert settled(thread) == "succeeded"
         return use("pay", amount=3)

@@ -8,10 +8,10 @@ import perdure
 from perdure import Agent, Store, Thread, errors
 from perdure.model.context import Context
 from perdure.testing import Script, say, step, use
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 
 
-def speak(context: Context) -> Step:
+def speak(context: Context) -> ScriptStep:
     """Ask for a letter and for one that somebody has to agree to, unless it was asked for before."""
     if any(message.tool_calls for message in context.messages):
         return say("Done.")

@@ -18,7 +18,7 @@ from perdure.engines.memory import MemoryEngine
 from perdure.model.context import Context
 from perdure.projections.calls import decode_transition
 from perdure.testing import Script, say, step, use
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 from tests.runtime.runs.adversity import Adversity
 from tests.runtime.runs.injecting import Wire, opened
 
@@ -67,7 +67,7 @@ def sending() -> Agent:
     """An agent that sends several letters a turn, never the same twice."""
     numbers = count()
 
-    def speak(context: Context) -> Step:
+    def speak(context: Context) -> ScriptStep:
         if context.messages[-1].role == "user":
             return step(*(use("send", to=next(numbers)) for _ in range(CALLS)))
         return say("Done.")

@@ -12,7 +12,7 @@ from perdure import Agent, Stop, Store, Thread, errors
 from perdure.engines.contract import Receipt, Write
 from perdure.model.run import HeadPolicy
 from perdure.testing import Script, say, use
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 from tests.runtime.runs.injecting import Injecting, Wire
 
 
@@ -65,7 +65,7 @@ def test_words_are_heard_in_the_order_in_which_they_came(store: Store) -> None:
     """All of them, however many, whatever their ids sort like."""
     wanted = [f"msg-{number * 7919 % 1000}" for number in range(250)]
 
-    def speak(context: object) -> Step:
+    def speak(context: object) -> ScriptStep:
         for id in wanted:
             store.thread("t").steer(f"This is {id}", id=id)
         return use("look")
@@ -81,7 +81,7 @@ def test_words_are_heard_in_the_order_in_which_they_came(store: Store) -> None:
 def test_the_same_id_with_other_words_is_a_conflict(store: Store) -> None:
     """Whether it still waits or was heard; with the same words it changes nothing, then as well."""
 
-    def again(context: object) -> Step:
+    def again(context: object) -> ScriptStep:
         handle = store.thread("t")
         handle.steer("A blue one", id="msg-2")
         handle.steer("A blue one", id="msg-2")
@@ -124,7 +124,7 @@ def test_nothing_is_queued_for_a_run_that_has_just_ended(store_url: str) -> None
     store = injecting.store
     going_on, over = threading.Event(), threading.Event()
 
-    def slow(context: object) -> Step:
+    def slow(context: object) -> ScriptStep:
         going_on.set()
         over.wait(10)
         return say("Done.")
@@ -157,7 +157,7 @@ def test_words_that_a_run_never_heard_are_in_the_conversation(
 ) -> None:
     """However it ends: they were accepted, so the next run sees them, once."""
 
-    def speak(context: object) -> Step:
+    def speak(context: object) -> ScriptStep:
         store.thread("t").steer("And a red one", id="msg-2")
         if end == "failed":
             raise ConnectionError("gone")
@@ -185,11 +185,11 @@ def test_words_for_one_line_are_not_heard_on_another(store: Store) -> None:
     store.thread("t", agent="clerk").fork("a")
     store.thread("t").fork("a/b")
 
-    def outer(context: object) -> Step:
+    def outer(context: object) -> ScriptStep:
         store.thread("t", agent=Agent("clerk", backend=Script(inner, say("b."))), timeline="a/b").run("b")
         return say("a.")
 
-    def inner(context: object) -> Step:
+    def inner(context: object) -> ScriptStep:
         store.thread("t", timeline="a/b").steer("for b", id="msg-b")
         return say("heard.")
 

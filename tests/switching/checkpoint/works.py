@@ -9,7 +9,7 @@ from pathlib import Path
 import perdure
 from perdure import Agent, Store, Thread, Tool, testing
 from perdure.history.space import Space
-from perdure.testing.script import Step
+from perdure.testing.script import ScriptStep
 
 __all__ = ["Work", "opened", "space_of"]
 
@@ -43,12 +43,14 @@ class Work:
 
         self.tools: list[Tool] = [book, pay, look]
 
-    def thread(self, *steps: Step | Callable[..., Step], backend: str = "script:one") -> Thread:
+    def thread(self, *steps: ScriptStep | Callable[..., ScriptStep], backend: str = "script:one") -> Thread:
         """The thread with an agent whose model will say this."""
         script = testing.Script(*steps, backend=backend)
         return self.store.thread(self.id, agent=Agent("desk", tools=self.tools).on(script), owner="ann")
 
-    def turn(self, words: str, *steps: Step | Callable[..., Step], backend: str = "script:one") -> Thread:
+    def turn(
+        self, words: str, *steps: ScriptStep | Callable[..., ScriptStep], backend: str = "script:one"
+    ) -> Thread:
         """Run one turn; the thread after it."""
         thread = self.thread(*steps, backend=backend)
         thread.run(words)

@@ -1,4 +1,4 @@
-"""Connections: how the database is opened, and what must not be done with an open one.
+"""Opens the database, and keeps the rules for open connections.
 
 One connection writes, guarded by its user; readers take one from a pool and give it
 back.  A forked child never uses nor closes what it inherited: closing would drop the
@@ -20,29 +20,29 @@ import msgspec
 
 from perdure.engines.sqlite import schema
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.errors import translated
-from perdure.engines.sqlite.file_system import StoreFiles, beside
+from perdure.engines.sqlite.errors import closed_error, translated
+from perdure.engines.sqlite.file_system import beside
 from perdure.errors import Unavailable
 from perdure.model.fork_safety import keep_forever
 
-__all__ = ["Connections", "Options", "check_store", "connect"]
+__all__ = ["Connections", "Options", "check_store", "connect", "UnchangedFiles"]
 
 _BUSY_MS = 5_000  # for programs that use the file without our lock
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is opened."""
+    """The settings with which a store is opened."""
 
     path: str
     read_only: bool = False
     durable: bool = True  # False: survives the process, not a power loss
     vfs: str | None = None
     exclusive: bool = False  # one connection for everything: no shared memory is needed
-    is_frozen: bool = False  # nothing can be written where it lies: it is read without locks
+    is_frozen: bool = False  # nothing can be written in its directory: it is read without locks
 
 
 def connect(path: str, *, flags: int, vfs: str | None = None) -> Database:
-    """A connection on which no trigger runs, and SQL cannot edit the schema by hand."""
+    """Return a connection on which no trigger runs, and on which SQL cannot edit the schema."""
     connection = apsw.Connection(path, flags=flags, vfs=vfs)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
@@ -50,7 +50,7 @@ def connect(path: str, *, flags: int, vfs: str | None = None) -> Database:
 
 
 def check_store(path: Path) -> None:
-    """Raise `Corrupt` or `Unsupported` for a file that is no store of ours, changing nothing."""
+    """Raise `Corrupt` or `Unsupported` for a file that is not a store of ours, changing nothing."""
     try:
         connection = connect(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -61,7 +61,7 @@ def check_store(path: Path) -> None:
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise translated(error, "opening", str(path)) from error
     except apsw.Error:
-        return  # it cannot be read like this; whoever opens it is told why
+        return  # it cannot be read like this; opening it raises the reason
 
 
 class Connections:
@@ -72,15 +72,15 @@ class Connections:
         self.options = options
         self._idle: deque[Database] = deque()
         self._closed = False
-        self._lock = Lock()  # taken by itself where nobody waits: that is a third of the cost
+        self._lock = Lock()  # taken alone where no thread waits: that is a third of the cost
         self._turn = Condition(self._lock)
         self._in_use = 0  # readers that have not been given back
         self._is_at_rest = False
         self.writer = self._open()
-        self.files: StoreFiles | None = None  # None: nobody writes there, or not to a file
+        self.files: StoreFiles | None = None  # None: the store is read-only, or not a file
 
     def remember_files(self) -> None:
-        """Take the files as they are now for those of the store; called once its schema is there."""
+        """Remember which files are those of the store; called once its schema is there."""
         if self.options.vfs is None and not self.options.read_only:
             self.files = StoreFiles(Path(self.options.path))
 
@@ -90,12 +90,12 @@ class Connections:
             self.files.check()
 
     def take(self) -> Database:
-        """A connection for reading, which must be given back."""
+        """Return a connection for reading, which the caller must give back."""
         with self._lock:
             while self._is_at_rest:
                 self._turn.wait()
             if self._closed:
-                raise Unavailable(f"{self.options.path} was closed; nothing was done. Open it again.")
+                raise closed_error(self.options.path)
             self._in_use += 1
             if self._idle:
                 return self._idle.pop()
@@ -107,7 +107,7 @@ class Connections:
             raise
 
     def give_back(self, connection: Database) -> None:
-        """Let others have the connection."""
+        """Put the connection back into the pool."""
         with self._lock:
             is_late = self._closed
             if not is_late:
@@ -125,7 +125,7 @@ class Connections:
         self.writer.close()
 
     def rest(self, seconds: float) -> bool:
-        """Close everything and let nobody in until `wake`; False if readers have not come out within `seconds`."""
+        """Close everything and admit no reader until `wake`; False if readers are still active after `seconds`."""
         with self._turn:
             self._is_at_rest = True
             if not self._turn.wait_for(lambda: self._in_use == 0, seconds):
@@ -136,7 +136,7 @@ class Connections:
             return True
 
     def wake(self, *, reopen: bool) -> None:
-        """Let readers in again, after opening what `rest` closed."""
+        """Admit readers again, after opening what `rest` closed."""
         with self._turn:
             if reopen:
                 self.writer = self._open()
@@ -145,7 +145,7 @@ class Connections:
             self._turn.notify_all()
 
     def refuse(self) -> None:
-        """Let nobody in any more, and tell those who wait."""
+        """Admit no reader any more, and raise in those that wait."""
         with self._turn:
             self._closed, self._is_at_rest = True, False
             self._turn.notify_all()
@@ -183,15 +183,15 @@ class Connections:
 
 
 def _is_frozen(path: Path) -> bool:
-    """Whether nothing can be written beside the store, and no process has it open: it would have shared memory there."""
+    """True if nothing can be written beside the store, and no process has it open: it would have shared memory there."""
     return path.exists() and not os.access(path.parent, os.W_OK) and not beside(path)[2].exists()
 
 
 def _frozen(path: Path) -> Database:
-    """A connection to a store that nobody can write to.
+    """Return a connection to a store that no process can write to.
 
     Without locks SQLite reads an unmerged log and needs no shared memory for that.  It cannot do without a log
-    unless it is told that the file never changes.  It is never told so while there is a log: it would ignore it.
+    unless the option `immutable` says that the file never changes.  We never set it while there is a log: SQLite would ignore the log.
     """
     if beside(path)[1].exists():
         return connect(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix-none")
@@ -201,8 +201,10 @@ def _frozen(path: Path) -> Database:
 
 def _unreadable(path: str) -> Unavailable:
     return Unavailable(
-        f"{path} cannot be read where it is: its directory is read-only, and SQLite has to keep a file beside a "
-        "store that others may write to; nothing was opened. Change the rights, or copy the store."
+        f"{path} cannot be read where it is: its directory is read-only, and SQLite has to keep a file beside a store that others may write to; nothing was opened.",
+        code="directory_read_only",
+        advice="Change the rights, or copy the store.",
+        path=path,
     )
 
 
@@ -231,3 +233,71 @@ _ALWAYS: tuple[tuple[str, Any], ...] = (
     ("cache_size", -8_000),
     ("temp_store", "file"),
 )
+
+
+class StoreFiles:
+    """The files of an open store, as they were when it was opened.
+
+    A database that was deleted or replaced lives on without a name, and so does a log: what is written
+    there is lost when it is closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Remember the files at `path`."""
+        self._opened = {str(file): _identity(str(file)) for file in beside(path)}
+
+    def check(self) -> None:
+        """Raise `Unavailable` if one of them was deleted, moved or replaced since."""
+        for file, identity in self._opened.items():
+            found = _identity(file)
+            if found == identity:
+                continue
+            if identity is not None:
+                raise Unavailable(
+                    f"{file} was deleted, moved or replaced while the store was open; nothing was written.",
+                    code="file_replaced",
+                    advice="Put the file back, or open the store again.",
+                    path=file,
+                )
+            self._opened[file] = found  # SQLite has made it since
+
+
+class UnchangedFiles:
+    """The files of a store that is read without locks, because nothing can be written in its directory.
+
+    A program that can still write there, by another mount, is noticed afterwards.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Remember what the files at `path` hold."""
+        self._path, self._read = path, _contents(path)
+
+    def check(self) -> None:
+        """Raise `Unavailable` if one of them has changed since."""
+        if _contents(self._path) != self._read:
+            raise Unavailable(
+                f"{self._path} is on a read-only file system and was changed from elsewhere while it was open; nothing was read.",
+                code="file_changed",
+                advice="Open it again.",
+                path=str(self._path),
+            )
+
+
+def _contents(path: Path) -> list[tuple[int, int, int] | None]:
+    found: list[tuple[int, int, int] | None] = []
+    for file in beside(path):
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _identity(file: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file)  # before every write, so without a Path
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,7 +1,7 @@
 """A database connection as this engine uses it.
 
 The driver's own annotations need a newer Python than we support to be read in full;
-this says the same of the few calls that we make.
+these protocols describe the few calls that we make.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ class RowCursor(Protocol):
     """The rows of one statement."""
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """The rows."""
+        """Return the rows."""
         ...
 
     def get_description(self) -> tuple[tuple[Any, ...], ...]:
-        """Name and type of each column."""
+        """Return the name and type of each column."""
         ...
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row."""
+        """Return the next row."""
         ...
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows."""
+        """Return all rows."""
         ...
 
     def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> RowCursor:
-        """Run SQL; what the cursor had before is gone.  Rows must be read to the end: a statement under way stays open."""
+        """Run SQL; the earlier result is dropped.  Read rows to the end: a statement under way stays open."""
         ...
 
     @property
     def get(self) -> Any:
-        """The one value, the one row, or None."""
+        """Return the one value, the one row, or None."""
         ...
 
 
@@ -46,7 +46,7 @@ class Database(Protocol):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """True if a transaction is open."""
         ...
 
     def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> RowCursor:
@@ -54,7 +54,7 @@ class Database(Protocol):
         ...
 
     def cursor(self) -> RowCursor:
-        """A cursor that can be used again and again."""
+        """Return a cursor that can be used again and again."""
         ...
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[object]], /) -> RowCursor:
@@ -66,15 +66,15 @@ class Database(Protocol):
         ...
 
     def data_version(self) -> int:
-        """A number that is another one, inside a transaction, if another connection has written since."""
+        """Return a number that differs, inside a transaction, if another connection has written since."""
         ...
 
     def last_insert_rowid(self) -> int:
-        """The number of the row inserted last."""
+        """Return the number of the row inserted last."""
         ...
 
     def set_busy_timeout(self, milliseconds: int, /) -> None:
-        """How long to wait for programs that do not use our lock."""
+        """Set how long to wait for programs that do not use our lock."""
         ...
 
     def set_wal_hook(self, hook: Callable[[Any, str, int], int], /) -> None:

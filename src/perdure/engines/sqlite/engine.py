@@ -1,11 +1,7 @@
 """The SQLite engine: the contract kept in one file.
 
 Reads run on pooled connections and see the last durable write.  Writes go through
-`Group`.  After a fork the child opens everything anew and touches nothing inherited.
-
-Opening a store by its path.
-
-Describing a store: what `doctor` shows of it.
+`WriteGroup`.  After a fork the child opens everything again and touches nothing inherited.
 """
 
 from __future__ import annotations
@@ -21,17 +17,16 @@ import apsw
 
 from perdure.engines.contract import Cell, Entry, Fact, Hold, Instant, Rebuilt, Receipt, Recorded, Step, Write
 from perdure.engines.shared_rules import check_standing, check_write
-from perdure.engines.sqlite import history_reads, ledger_rows, schema
+from perdure.engines.sqlite import reads, schema
 from perdure.engines.sqlite.commit.apply import recorded_in
-from perdure.engines.sqlite.commit.caches import LEDGER, Name, Recent, hold_of, holds_of
+from perdure.engines.sqlite.commit.caches import LEDGER, Name, Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_row
-from perdure.engines.sqlite.connections import Connections, Options, check_store
+from perdure.engines.sqlite.connections import Connections, Options, UnchangedFiles, check_store
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.errors import check_writable, confirmed, translated
+from perdure.engines.sqlite.errors import check_writable, closed_error, confirmed, read_only_error, translated
 from perdure.engines.sqlite.file_system import (
-    UnchangedFiles,
     check_place,
     file_system_of,
     make_database,
@@ -52,7 +47,7 @@ __all__ = ["SqliteEngine", "open_sqlite", "described"]
 
 
 def described(db: Database, options: Options) -> dict[str, str | int]:
-    """Kind, place, versions, settings and sizes."""
+    """Return what `doctor` shows of a store: kind, place, versions, settings and sizes."""
     size = _pragma(db, "page_size")
     others = foreign_objects(db)
     return {
@@ -78,11 +73,14 @@ def _pragma(db: Database, name: str) -> int:
 T = TypeVar("T")
 
 _WAIT_SECONDS = 30.0
-_REST_SECONDS = 10.0  # how long a fork waits for a store to come to rest
+_REST_SECONDS = 10.0  # how long a fork waits for a store to become idle
 
 
 class SqliteEngine:
-    """A store in one SQLite file, shared by threads and processes of one machine."""
+    """A store in one SQLite file, shared by threads and processes of one machine.
+
+    The contract says what each method promises; a docstring here adds what only this engine does.
+    """
 
     def __init__(
         self,
@@ -110,7 +108,7 @@ class SqliteEngine:
         self._presence = Presence(self._lock_path if vfs else path, read_only=read_only)
         self._one_at_a_time = RLock()
         self._unchanged: UnchangedFiles | None = None  # where it is read without locks
-        self._pid = 0  # of the process that opened it; 0: none has
+        self._pid = 0  # of the process that opened it; 0: none
         self._closed = False
         self._rest = Rest.NONE
         watch(self)
@@ -121,7 +119,7 @@ class SqliteEngine:
         if options.vfs is None:
             check_place(self._path)
             if self._path.exists() and not self._lock_path.exists():
-                check_store(self._path)  # before anything is left beside a file that is none
+                check_store(self._path)  # before anything is created beside a file that is not a store
             if not options.read_only:
                 check_writable(self._path)
         self._lock = None if options.read_only else self._lock_file()
@@ -152,7 +150,7 @@ class SqliteEngine:
         return self._guard("opening", lambda: FileLock(self._lock_path, mode_beside(self._path)))
 
     def _ready(self) -> Connections:
-        """Open the database under the lock, so that two processes that come first do not lay the schema twice."""
+        """Open the database under the lock, so that two processes that arrive first do not both create the schema."""
         if self._lock is None:
             connections = self._checked(self._guard("opening", lambda: Connections(self._options)))
             self._options = connections.options
@@ -184,7 +182,6 @@ class SqliteEngine:
     # ---- writing
 
     def apply(self, write: Write) -> Receipt:
-        """Make `write` true; see the contract."""
         check_write(write)
         self._check_process()
         if self._options.exclusive:
@@ -193,7 +190,7 @@ class SqliteEngine:
         return self._writing().apply(write)
 
     def recorded(self, space: str, op_id: str) -> Recorded | None:
-        """The write of that op_id, behind a barrier where one is due."""
+        """Return the write of that op_id, after a barrier where one is due."""
         self._check_process()
         if self._group is not None and self._group.is_in_doubt:
             self._settle(op_id)
@@ -216,11 +213,9 @@ class SqliteEngine:
 
     def _writing(self) -> WriteGroup:
         if self._closed:
-            raise Unavailable(f"{self._path} was closed; nothing was written. Open it again.")
+            raise closed_error(self._path)
         if self._group is None:
-            raise Unavailable(
-                f"{self._path} was opened read-only; nothing was written. Open it without read_only=True."
-            )
+            raise read_only_error(self._path)
         return self._group
 
     def _alone(self, work: Callable[[Database], int], doing: str) -> int:
@@ -231,8 +226,6 @@ class SqliteEngine:
     # ---- reading
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
-        """The objects of these digests, in order, each checked."""
-
         def objects(db: Database) -> list[Object]:
             self._rows.look(db)
             return self._rows.objects(db, self._space(db, space), digests)
@@ -240,8 +233,6 @@ class SqliteEngine:
         return self._read(objects)
 
     def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
-        """Those that the space never had."""
-
         def missing(db: Database) -> list[Digest]:
             self._rows.look(db)
             return self._rows.missing(db, self._space(db, space), digests)
@@ -249,111 +240,112 @@ class SqliteEngine:
         return self._read(missing)
 
     def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
-        """Commits from `at` backwards along first parents."""
-
         def steps(db: Database) -> list[Step]:
-            row = history_reads.back(db, self._commit_row(db, space, at), skip)
-            return [] if row is None else history_reads.steps_from(db, row, limit)
+            row = reads.back(db, self._commit_row(db, space, at), skip)
+            return [] if row is None else reads.steps_from(db, row, limit)
 
         return self._read(steps)
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
-        """The last commit of that turn on the line that ends at `at`."""
-
         def find(db: Database) -> Step | None:
-            row = history_reads.last_of_turn(db, self._commit_row(db, space, at), turn)
-            return None if row is None else history_reads.steps_from(db, row, 1)[0]
+            row = reads.last_of_turn(db, self._commit_row(db, space, at), turn)
+            return None if row is None else reads.steps_from(db, row, 1)[0]
 
         return self._read(find)
 
     def labelled(self, space: str, label: str) -> Sequence[Digest]:
-        """The commits that a message id or a run id names."""
-
         def labelled(db: Database) -> list[Digest]:
             self._rows.look(db)
-            return history_reads.labelled(db, self._rows, self._space(db, space), label)
+            return reads.labelled(db, self._rows, self._space(db, space), label)
 
         return self._read(labelled)
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
-        """Commits whose digest starts with `prefix`."""
         if not set(prefix) <= set("0123456789abcdef"):
             return []
-        read, index = history_reads.commits_from, self._rows.index
+        read, index = reads.commits_from, self._rows.index
         return self._read(lambda db: read(db, index, self._space(db, space), prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
-        """Where the timeline stands, checked against its last move."""
         name = space, timeline, False
-        return self._recall(name, lambda db: hold_of(db, self._space(db, space), timeline)[0])
+        return self._recall(name, lambda db: reads.hold_of(db, self._space(db, space), timeline)[0])
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
-        """Timelines by name."""
-        return self._read(lambda db: holds_of(db, self._space(db, space), after, limit))
+        return self._read(lambda db: reads.holds_of(db, self._space(db, space), after, limit))
 
     def moves(
         self, space: str, timeline: str, *, before: int | None = None, limit: int
     ) -> Sequence[MoveRecord]:
-        """Recorded moves, newest first."""
-        read = history_reads.moves
+        read = reads.moves
         return self._read(lambda db: read(db, self._rows, self._space(db, space), timeline, before, limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
-        """The cell, or None if it was never written."""
         found = space, name, True
-        return self._recall(found, lambda db: ledger_rows.cell(db, space, self._space(db, space), name))
+        return self._recall(found, lambda db: reads.cell(db, space, self._space(db, space), name))
 
-    def cells(self, space: str, *, prefix: str = "", after: str = "", limit: int) -> Sequence[Cell]:
-        """Cells that are not empty, by name."""
-        return self._read(
-            lambda db: ledger_rows.cells(db, space, self._space(db, space), prefix, after, limit)
-        )
+    def cells(
+        self,
+        space: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        before: str | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Cell]:
+        def cells(db: Database) -> list[Cell]:
+            number = self._space(db, space)
+            return reads.cells(db, space, number, prefix, after, before, descending=descending, limit=limit)
+
+        return self._read(cells)
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
-        """Listed cells of every space, by (name, space)."""
-        listed, check = ledger_rows.listed, self._seals.check_listed
+        listed, check = reads.listed, self._seals.check_listed
         found = self._read(lambda db: check(db) or listed(db, prefix, after, limit))
         for name in {cell.space for cell in found}:
             self.check(name)
         return found
 
-    def entries(self, space: str, *, after: int = 0, limit: int) -> Sequence[Entry]:
-        """The ledger, each entry checked against the chain."""
-        return self._read(lambda db: ledger_rows.entries(db, self._space(db, space), after, limit))
+    def entries(
+        self,
+        space: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Entry]:
+        def entries(db: Database) -> list[Entry]:
+            number = self._space(db, space)
+            return reads.entries(db, number, after, before, descending=descending, limit=limit)
+
+        return self._read(entries)
 
     def ledger(self, space: str) -> LedgerRead:
-        """The position and the chain of the newest ledger entry."""
-
         return self._recall((space, LEDGER, True), lambda db: ledger_end(db, self._space(db, space)))
 
     def check(self, space: str, *, again: bool = False) -> None:
-        """Compare the space with the seal of its newest write."""
         if again or self._spaces.get(space) not in self._seals:
             check = self._seals.check
             self._read(lambda db: check(db, self._rows, self._space(db, space), space, again=again))
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
-        """Write `cells`, and take the rest of the space for true as it is stored now."""
         seal = removal.seal_again
         self._alone(lambda db: seal(db, self._rows, self._space(db, space), space, cells), "sealing")
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
-        """Spaces that were ever written, by name."""
-        return self._read(lambda db: ledger_rows.spaces(db, after, limit))
+        return self._read(lambda db: reads.spaces(db, after, limit))
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
-        """Everything stored for a space, in storage order; damage is reported, not raised."""
+        """Return everything stored for a space, in storage order; damage is reported, not raised."""
         return self._read(lambda db: scan.scan(db, self._rows, self._space(db, space), after, limit))
 
     # ---- upkeep
 
     def standing(self, space: str) -> int:
-        """A number that grows with every write that becomes true in the space."""
         return self._read(lambda db: newest_row(db, self._space(db, space)))
 
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
-        """Replace the bytes of these objects by tombstones."""
-
         def forget(db: Database) -> int:
             number = self._space(db, space)
             check_standing(space, standing, newest_row(db, number))
@@ -362,32 +354,28 @@ class SqliteEngine:
         return self._alone(forget, "forgetting")
 
     def drop(self, space: str, *, why: str) -> int:
-        """Forget a whole space."""
         drop = removal.drop
         return self._alone(lambda db: drop(db, self._rows, self._space(db, space), space, why), "dropping")
 
     def instant(self) -> Instant:
-        """Now, on the clock of this boot."""
+        """Return the time now, on the clock of this boot."""
         return self._presence.instant()
 
     def holder(self) -> str:
-        """The name of this use of the store, marked by a lock."""
+        """Return the name of this use of the store, marked by a lock."""
         return self._presence.holder()
 
     def gone(self, holder: str) -> bool:
-        """Whether the lock of that holder is free, or its mark removed."""
+        """True if the lock of that holder is free, or its mark removed."""
         return self._presence.gone(holder)
 
     def backup(self, path: Path) -> None:
-        """Write a consistent copy of the store to a new file while others write."""
         back_up(self._read, path)
 
     def facts(self) -> dict[str, str | int]:
-        """What `doctor` shows."""
         return self._read(lambda db: described(db, self._options))
 
     def close(self) -> None:
-        """Release everything; closing again is no error."""
         if self._closed:
             return
         if self._pid != os.getpid():  # in a forked child that has not used it
@@ -398,7 +386,7 @@ class SqliteEngine:
             self._group.tidy_up()
             self._group.stop()
         with self._one_at_a_time:
-            if self._closed:  # by another thread meanwhile
+            if self._closed:  # by another thread
                 return
             self._closed = True
             try:
@@ -413,7 +401,7 @@ class SqliteEngine:
     def _read(self, read: Callable[[Database], T]) -> T:
         self._check_process()
         if self._closed:
-            raise Unavailable(f"{self._path} was closed; nothing was done. Open it again.")
+            raise closed_error(self._path)
         if self._options.exclusive:
             with self._one_at_a_time:
                 try:
@@ -431,7 +419,7 @@ class SqliteEngine:
         return confirmed(read, db, forget=self._rows.forget, place=str(self._path), vfs=self._options.vfs)
 
     def _recall(self, name: Name, read: Callable[[Database], T]) -> T:
-        """A head or a cell, from memory while nobody has written since it was seen."""
+        """Return a head or a cell, from memory while no process has written since it was seen."""
         self._check_process()
         if self._recent is None or self._closed:
             return self._read(read)
@@ -452,7 +440,7 @@ class SqliteEngine:
         return found
 
     def _commit_row(self, db: Database, space: str, commit: Digest) -> int:
-        return history_reads.commit_row(db, self._rows.index, self._space(db, space), commit)
+        return reads.commit_row(db, self._rows.index, self._space(db, space), commit)
 
     # ---- forks
 
@@ -461,25 +449,27 @@ class SqliteEngine:
             self._reopen()
 
     def _reopen(self) -> None:
-        """Open everything, in a forked child anew."""
+        """Open everything, in a forked child again."""
         with self._one_at_a_time:
             if self._rest is Rest.MISSED:
                 raise Unavailable(
-                    f"{self._path} was in use when this process was forked, and did not come to rest; nothing was "
-                    "done. Fork when it is idle, or start the process anew."
+                    f"{self._path} was in use when this process was forked, and did not become idle in time; nothing was done.",
+                    code="forked_while_in_use",
+                    advice="Fork when it is idle, or start a new process.",
+                    path=str(self._path),
                 )
             if self._pid != os.getpid():
                 self._open()
 
     def before_fork(self) -> None:
-        """Come to rest: finish what is under way, and close everything."""
+        """Finish what is under way, and close everything."""
         if self._closed or self._pid not in (0, os.getpid()) or self._options.vfs is not None:
             return
         self._rest = Rest.MISSED
         if not self._one_at_a_time.acquire(timeout=_REST_SECONDS):
             return
         self._rest = Rest.ALONE
-        if self._pid == 0:  # whoever was opening it has failed: nothing is open
+        if self._pid == 0:  # the thread that was opening it has failed: nothing is open
             return
         with suppress(apsw.Error, PerdureError):
             if self._group is not None:
@@ -503,14 +493,14 @@ class SqliteEngine:
                 self._one_at_a_time.release()
 
     def _give_up(self) -> None:
-        """It cannot be opened again now: refuse those who wait; the next who uses it opens it, or is told why not."""
+        """Refuse the threads that wait, since the store cannot be opened now; the next use opens it, or raises why it cannot."""
         self._pid = 0
         self._connections.refuse()
         if self._group is not None:
             self._group.refuse()
 
     def after_fork_in_child(self) -> None:
-        """Keep nothing of what was inherited; whoever uses the store first opens it."""
+        """Keep nothing of what was inherited; the first use of the store opens it."""
         if self._closed:
             return
         self._one_at_a_time = RLock()
@@ -529,15 +519,25 @@ class SqliteEngine:
 def open_sqlite(
     path: Path, *, read_only: bool = False, create: bool = True, durability: str = "power_loss"
 ) -> SqliteEngine:
-    """The engine on the store at `path`; raises `NotFound` if it is not there and may not be created."""
+    """Return the engine on the store at `path`; raise `NotFound` if it does not exist and may not be created."""
     if durability not in ("power_loss", "process_crash"):
         raise Invalid(
-            f"durability {durability!r} is not 'power_loss' or 'process_crash'; nothing was opened."
+            f"durability {durability!r} is not 'power_loss' or 'process_crash'; nothing was opened.",
+            code="durability_unknown",
+            durability=durability,
         )
     if not path.exists() and (read_only or not create):
-        raise NotFound(f"there is no store at {path}; nothing was opened. Create one with `perdure init`.")
+        raise NotFound(
+            f"there is no store at {path}; nothing was opened.",
+            code="store_not_found",
+            advice="Create one with `perdure init`.",
+            path=str(path),
+        )
     if path.is_dir():
         raise NotFound(
-            f"{path} is a directory, not a store; nothing was opened. Name a file in it, such as {path / 'perdure.db'}."
+            f"{path} is a directory, not a store; nothing was opened.",
+            code="is_a_directory",
+            advice=f"Name a file in it, such as {path / 'perdure.db'}.",
+            path=str(path),
         )
     return SqliteEngine(resolved(path), read_only=read_only, durable=durability == "power_loss")

@@ -1,7 +1,7 @@
-"""SQLite's errors in Perdure's words.  The driver's error is the cause, never what is raised.
+"""Translates SQLite's errors into Perdure's.  The driver's error is the cause, and is never raised itself.
 
-SQLite calls a store corrupt where the disk only failed to give it (EIO).  So before anything is called
-damaged, its files are read once more: what cannot be read is `Unavailable`.
+SQLite calls a store corrupt where the disk only failed to read it (EIO).  So before this module calls anything
+damaged, it reads the files once more: what cannot be read is `Unavailable`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,20 @@ from typing import TypeVar
 
 import apsw
 
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.file_system import beside
 from perdure.errors import Corrupt, NotFound, PerdureError, Unavailable
 
-__all__ = ["cause_of", "check_writable", "confirmed", "look_again", "translated"]
+__all__ = [
+    "cause_of",
+    "check_writable",
+    "closed_error",
+    "confirmed",
+    "look_again",
+    "read_only_error",
+    "translated",
+]
 
 
 _T = TypeVar("_T")
@@ -29,15 +38,15 @@ _CHUNK_BYTES = 1 << 20
 
 
 def check_writable(path: Path) -> None:
-    """Raise `Unavailable` if a file of the store is there and read-only.
+    """Raise `Unavailable` if a file of the store exists and is read-only.
 
-    SQLite would open it all the same, and leave files of its own beside it that stay
+    SQLite would still open it, and leave files of its own beside it that stay
     read-only when the store no longer is.  Such files get the rights of the store.
     """
     for file in beside(path):
         if file.exists() and not os.access(file, os.W_OK):
             if file is not path:
-                with suppress(OSError):  # left by whoever read the store while it was read-only
+                with suppress(OSError):  # left by a process that read the store while it was read-only
                     file.chmod(stat.S_IMODE(path.stat().st_mode))
             if not os.access(file, os.W_OK):
                 raise _read_only("opening", str(path), f"no right to write {file}")
@@ -46,7 +55,7 @@ def check_writable(path: Path) -> None:
 def confirmed(
     read: Callable[[Database], _T], db: Database, *, forget: Callable[[], None], place: str, vfs: str | None
 ) -> _T:
-    """What `read` finds on `db`; damage is `Corrupt` only if a second look at the disk finds it too.
+    """Return what `read` finds on `db`; raise `Corrupt` only if a second look at the disk finds the damage too.
 
     A disk or a cable that errs once is not a damaged store.  `forget` drops what was kept of the first look.
     """
@@ -59,7 +68,7 @@ def confirmed(
 
 
 def look_again(db: Database, forget: Callable[[], None]) -> None:
-    """Have the next read on `db` go to the disk."""
+    """Make the next read on `db` go to the disk."""
     forget()
     db.pragma("shrink_memory")
 
@@ -68,13 +77,15 @@ def _once(read: Callable[[Database], _T], db: Database, place: str, vfs: str | N
     try:
         return read(db)
     except UnicodeDecodeError as error:  # a column that was never text has become text
-        raise Corrupt(f"{place} holds text that is none; nothing was read. Run `perdure verify`.") from error
+        raise damaged(
+            f"{place} holds text that is not UTF-8; nothing was read.", "text_damaged", path=place
+        ) from error
     except apsw.Error as error:
         raise translated(error, "reading", place, vfs=vfs) from error
 
 
 def translated(error: Exception, doing: str, place: str, *, vfs: str | None = None) -> PerdureError:
-    """What to raise for `error`, met while `doing` something to the store at `place`, a file of that `vfs`."""
+    """Return what to raise for `error`, met while `doing` something to the store at `place`, a file of that `vfs`."""
     if isinstance(error, PerdureError):
         return error
     code = getattr(error, "extendedresult", 0)
@@ -82,14 +93,18 @@ def translated(error: Exception, doing: str, place: str, *, vfs: str | None = No
     match error:
         case apsw.CorruptError() | apsw.NotADBError() if _cannot_be_read(place, vfs):
             return Unavailable(
-                f"the disk does not give what {place} holds ({detail}); {doing} was not done. Try again; if it fails "
-                "again, the disk may be failing: restore a backup to another one.",
+                f"the disk cannot read {place} ({detail}); {doing} was not done.",
+                code="disk_failing",
+                advice="Try again; if it fails again, the disk may be failing: restore a backup to another one.",
                 retry_after=1.0,
+                path=place,
             )
         case apsw.CorruptError() | apsw.NotADBError():
             return Corrupt(
-                f"{place} is damaged or not a Perdure store ({detail}); {doing} was not done. "
-                "Choose another path, or restore a backup."
+                f"{place} is damaged or not a Perdure store ({detail}); {doing} was not done.",
+                code="file_damaged",
+                advice="Choose another path, or restore a backup.",
+                path=place,
             )
         case apsw.FullError():
             return _full(doing, place)
@@ -97,34 +112,58 @@ def translated(error: Exception, doing: str, place: str, *, vfs: str | None = No
             return _read_only(doing, place, detail)
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(
-                f"another program holds {place}; {doing} was not done. Try again.", retry_after=0.1
+                f"another program holds {place}; {doing} was not done.",
+                code="store_locked",
+                advice="Try again.",
+                retry_after=0.1,
+                path=place,
             )
         case apsw.CantOpenError() if not Path(place).exists():
-            return NotFound(f"{place} cannot be opened ({detail}); {doing} was not done. Check the path.")
+            return NotFound(
+                f"{place} cannot be opened ({detail}); {doing} was not done.",
+                code="cannot_open",
+                advice="Check the path.",
+                path=place,
+            )
         case apsw.CantOpenError():
             return Unavailable(
-                f"{place} cannot be opened ({detail}); {doing} was not done. Check its rights."
+                f"{place} cannot be opened ({detail}); {doing} was not done.",
+                code="cannot_open",
+                advice="Check its rights.",
+                path=place,
             )
         case FileNotFoundError():
             return NotFound(
-                f"the directory of {place} does not exist ({error.filename}); {doing} was not done. Create it first."
+                f"the directory of {place} does not exist ({error.filename}); {doing} was not done.",
+                code="directory_not_found",
+                advice="Create it first.",
+                path=place,
             )
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             return _full(doing, place)
         case OSError(errno=errno.EROFS | errno.EACCES | errno.EPERM):
             return _read_only(doing, place, f"{error.strerror}: {error.filename}")
         case OSError():
-            return Unavailable(f"{place} cannot be used ({detail}); {doing} was not done.")
+            return Unavailable(
+                f"{place} cannot be used ({detail}); {doing} was not done.", code="file_failed", path=place
+            )
         case apsw.PermissionsError() | apsw.AuthError():
-            return Unavailable(f"no right to use {place} ({detail}); {doing} was not done.")
+            return Unavailable(
+                f"no right to use {place} ({detail}); {doing} was not done.", code="no_right", path=place
+            )
         case _:
-            return Unavailable(f"{place} failed ({detail}, code {code}); {doing} was not done.")
+            return Unavailable(
+                f"{place} failed ({detail}, code {code}); {doing} was not done.",
+                code="sqlite_failed",
+                path=place,
+                result=code,
+            )
 
 
 def _cannot_be_read(place: str, vfs: str | None) -> bool:
-    """Whether the disk fails while the files of the store are read from end to end.
+    """True if the disk fails while the files of the store are read from end to end.
 
-    They are opened by SQLite's own layer: any other way to close them would drop the locks of this process.
+    SQLite's own layer opens them: any other way to close them would drop the locks of this process.
     """
     for name, kind in ((place, apsw.SQLITE_OPEN_MAIN_DB), (f"{place}-wal", apsw.SQLITE_OPEN_WAL)):
         try:
@@ -136,7 +175,7 @@ def _cannot_be_read(place: str, vfs: str | None) -> bool:
             for offset in range(0, size, _CHUNK_BYTES):
                 file.xRead(min(_CHUNK_BYTES, size - offset), offset)
         except apsw.Error as error:
-            # A short read is a file that another process has shortened meanwhile, not a failing disk.
+            # A short read means that another process has shortened the file, not that the disk fails.
             if getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_SHORT_READ:
                 return True
         finally:
@@ -144,8 +183,28 @@ def _cannot_be_read(place: str, vfs: str | None) -> bool:
     return False
 
 
+def closed_error(place: str | Path) -> Unavailable:
+    """Return the error for a use of a store that the program has closed."""
+    return Unavailable(
+        f"{place} was closed; nothing was done.",
+        code="store_closed",
+        advice="Open it again.",
+        path=str(place),
+    )
+
+
+def read_only_error(place: str | Path) -> Unavailable:
+    """Return the error for a write to a store that the program opened read-only."""
+    return Unavailable(
+        f"{place} was opened read-only; nothing was written.",
+        code="store_read_only",
+        advice="Open it without read_only=True.",
+        path=str(place),
+    )
+
+
 def cause_of(error: BaseException) -> str:
-    """Why something failed, in a few words."""
+    """Return why something failed, in a few words."""
     match error:
         case apsw.FullError():
             return "the disk is full"
@@ -157,12 +216,17 @@ def cause_of(error: BaseException) -> str:
 
 def _full(doing: str, place: str) -> Unavailable:
     return Unavailable(
-        f"the disk that holds {place} is full; {doing} was not done. Free some space and try again."
+        f"the disk that holds {place} is full; {doing} was not done.",
+        code="disk_full",
+        advice="Free some space and try again.",
+        path=place,
     )
 
 
 def _read_only(doing: str, place: str, detail: str) -> Unavailable:
     return Unavailable(
-        f"{place} cannot be written: the file or its directory is read-only ({detail}); {doing} was not done. "
-        "Change the rights; to read only, open it with read_only=True."
+        f"{place} cannot be written: the file or its directory is read-only ({detail}); {doing} was not done.",
+        code="file_read_only",
+        advice="Change the rights; to read only, open it with read_only=True.",
+        path=place,
     )

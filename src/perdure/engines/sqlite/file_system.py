@@ -1,12 +1,12 @@
-"""The files of a store: where they may lie, who may read them, and whether they are still the same.
+"""The rules for the files of a store: where they may be, and who may read them.
 
 WAL needs shared memory between all processes that use the file and locks that work.  Network file
-systems offer neither, and corrupt a store without a word.
+systems offer neither, and corrupt a store without any error.
 
-The write-ahead log and the lock lie beside the database under its name.  So every process has to use
+The write-ahead log and the lock are beside the database under its name.  So every process has to use
 one name: symbolic links are resolved, and a file with several names, by hard links or because it is a
-mount point of its own, is refused.  What lies there is private: files are made with mode 0600, and
-beside a store whose mode somebody has changed with that mode.
+mount point of its own, is refused.  The files are private: they are made with mode 0600, or with the
+mode of the store if its owner has changed that.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from perdure.errors import Unavailable, Unsupported
+from perdure.errors import Unsupported
 
 __all__ = [
-    "StoreFiles",
-    "UnchangedFiles",
     "beside",
     "check_local",
     "check_one_name",
@@ -99,12 +97,15 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")  # a space is written \040
 
 
 def resolved(path: Path) -> Path:
-    """The one path of a file, however it is named; raises `Unsupported` if symbolic links lead in a circle."""
+    """Return the one path of a file, however it is named; raise `Unsupported` if symbolic links lead in a circle."""
     try:
         return path.resolve()
     except (OSError, RuntimeError) as error:
         raise Unsupported(
-            f"the symbolic links at {path} lead nowhere ({error}); nothing was opened. Name the file itself."
+            f"the symbolic links at {path} lead nowhere ({error}); nothing was opened.",
+            code="links_lead_nowhere",
+            advice="Name the file itself.",
+            path=str(path),
         ) from error
 
 
@@ -115,13 +116,16 @@ def check_place(path: Path) -> None:
 
 
 def check_local(path: Path, mounts: Path = _MOUNTS) -> None:
-    """Raise `Unsupported` if `path` lies on a network file system."""
+    """Raise `Unsupported` if `path` is on a network file system."""
     kind = file_system_of(path, mounts)
     is_fuse = kind is not None and (kind == "fuse" or kind.startswith("fuse."))
     if kind in _REMOTE or (is_fuse and kind not in _LOCAL_FUSE):
         raise Unsupported(
-            f"{path} lies on a network file system ({kind}), where SQLite's write-ahead log is unsafe; "
-            "nothing was opened. Keep the store on a local disk, or use a server-based engine."
+            f"{path} is on a network file system ({kind}), where SQLite's write-ahead log is unsafe; nothing was opened.",
+            code="network_file_system",
+            advice="Keep the store on a local disk, or use a server-based engine.",
+            path=str(path),
+            file_system=kind,
         )
 
 
@@ -132,7 +136,10 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
         found = path.stat()
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise Unsupported(
-                f"{path} is a pipe, a socket or a device; nothing was opened. Choose another path."
+                f"{path} is a pipe, a socket or a device; nothing was opened.",
+                code="not_a_file",
+                advice="Choose another path.",
+                path=str(path),
             )
         if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
             why = f"the file has {found.st_nlink} names (hard links)"
@@ -141,13 +148,15 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
             why = "the file is mounted by itself, without its directory"
     if why:
         raise Unsupported(
-            f"{path} cannot be used safely: {why}, and each name would get a write-ahead log and a lock of its own; "
-            "nothing was opened. Copy the file, or mount its directory."
+            f"{path} cannot be used safely: {why}, and each name would get a write-ahead log and a lock of its own; nothing was opened.",
+            code="several_names",
+            advice="Copy the file, or mount its directory.",
+            path=str(path),
         )
 
 
 def mode_beside(path: Path) -> int:
-    """The mode of files that are made beside the store at `path`: its own, or private if it is not there yet."""
+    """Return the mode of files that are made beside the store at `path`: its own, or private if it does not exist yet."""
     try:
         return stat.S_IMODE(path.stat().st_mode) & 0o666
     except OSError:
@@ -155,14 +164,14 @@ def mode_beside(path: Path) -> int:
 
 
 def make_file(path: Path, mode: int = _PRIVATE) -> int:
-    """A descriptor of the new file at `path`, which has `mode` whatever the umask; raises `FileExistsError` if there is one."""
+    """Return a descriptor of the new file at `path`, which has `mode` whatever the umask; raise `FileExistsError` if there is one."""
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, mode)
     os.fchmod(file, mode)
     return file
 
 
 def open_file(path: Path, mode: int) -> int:
-    """A descriptor of the file at `path`, made with `mode` if it is not there."""
+    """Return a descriptor of the file at `path`, made with `mode` if it does not exist."""
     try:
         return make_file(path, mode)
     except FileExistsError:
@@ -179,76 +188,12 @@ def make_database(path: Path) -> None:
 
 
 def beside(path: Path) -> tuple[Path, Path, Path]:
-    """The database at `path` and the two files that SQLite keeps beside it."""
+    """Return the database at `path` and the two files that SQLite keeps beside it."""
     return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
 
 
-class StoreFiles:
-    """The files of an open store, as they were when it was opened.
-
-    A database that was deleted or replaced lives on without a name, and so does a log: whatever is written
-    there is lost when it is closed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Remember the files at `path`."""
-        self._opened = {str(file): _identity(str(file)) for file in beside(path)}
-
-    def check(self) -> None:
-        """Raise `Unavailable` if one of them was deleted, moved or replaced since."""
-        for file, identity in self._opened.items():
-            found = _identity(file)
-            if found == identity:
-                continue
-            if identity is not None:
-                raise Unavailable(
-                    f"{file} was deleted, moved or replaced while the store was open; nothing was written. "
-                    "Put the file back, or open the store again."
-                )
-            self._opened[file] = found  # SQLite has made it since
-
-
-class UnchangedFiles:
-    """The files of a store that is read without locks, because nothing can be written where it lies.
-
-    Whoever can write there all the same, by another mount, is noticed afterwards.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Remember what the files at `path` hold."""
-        self._path, self._read = path, _contents(path)
-
-    def check(self) -> None:
-        """Raise `Unavailable` if one of them has changed since."""
-        if _contents(self._path) != self._read:
-            raise Unavailable(
-                f"{self._path} lies on a read-only file system and was changed from elsewhere while it was open; "
-                "nothing was read. Open it again."
-            )
-
-
-def _contents(path: Path) -> list[tuple[int, int, int] | None]:
-    found: list[tuple[int, int, int] | None] = []
-    for file in beside(path):
-        try:
-            status = file.stat()
-        except FileNotFoundError:
-            found.append(None)
-        else:
-            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
-
-
-def _identity(file: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(file)  # before every write, so without a Path
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str | None:
-    """The kind of file system that holds `path`; None where this platform does not tell."""
+    """Return the kind of file system that holds `path`; None where this platform does not report it."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:

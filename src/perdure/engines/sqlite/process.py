@@ -1,12 +1,12 @@
-"""Presence: which processes use a store, told by locks that end with them, and the clock of this boot.
+"""Presence of processes, forks, and the clock of this boot.
 
 Each use of a store has a name of its own and a file of that name in `<store>-held/`, locked
-as long as the process lives.  The kernel lets the lock go however the process ends, so a
-free lock is the proof that it is gone, and a stopped process keeps it.  Files left behind
-are removed by whoever finds them free.
+as long as the process lives.  The kernel releases the lock however the process ends, so a
+free lock proves that the process is gone, and a stopped process keeps it.  A process that finds
+a file unlocked removes it.
 
-A file is locked under another name before it gets its own: nobody can find it unlocked.
-Names are never used again, so removing a file can only hit the one that was looked at.
+A file is locked under another name before it gets its own, so no process can find it unlocked.
+Names are never used again, so removing a file can only remove the one that was looked at.
 
 A lock belongs to every process that has inherited the descriptor.  So no thread is in the
 middle of this while the process forks, and a child closes what it got before it does
@@ -15,16 +15,14 @@ anything else; closing, unlike unlocking, takes nothing from the parent.
 Only these files are opened here, never the database: closing a descriptor of it would drop
 SQLite's own locks.
 
-Forking: no connection is open while a process forks.
-
-SQLite keeps its own account of the locks that a process holds.  A forked child inherits
-that account but not the locks: it would believe to hold what only its parent holds, and
-another process could take the write-ahead log away from under it.  So before a fork every
-store of the process comes to rest: the write under way is finished, readers come out, and
+No connection is open while a process forks.  SQLite keeps its own account of the locks that a process
+holds.  A forked child inherits that account but not the locks: it would believe that it holds what only
+its parent holds, and another process could remove the write-ahead log while the child uses it.  So before
+a fork every store of the process goes to rest: the write under way is finished, readers finish, and
 connections are closed.  Afterwards the parent opens its own again, and a child does so
 when it first uses the store.
 
-A store that does not come to rest in time cannot be used in the child.  Threads that fork at
+A store that is not at rest in time cannot be used in the child.  Threads that fork at
 the same time take turns, from the first store's rest to the last one's waking.
 """
 
@@ -48,7 +46,7 @@ import msgspec
 
 from perdure.engines.contract import Instant
 from perdure.engines.holders import is_name, new_name
-from perdure.engines.sqlite.errors import translated
+from perdure.engines.sqlite.errors import closed_error, read_only_error, translated
 from perdure.engines.sqlite.file_system import make_file, mode_beside
 from perdure.errors import Unavailable
 
@@ -59,7 +57,7 @@ class ForkParticipant(Protocol):
     """Something open that takes part in forks."""
 
     def before_fork(self) -> None:
-        """Come to rest."""
+        """Finish what is under way."""
         ...
 
     def after_fork_in_parent(self) -> None:
@@ -72,13 +70,13 @@ class ForkParticipant(Protocol):
 
 
 class Rest(IntEnum):
-    """How far a store has come to rest before a fork."""
+    """How far a store has gone to rest before a fork."""
 
-    NONE = 0  # it was not asked to
+    NONE = 0  # not requested
     MISSED = 1  # not at all
     ALONE = 2  # nothing else begins
-    LED = 3  # nobody writes
-    FULL = 4  # nobody reads, and everything is closed
+    LED = 3  # no thread writes
+    FULL = 4  # no thread reads, and everything is closed
 
 
 _watched: weakref.WeakSet[ForkParticipant] = weakref.WeakSet()
@@ -90,14 +88,14 @@ def watch(forked: ForkParticipant) -> None:
 
 
 class _ForkInProgress:
-    """The fork that is under way.  A signal handler may fork inside of it, on the same thread: then it is one."""
+    """The fork that is under way.  A signal handler may fork inside of it, on the same thread: then both are one."""
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._depth = 0
 
     def begin(self) -> bool:
-        """Wait for one's turn; whether this is the outermost."""
+        """Wait for this thread's turn; True if this is the outermost fork."""
         self._lock.acquire()
         self._depth += 1
         return self._depth == 1
@@ -156,9 +154,9 @@ class Presence:
     """One opening of a store, as other processes see it."""
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
-        """Take part in forks; nothing is marked before somebody asks for the holder.
+        """Take part in forks; nothing is marked before a caller asks for the holder.
 
-        The marks lie beside the file that `path` leads to: whoever came by a link must find them too.
+        The marks are beside the file that `path` leads to: a process that opened a link must find them too.
         """
         place = Path(os.path.realpath(path))
         self._place, self._marks = str(place), place.with_name(place.name + "-held")
@@ -170,25 +168,22 @@ class Presence:
         watch(self)
 
     def instant(self) -> Instant:
-        """Now, on the clock of this boot."""
+        """Return the time now, on the clock of this boot."""
         self._check_open()
         return Instant(_clock_name(), time.clock_gettime_ns(_CLOCK) // 1_000)
 
     def holder(self) -> str:
-        """The name of this opening, marked from the first time that it is asked for."""
+        """Return the name of this opening, marked when a caller first asks for it."""
         with self._alone:
             self._check_open()
             if self._read_only:
-                raise Unavailable(
-                    f"{self._place} was opened read-only, so nothing can be held there; nothing was done. "
-                    "Open it without read_only=True."
-                )
+                raise read_only_error(self._place)
             if self._mark is None:
                 self._mark = self._marked()
             return self._mark.path.name
 
     def gone(self, holder: str) -> bool:
-        """Whether there is no mark of that name, or its lock is free."""
+        """True if there is no mark of that name, or its lock is free."""
         with self._alone:
             self._check_open()
             if not is_name(holder) or (self._mark is not None and self._mark.path.name == holder):
@@ -200,7 +195,7 @@ class Presence:
         with self._alone:
             self._closed = True
             if self._mark is not None:
-                with suppress(OSError):  # whoever finds it later removes it
+                with suppress(OSError):  # a process that finds it later removes it
                     self._mark.path.unlink(missing_ok=True)
                     self._marks.rmdir()
                 os.close(self._mark.file)
@@ -208,7 +203,7 @@ class Presence:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Unavailable(f"{self._place} was closed; nothing was done. Open it again.")
+            raise closed_error(self._place)
 
     def _marked(self) -> _LockedFile:
         try:
@@ -223,20 +218,23 @@ class Presence:
         finally:
             _sweep(self._marks)
         raise Unavailable(
-            f"{self._marks} cannot be written to; nothing was done. Try again.", retry_after=1.0
+            f"{self._marks} cannot be written to; nothing was done.",
+            code="marks_not_writable",
+            advice="Try again.",
+            retry_after=1.0,
         )
 
     def _make_directory(self) -> None:
         """Make the directory of the marks, for all users who may use the store."""
         self._marks.mkdir(mode=0o700)
         mode = mode_beside(Path(self._place))
-        with suppress(FileNotFoundError):  # somebody tidied it away again: it was empty
+        with suppress(FileNotFoundError):  # another process removed it again: it was empty
             self._marks.chmod(mode | (mode & 0o444) >> 2)
 
     # ---- forks
 
     def before_fork(self) -> None:
-        """Let no thread be in the middle of anything."""
+        """Wait until no thread is in the middle of anything."""
         self._alone.acquire()
         self._rests = True
 
@@ -247,7 +245,7 @@ class Presence:
             self._alone.release()
 
     def after_fork_in_child(self) -> None:
-        """Have nothing to do with the parent's mark."""
+        """Close the parent's mark."""
         self._alone, self._rests = RLock(), False
         if self._mark is not None:
             os.close(self._mark.file)
@@ -255,7 +253,7 @@ class Presence:
 
 
 def _new_mark(directory: Path, mode: int) -> _LockedFile:
-    """A locked file of a new name; raises `OSError` if somebody tidied it away in the making."""
+    """Return a locked file of a new name; raise `OSError` if another process removed it before it was locked."""
     path = directory / new_name()
     new = path.with_suffix(_NEW)
     file = make_file(new, mode)
@@ -271,9 +269,9 @@ def _new_mark(directory: Path, mode: int) -> _LockedFile:
 
 
 def _is_left(path: Path, *, removes: bool) -> bool:
-    """Whether no process has that file locked, or there is none; a file that is left is removed.
+    """True if no process has that file locked, or there is none; a file that is left is removed.
 
-    The lock is shared, so that two who look at the same time do not take each other for the holder.
+    The lock is shared, so that two processes that look at the same time do not take each other for the holder.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -282,7 +280,7 @@ def _is_left(path: Path, *, removes: bool) -> bool:
     except OSError:  # that is no proof
         return False
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):  # whoever put it there is not one of us
+        if not stat.S_ISREG(os.fstat(file).st_mode):  # no process of ours put it there
             return False
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if removes:
@@ -305,7 +303,7 @@ def _sweep(directory: Path) -> None:
 
 @cache
 def _clock_name() -> str:
-    """What tells this boot from any other; where the platform does not say, no two processes share a clock."""
+    """Return a name for this boot; where the platform has none, each process has a clock of its own."""
     with suppress(OSError):
         return f"boot:{_BOOT_ID.read_text(encoding='ascii').strip()}"
     session = _sysctl(b"kern.bootsessionuuid") if sys.platform == "darwin" else None
@@ -313,7 +311,7 @@ def _clock_name() -> str:
 
 
 def _sysctl(name: bytes) -> str | None:
-    """What the kernel of a Mac says about itself; None if it does not."""
+    """Return what the kernel of a Mac reports under this name; None if it reports nothing."""
     import ctypes
 
     text, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)

@@ -1,4 +1,4 @@
-"""The schema: tables, views, its version and the way up from older ones.
+"""The schema: tables, views, its version and the upgrade from older ones.
 
 `log` has one row per commit, or per write without one, in the order of writing.  Its
 text columns are plain, so that stock `sqlite3` reads every event and message; the rest
@@ -11,9 +11,9 @@ The views have the columns of the documents that Perdure implements.  Those that
 stored objects (`state_snapshots`, `state_values`) work where `perdure sql` has added
 its functions; all others work in stock `sqlite3`.
 
-A trigger, a constraint or an index that somebody added would change what a write does.  So a database
+A trigger, a constraint or an index that another program added would change the effect of a write.  So a database
 is refused unless every object of ours is there exactly as this module makes it, and no trigger is.
-Tables of other programs are let be.
+Tables of other programs are left alone.
 """
 
 from __future__ import annotations
@@ -262,20 +262,25 @@ _STEPS: dict[int, str] = {}  # the SQL that leads from a version to the next; no
 
 
 def lay(connection: Database, place: str, *, may_write: bool) -> bool:
-    """Make sure that the database has this schema; whether it is new.
+    """Make sure that the database has this schema; return True if it is new.
 
     Raises `NotFound` if there is none and it may not be written, and what `check` raises.
     """
     is_there = check(connection, place)
     if not is_there and not may_write:
-        raise NotFound(f"{place} holds no store; nothing was opened. Create one with `perdure init`.")
+        raise NotFound(
+            f"{place} holds no store; nothing was opened.",
+            code="store_not_found",
+            advice="Create one with `perdure init`.",
+            path=place,
+        )
     if may_write and not (is_there and _number(connection, "user_version") == SCHEMA_VERSION):
         _transaction(connection, (lambda db: _upgrade(db, place)) if is_there else _create)
     return not is_there
 
 
 def check(connection: Database, place: str) -> bool:
-    """Whether the database has a schema at all, without changing it.
+    """True if the database has a schema at all; changes nothing.
 
     Raises `Corrupt` if it is another program's or its objects are not ours, `Unsupported` if it is from a newer
     Perdure, or an older one than was ever released.
@@ -289,17 +294,26 @@ def check(connection: Database, place: str) -> bool:
         return False
     if application != APPLICATION_ID:
         raise Corrupt(
-            f"{place} is a SQLite file of another program; nothing was changed. Choose another path."
+            f"{place} is a SQLite file of another program; nothing was changed.",
+            code="foreign_file",
+            advice="Choose another path.",
+            path=place,
         )
     if version < min(_STEPS, default=SCHEMA_VERSION):
         raise Unsupported(
-            f"{place} has schema version {version}, from before the first release; nothing was changed. "
-            "Export it with the version that made it."
+            f"{place} has schema version {version}, from before the first release; nothing was changed.",
+            code="schema_too_old",
+            advice="Export it with the version that made it.",
+            path=place,
+            version=version,
         )
     if version > SCHEMA_VERSION:
         raise Unsupported(
-            f"{place} has schema version {version}, this Perdure knows up to {SCHEMA_VERSION}; "
-            "nothing was changed. Upgrade Perdure."
+            f"{place} has schema version {version}, and this Perdure knows versions up to {SCHEMA_VERSION}; nothing was changed.",
+            code="schema_too_new",
+            advice="Upgrade Perdure.",
+            path=place,
+            version=version,
         )
     if version == SCHEMA_VERSION:
         check_objects(connection, place)
@@ -321,7 +335,7 @@ def check_objects(connection: Database, place: str) -> None:
 
 
 def foreign_objects(connection: Database) -> list[str]:
-    """The names of tables and views in the database that are not ours; what SQLite keeps for itself counts."""
+    """Return the names of tables and views in the database that are not ours; SQLite's own count too."""
     return sorted(
         name
         for name, (kind, _, _) in read_objects(connection).items()
@@ -330,7 +344,7 @@ def foreign_objects(connection: Database) -> list[str]:
 
 
 def read_objects(connection: Database) -> dict[str, tuple[str, str, str | None]]:
-    """Type, table and SQL of every object in the database, by name."""
+    """Return the type, table and SQL of every object in the database, by name."""
     rows = connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_schema")
     return {name: (kind, table, sql) for name, kind, table, sql in rows}
 
@@ -353,8 +367,10 @@ def _check_triggers(there: Mapping[str, tuple[str, str, str | None]], place: str
 
 def _not_ours(place: str, what: str) -> Corrupt:
     return Corrupt(
-        f"{place} has another schema than Perdure makes: {what}; nothing was changed. Restore a backup, or find out "
-        "who changed it: what was written since may be wrong."
+        f"{place} has another schema than Perdure makes: {what}; nothing was changed.",
+        code="schema_changed",
+        advice="Restore a backup, or find out who changed it: what was written since may be wrong.",
+        path=place,
     )
 
 

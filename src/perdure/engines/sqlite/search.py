@@ -1,11 +1,11 @@
 """The search index in SQLite: FTS5 for words, sqlite-vec for vectors, one file for each owner.
 
-The file lies beside the store and is derived from it: it may be deleted at any time, and one that
-is damaged is thrown away.  A write-ahead log with `synchronous=normal` loses no more than the last
-changes at a power loss, never a part of one, and the root that it stands at is in the same
-transaction as the rows.  Without a path the index lives in memory.
+The file is beside the store and derived from it: it may be deleted at any time, and a damaged one is deleted.
+A write-ahead log with `synchronous=normal` loses no more than the last
+changes at a power loss, never a part of one, and the root that the index is at is in the same
+transaction as the rows.  Without a path the index is in memory.
 
-BM25 looks at the table as a whole, so what it ranks by is what this root holds and nothing else.
+BM25 looks at the table as a whole, so ranking depends on what this root holds and nothing else.
 The vectors of one text can differ in their last bits from one computation to the next: distances
 are compared after rounding, and ties are settled by the id of the item.
 
@@ -37,7 +37,7 @@ from perdure.model.fork_safety import keep_forever
 __all__ = ["SqliteSearch", "check_vectors"]
 
 _FORMAT = "1"
-_BUSY_MS = 2_000  # whoever waits longer makes an index of its own, in memory
+_BUSY_MS = 2_000  # a process that waits longer makes an index of its own, in memory
 _PAGE = 500
 _NEAR_MAX = 4_096  # the most neighbours that sqlite-vec gives at once
 _DIGITS = 6
@@ -77,26 +77,28 @@ WHERE (?3 IS NULL OR v.kind = ?3) AND (?4 IS NULL OR v.scope = ?4) ORDER BY dist
 
 
 def check_vectors() -> str:
-    """Where the extension for vectors is; raises `Unsupported` if it is not installed."""
+    """Return where the extension for vectors is; raise `Unsupported` if it is not installed."""
     try:
         import sqlite_vec  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
         raise Unsupported(
-            "searching by vectors needs the package sqlite-vec; nothing was opened. Install it with "
-            "`pip install 'perdure[memory]'`, or open the store without embed=."
+            "searching by vectors needs the package sqlite-vec; nothing was opened.",
+            code="package_missing",
+            advice="Install it with `pip install 'perdure[memory]'`, or open the store without embed=.",
+            package="sqlite-vec",
         ) from error
     return sqlite_vec.loadable_path()
 
 
 class _IndexMoved(Exception):
-    """The index does not stand where it was asked to."""
+    """The index is not at the root that the caller named."""
 
 
 class SqliteSearch:
     """The index of one owner's memory."""
 
     def __init__(self, path: Path | None, *, read_only: bool = False) -> None:
-        """An index in that file, or in memory; nothing is opened yet.  `read_only` never makes or changes a file."""
+        """Prepare an index in that file, or in memory; nothing is opened yet.  `read_only` never makes or changes a file."""
         self._path = path
         self._read_only = read_only
         self._lock = RLock()
@@ -105,7 +107,7 @@ class SqliteSearch:
         watch(self)
 
     def standing(self) -> IndexPosition:
-        """Where it stands; nowhere if there is none, or it cannot be used."""
+        """Return the root that the index is at; none if there is no index, or it cannot be used."""
         with self._lock:
             if self._read_only and self._path is not None and not self._path.exists():
                 return IndexPosition(None)
@@ -114,8 +116,6 @@ class SqliteSearch:
     def move(
         self, before: Digest | None, after: Digest, gone: Iterable[str], rows: Iterable[SearchRow]
     ) -> bool:
-        """Go from one root to another by what differs."""
-
         def move(db: Database) -> bool:
             if before is None:
                 self._drop(db)
@@ -133,7 +133,6 @@ class SqliteSearch:
     def found(
         self, root: Digest, terms: Sequence[str], among: Filters, *, limit: int
     ) -> Sequence[Hit] | None:
-        """What holds any of these terms, the best first."""
         if not terms:
             return self._at(root, lambda db: [])
         match = " OR ".join(f'"{term.replace(chr(34), chr(34) * 2)}"' for term in terms)
@@ -153,8 +152,6 @@ class SqliteSearch:
         return self._at(root, found)
 
     def near(self, root: Digest, vector: bytes, among: Filters, *, limit: int) -> Sequence[Hit] | None:
-        """What is nearest to a vector, the nearest first."""
-
         def near(db: Database) -> list[Hit]:
             if _meta(db, "model") is None:
                 return []
@@ -166,15 +163,12 @@ class SqliteSearch:
         return self._at(root, near)
 
     def without_vector(self, root: Digest, *, limit: int) -> Sequence[tuple[str, Digest]] | None:
-        """What has words and no vector."""
         sql = "SELECT path, digest FROM versions WHERE has_words AND NOT has_vector ORDER BY row LIMIT ?"
         return self._at(
             root, lambda db: [(path, Digest(digest)) for path, digest in db.execute(sql, (limit,))]
         )
 
     def learn(self, root: Digest, model: str, vectors: Mapping[str, bytes], *, width: int) -> bool:
-        """Take vectors, by path."""
-
         def learn(db: Database) -> bool:
             if _meta(db, "root") != root:
                 return False
@@ -194,8 +188,6 @@ class SqliteSearch:
             return self._write(learn)
 
     def vectors(self, digests: Sequence[Digest], model: str) -> Mapping[Digest, bytes]:
-        """The vectors that it has of these versions by that model."""
-
         def known(db: Database) -> dict[Digest, bytes]:
             if _meta(db, "model") != model:
                 return {}
@@ -213,7 +205,7 @@ class SqliteSearch:
             return self._try(known, {})
 
     def discard(self) -> None:
-        """Throw everything away, the file too."""
+        """Remove everything, the file too."""
         with self._lock:
             self.close()
             if self._path is not None and not self._read_only:
@@ -222,7 +214,6 @@ class SqliteSearch:
                         Path(f"{self._path}{suffix}").unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Release everything."""
         with self._lock:
             if self._open is not None:
                 self._open.close()
@@ -249,7 +240,7 @@ class SqliteSearch:
         self._lock, self._is_resting = RLock(), False
 
     def _at(self, root: Digest, ask: Callable[[Database], _T]) -> _T | None:
-        """What `ask` finds, in one transaction in which the index stands at `root`; None if it does not."""
+        """Return what `ask` finds, in one transaction in which the index is at `root`; None if it is not."""
 
         def asked(db: Database) -> _T:
             db.execute("BEGIN")
@@ -267,9 +258,9 @@ class SqliteSearch:
                 return None
 
     def _try(self, ask: Callable[[Database], _T], otherwise: _T) -> _T:
-        """What `ask` finds; `otherwise` if the file cannot be used now, having thrown it away if it is damaged.
+        """Return what `ask` finds; `otherwise` if the file cannot be used now; a damaged file is deleted.
 
-        What lies in memory is neither damaged nor another's: whatever goes wrong there is raised.
+        An index in memory is neither damaged nor another's: any error there is raised.
         """
         try:
             return ask(self._database())
@@ -281,7 +272,7 @@ class SqliteSearch:
             return otherwise
 
     def _write(self, work: Callable[[Database], bool]) -> bool:
-        """Do `work` in one transaction, if it says so; a damaged index is thrown away, and nothing was done."""
+        """Do `work` in one transaction, if it says so; a damaged index is deleted, and nothing was done."""
 
         def written(db: Database) -> bool:
             db.execute("BEGIN IMMEDIATE")
@@ -343,7 +334,7 @@ class SqliteSearch:
         return db
 
     def _drop(self, db: Database) -> None:
-        """Begin anew."""
+        """Begin with an empty index."""
         for table in ("vectors", "words", "versions", "meta"):
             db.execute(f"DROP TABLE IF EXISTS {table}")
         db.execute(_TABLES)
@@ -387,7 +378,7 @@ def _known() -> Mapping[str, tuple[str, str, str | None]]:
 
 
 def _is_laid(db: Database) -> bool:
-    """Whether the tables are there, and are those that we know."""
+    """True if the tables are there, and are those that we know."""
     is_there = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get
     return is_there is not None and _meta(db, "format") == _FORMAT
 
@@ -433,7 +424,7 @@ def _settled(
     spare: int,
     digits: int | None,
 ) -> list[Hit]:
-    """The first `limit`, ties settled by item and path: whoever ties with the last of them is looked at too."""
+    """Return the first `limit`, ties settled by item and path: those that tie with the last of them count too."""
     most = limit + spare  # asking again costs more than a few rows
     while True:
         rows = [(row, distance if digits is None else round(distance, digits)) for row, distance in ask(most)]
@@ -476,5 +467,5 @@ def _has_vec() -> bool:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Whether it says nothing about the index itself."""
+    """True if the error says nothing about the index itself."""
     return isinstance(error, apsw.BusyError | apsw.LockedError | apsw.FullError | apsw.InterruptError)

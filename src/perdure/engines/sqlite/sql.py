@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias, cast
 import apsw
 import apsw.ext
 
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.connections import Connections, Options
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import translated
@@ -22,7 +23,7 @@ from perdure.engines.sqlite.file_system import check_one_name
 from perdure.engines.sqlite.format.index import Index
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.engines.sqlite.maintenance.scan import facts_of
-from perdure.errors import Corrupt, Invalid, PerdureError
+from perdure.errors import Invalid, PerdureError
 from perdure.model.digest import Digest
 
 __all__ = ["Entries", "Nodes", "Sql"]
@@ -32,11 +33,11 @@ Entries: TypeAlias = Callable[[Nodes, Digest], Iterable[tuple[str, Digest]]]
 
 
 class _Info(Protocol):
-    """What the driver says of a query before it is run."""
+    """What the driver reports of a query before it runs."""
 
     @property
     def query_remaining(self) -> str | None:
-        """The text behind the first statement; None if there is none."""
+        """Return the text behind the first statement; None if there is none."""
         ...
 
 
@@ -91,7 +92,7 @@ _PRAGMAS_WITH_ARGUMENT = frozenset(
 def _may(
     action: int, first: str | None, second: str | None, _database: str | None, _inside: str | None
 ) -> int:
-    """Whether a statement may do that: read, and nothing else."""
+    """True if a statement may do that: read, and nothing else."""
     allowed = action in _READS
     if action == apsw.SQLITE_PRAGMA:
         name = (first or "").lower()
@@ -102,7 +103,7 @@ def _may(
 
 
 class Sql:
-    """A store opened for questions in SQL.  Nothing can be written through it."""
+    """A store opened for queries in SQL.  Nothing can be written through it."""
 
     def __init__(self, path: Path, *, entries: Entries) -> None:
         """Open the store at `path`, read-only; `entries` reads a map, which an engine cannot."""
@@ -125,7 +126,7 @@ class Sql:
     def query(
         self, sql: str, bindings: Sequence[object] = ()
     ) -> tuple[list[str], Iterator[tuple[object, ...]]]:
-        """The columns and the rows of one statement, with what its marks stand for; raises `Invalid` if it is not SQL, or is several statements."""
+        """Return the columns and the rows of one statement with these parameters; raise `Invalid` if it is not SQL, or is several statements."""
         try:
             self._check_one(sql)
             cursor = self._db.execute(sql, bindings)
@@ -136,11 +137,13 @@ class Sql:
             raise _refused(error, self._place) from error
 
     def _check_one(self, sql: str) -> None:
-        """Raise `Invalid` if anything but words of comment follows the first statement: nobody would see what it gave."""
+        """Raise `Invalid` if anything but comments follows the first statement: its result would be lost."""
         rest = _info(self._db, sql).query_remaining
         if rest is not None and _COMMENT.sub("", rest).strip(" ;\t\r\n"):
             raise Invalid(
-                f"the query was not run on {self._place}: it is more than one statement. Ask them one by one."
+                f"the query was not run on {self._place}: it is more than one statement.",
+                code="query_invalid",
+                advice="Ask them one by one.",
             )
 
     def close(self) -> None:
@@ -154,12 +157,12 @@ class Sql:
             raise _refused(error, self._place) from error
 
     def _objects(self, number: int) -> str:
-        """What a row holds, without what was forgotten; raises `Corrupt` rather than show what was never written."""
+        """Return what a row holds, without what was forgotten; raise `Corrupt` for data that was never written."""
         self._rows.index.catch_up(self._db)
         found: list[dict[str, object]] = []
         for fact in facts_of(self._db, self._rows, number):
             if fact.fault is not None:
-                raise Corrupt(f"{fact.fault}; the query was not answered. Run `perdure verify`.")
+                raise damaged(f"{fact.fault}; the query was not answered.", "query_on_damage")
             if fact.object is not None:
                 shown = fact.object.body.decode("utf-8", "backslashreplace")
                 found.append({"kind": fact.kind, "hash": fact.digest, "content": shown})
@@ -175,6 +178,8 @@ class Sql:
 def _refused(error: apsw.Error, place: str) -> PerdureError:
     if isinstance(error, apsw.SQLError | apsw.ReadOnlyError | apsw.BindingsError | apsw.AuthError):
         return Invalid(
-            f"the query was not run on {place}: {error}. The store is open read-only; see `perdure sql`."
+            f"the query was not run on {place}: {error}.",
+            code="query_invalid",
+            advice="The store is open read-only; see `perdure sql`.",
         )
     return translated(error, "the query", place)

@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 Place = tuple[str, str]
-"""Where in a context, and the words that stand there."""
+"""Where in a context, and the words there."""
 
 SECRET = "c2lnbmF0dXJlIG9mIGFub3RoZXI"  # what only its issuer can read
 
-_VENDORS = ("openai", "anthropic", "google", "bedrock", "mistral", "azure", "vendor-of-nobody")
+_VENDORS = ("openai", "anthropic", "google", "bedrock", "mistral", "azure", "unknown-vendor")
 _PNG = base64.b64encode(
     bytes.fromhex(
         "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
@@ -40,7 +40,7 @@ _BLOB = base64.b64encode(bytes(range(40))).decode()
 
 
 def _metadata(vendor: str) -> dict[str, object]:
-    """What a vendor might have said at an endpoint that is nobody's."""
+    """Return what a vendor might have sent from an unknown endpoint."""
     block = {"type": "thinking", "thinking": SECRET, "signature": SECRET}
     return {
         "endpoint": "elsewhere.example",
@@ -58,29 +58,29 @@ TOLD_BY_OTHERS = json.dumps({vendor: _metadata(vendor) for vendor in _VENDORS})
 
 
 def user(*content: str | Block) -> Message:
-    """What a user says."""
+    """Return what a user says."""
     return Message("user", tuple(Text(each) if isinstance(each, str) else each for each in content))
 
 
 def said(*content: str | Block, calls: tuple[ToolCall, ...] = (), metadata: str | None = None) -> Message:
-    """What a model says and asks for."""
+    """Return what a model says and asks for."""
     blocks = tuple(Text(each) if isinstance(each, str) else each for each in content)
     return Message("assistant", blocks, calls, vendor_metadata=metadata)
 
 
 def call(id: str, word: str, name: str = "look_up") -> ToolCall:
-    """A call of the tool that every history has."""
+    """Return a call of the tool that every history has."""
     return ToolCall(id, name, json.dumps({"word": word}, separators=(",", ":")))
 
 
 def result(id: str, *content: str | Block, error: bool = False) -> ToolResult:
-    """What came of a call."""
+    """Return what came of a call."""
     blocks = tuple(Text(each) if isinstance(each, str) else each for each in content)
     return ToolResult(id, "error" if error else "success", blocks)
 
 
 def came(*results: ToolResult) -> Message:
-    """The results of calls."""
+    """Return the results of calls."""
     return Message("tool", tool_results=results)
 
 
@@ -103,7 +103,7 @@ def _context(*messages: Message, system: str = "You are the gardener.") -> Conte
 
 
 def _long() -> tuple[Message, ...]:
-    """Two hundred messages and one, a call and its result in every four."""
+    """Return two hundred messages and one, a call and its result in every four."""
     turns: list[Message] = []
     for at in range(50):
         turns.append(user(f"What of bed {at:02}?"))
@@ -148,7 +148,7 @@ BROKEN: dict[str, Context] = {
         user("What is lovage?"), said(calls=(call("call_0001", "lovage"), call("call_0002", "hyssop")))
     ),
     "a lone result": _context(
-        user("Hello."), came(result("call_0009", "A result that nobody asked for.")), user("And now?")
+        user("Hello."), came(result("call_0009", "A result without a call.")), user("And now?")
     ),
     "a result before its call": _context(
         user("Hello."),
@@ -311,8 +311,8 @@ _AWKWARD: dict[str, Context] = {
             "reasoning": {"effort": "low"},
             "user": "ann",
             "metadata": {"bed": "7"},
-            "an-option-of-nobody": {"b": 1, "a": [2, {"d": 3, "c": 4}]},
-            "vendor": {"format-of-nobody": {"knob": SECRET}},
+            "an-unknown-option": {"b": 1, "a": [2, {"d": 3, "c": 4}]},
+            "vendor": {"unknown-format": {"knob": SECRET}},
         },
     ),
 }
@@ -392,7 +392,7 @@ SHOWN: dict[str, tuple[Context, str]] = {
 
 
 def places(context: Context) -> Iterator[Place]:
-    """All that a context says, each with its place; what is blank says nothing."""
+    """Return all that a context says, each with its place; what is blank says nothing."""
     found = [("system", context.system)]
     for at, message in enumerate(context.messages):
         here = f"messages[{at}]"
@@ -418,7 +418,7 @@ def _told(block: Block) -> str:
 
 
 def _words(args: str) -> list[str]:
-    """The words in the arguments of a call; the text itself where it is no JSON object."""
+    """Return the words in the arguments of a call; the text itself where it is no JSON object."""
     try:
         told: object = json.loads(args)
     except ValueError:

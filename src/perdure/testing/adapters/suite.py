@@ -1,24 +1,20 @@
 """The adapter conformance suite: every law of the adapter contract, as a test.
 
-A new adapter joins by saying how it is got:
+A new adapter joins with a method that returns it:
 
     class TestYourAdapter(AdapterSuite):
         def adapter(self) -> Adapter:
             return YOUR_ADAPTER
 
 With examples of its format, a request, an answer and the same answer as a stream, more laws apply
-(see `perdure.testing.adapters.subject`).  The class stands in a module, not in a function: one law
+(see `perdure.testing.adapters.subject`).  The class must be in a module, not in a function: one law
 looks for it in another process.
 
-The laws of `parse`: an answer is read whole, and what is none is refused.
-
-The laws of `supports`: an answer for every capability, and a true one where a render can tell.
-
-The laws of `render`: pure, the same every time, whatever the history, and nothing dropped in silence.
-
-The laws of `read_request`: what was rendered is read again, and what is no request is refused.
-
-The laws of streams: cut anywhere they say the same, cut off they say no more than was whole.
+- `parse` reads an answer whole, and refuses what is no answer.
+- `supports` has an answer for every capability, and a true one where a render can show it.
+- `render` is pure, the same every time, for every history, and drops nothing in silence.
+- `read_request` reads again what was rendered, and refuses what is no request.
+- A stream gives the same reply wherever its bytes are cut; one that is cut off gives no more than was complete.
 """
 
 from __future__ import annotations
@@ -37,16 +33,6 @@ from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolResult, encode_message
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Finished, Loss, LossKind, ModelEvent, Rendered, Reply, TextDelta
-from perdure.testing.adapters.cases import for_each
-from perdure.testing.adapters.helpers import (
-    changed,
-    covers,
-    digests,
-    digests_elsewhere,
-    is_told,
-    leaves,
-    mended,
-)
 from perdure.testing.adapters.histories import (
     BROKEN,
     HISTORIES,
@@ -57,12 +43,22 @@ from perdure.testing.adapters.histories import (
     places,
     user,
 )
-from perdure.testing.adapters.subject import AdapterSubject
+from perdure.testing.adapters.subject import (
+    AdapterSubject,
+    changed,
+    covers,
+    digests,
+    digests_elsewhere,
+    for_each,
+    is_sent,
+    leaves,
+    mended,
+)
 
 __all__ = ["AdapterSuite", "AnswerLaws", "CapabilityLaws", "RenderLaws", "RequestLaws", "StreamLaws"]
 
 
-# What other parties say: errors, answers in part, nothing.
+# What other programs send: errors, answers in part, nothing.
 STRANGE: list[Any] = json.loads("""[
     {}, {"error": {"message": "overloaded", "code": 529}}, {"error": "overloaded"}, {"message": "Not Found"},
     {"choices": []}, {"choices": [{}]}, {"candidates": [{}]}, {"content": "words"}, {"output": null},
@@ -147,11 +143,11 @@ class AnswerLaws(AdapterSubject):
             assert encode_message(reply.message)
 
     def asking(self, message: Message) -> Context:
-        """A context in which `message` is the last answer and a user goes on."""
+        """Return a context in which `message` is the last answer and a user goes on."""
         return Context(messages=(user("And?"), message, user("Go on.")))
 
     def answer(self) -> dict[str, Any]:
-        """The example of an answer."""
+        """Return the example of an answer."""
         if self.reply is None:
             pytest.skip("no example of an answer was given: set `reply`")
         return json.loads(json.dumps(self.reply))
@@ -160,18 +156,18 @@ class AnswerLaws(AdapterSubject):
 class CapabilityLaws(AdapterSubject):
     """What `supports` promises."""
 
-    @for_each([*Capability, "a capability of nobody", ""])
+    @for_each([*Capability, "an unknown capability", ""])
     def test_every_capability_has_an_answer(self, capability: str) -> None:
         """It is `full`, `lossy` or `none`, for the format and for a model of it."""
         adapter = self.adapter()
 
         assert adapter.supports(capability) in ("full", "lossy", "none")
         assert adapter.supports(capability, model=self.model) in ("full", "lossy", "none")
-        assert adapter.supports(capability, model="a model of nobody") in ("full", "lossy", "none")
+        assert adapter.supports(capability, model="an unknown model") in ("full", "lossy", "none")
 
     def test_what_is_not_known_is_not_done(self) -> None:
-        """A capability that nobody has heard of is `none`, and words are never that."""
-        assert self.adapter().supports("a capability of nobody") == "none"
+        """An unknown capability is `none`, and words are never that."""
+        assert self.adapter().supports("an unknown capability") == "none"
         assert self.adapter().supports("text") != "none"
 
     @for_each(SHOWN)
@@ -187,7 +183,7 @@ class CapabilityLaws(AdapterSubject):
 
     @for_each(SHOWN)
     def test_what_is_not_done_is_reported(self, capability: str) -> None:
-        """Where the answer is `none` for a model, a request to it says what became of the thing."""
+        """Where the answer is `none` for a model, a request to it reports what happened to the thing."""
         context, where = SHOWN[capability]
         if self.adapter().supports(capability, model=self.model) != "none":
             return
@@ -201,12 +197,12 @@ every_history = for_each(HISTORIES)
 
 
 def text_of(rendered: Rendered) -> str:
-    """The request and the report, in the order in which they were made."""
+    """Return the request and the report, in the order in which they were made."""
     return json.dumps([rendered.body, [repr(loss) for loss in rendered.losses]])
 
 
 def turned(value: object) -> Any:
-    """The same with every dictionary the other way round."""
+    """Return the same with every dictionary the other way round."""
     match value:
         case Mapping():
             held = cast("Mapping[str, Any]", value)
@@ -218,12 +214,12 @@ def turned(value: object) -> Any:
 
 
 def with_metadata(context: Context, metadata: str | None) -> Context:
-    """The same conversation, each of its answers with that vendorMetadata."""
-    told: list[Message] = [
+    """Return the same conversation, each of its answers with that vendorMetadata."""
+    messages: list[Message] = [
         msgspec.structs.replace(message, vendor_metadata=metadata) if message.role == "assistant" else message
         for message in context.messages
     ]
-    return msgspec.structs.replace(context, messages=tuple(told))
+    return msgspec.structs.replace(context, messages=tuple(messages))
 
 
 class RenderLaws(AdapterSubject):
@@ -298,17 +294,17 @@ class RenderLaws(AdapterSubject):
         """All that the history says is in the request or in the report."""
         context = HISTORIES[history]
         rendered = self.rendered(context)
-        told = mended("\n".join(leaves(rendered.body)))
+        sent = mended("\n".join(leaves(rendered.body)))
 
         silent = [
             (where, words)
             for where, words in places(context)
-            if not is_told(words, told) and not any(covers(loss, where) for loss in rendered.losses)
+            if not is_sent(words, sent) and not any(covers(loss, where) for loss in rendered.losses)
         ]
 
         assert silent == []
 
-    @for_each(["an-option-of-nobody", "vendor"])
+    @for_each(["an-unknown-option", "vendor"])
     def test_an_option_that_is_left_out_is_reported(self, option: str) -> None:
         """What no vendor knows is not sent on in silence nor dropped in silence."""
         rendered = self.rendered(HISTORIES["options of all kinds"])
@@ -322,13 +318,13 @@ class RenderLaws(AdapterSubject):
         """Without the vendorMetadata of others the request is the same."""
         context = HISTORIES[history]
 
-        told = self.rendered(with_metadata(context, TOLD_BY_OTHERS))
+        rendered = self.rendered(with_metadata(context, TOLD_BY_OTHERS))
         bare = self.rendered(with_metadata(context, None))
 
-        assert json.dumps(told.body) == json.dumps(bare.body)
+        assert json.dumps(rendered.body) == json.dumps(bare.body)
 
     @every_history
-    def test_what_others_keep_is_shown_to_nobody(self, history: str) -> None:
+    def test_what_others_keep_is_shown_to_no_model(self, history: str) -> None:
         """Signatures and ids of another issuer are in no request."""
         body = self.rendered(with_metadata(HISTORIES[history], TOLD_BY_OTHERS)).body
 
@@ -336,12 +332,12 @@ class RenderLaws(AdapterSubject):
 
 
 def results_of(context: Context) -> list[ToolResult]:
-    """Every result, in order."""
+    """Return every result, in order."""
     return [result for message in context.messages for result in message.tool_results]
 
 
 def words_of(content: Message | ToolResult) -> str:
-    """The words of a message or a result."""
+    """Return the words of a message or a result."""
     return mended("".join(block.text for block in content.content if isinstance(block, Text)))
 
 
@@ -349,7 +345,7 @@ class RequestLaws(AdapterSubject):
     """What reading a request promises."""
 
     def read_again(self, history: str) -> Context:
-        """A history after its own request."""
+        """Return a history after its own request."""
         body = json.loads(json.dumps(self.rendered(HISTORIES[history]).body))
         return self.adapter().read_request(body, model=self.model)
 
@@ -398,7 +394,7 @@ class RequestLaws(AdapterSubject):
         answered: list[str] = []
         for message in context.messages:
             for result in message.tool_results:
-                assert result.call_id in asked, "a result stands before its call, or has none"
+                assert result.call_id in asked, "a result comes before its call, or has none"
                 answered.append(result.call_id)
             asked += [call.id for call in message.tool_calls]
 
@@ -443,7 +439,7 @@ class RequestLaws(AdapterSubject):
             assert isinstance(context, Context)
 
     def example(self) -> dict[str, Any]:
-        """The example of a request."""
+        """Return the example of a request."""
         if self.request is None:
             pytest.skip("no example of a request was given: set `request`")
         return json.loads(json.dumps(self.request))
@@ -470,7 +466,7 @@ GARBAGE = (
 
 
 def pieces(data: bytes, random: Random, longest: int) -> Iterable[bytes]:
-    """The same bytes in pieces of any length, some of them empty."""
+    """Return the same bytes in pieces of any length, some of them empty."""
     at = 0
     while at < len(data):
         size = random.randint(0, longest)
@@ -479,7 +475,7 @@ def pieces(data: bytes, random: Random, longest: int) -> Iterable[bytes]:
 
 
 def reasoning_of(message: Message) -> str:
-    """What the model told of its thinking."""
+    """Return the model's reasoning."""
     return "".join(block.text for block in message.content if isinstance(block, ReasoningSummary))
 
 
@@ -513,13 +509,13 @@ class StreamLaws(AdapterSubject):
 
     def test_what_is_told_on_the_way_is_what_was_said(self) -> None:
         """The events of the feeding are those of the reply, and their words are its words."""
-        parser, told = self.adapter().stream(), list[ModelEvent]()
+        parser, events = self.adapter().stream(), list[ModelEvent]()
         for piece in pieces(self.stream_bytes(), Random(7), 40):
-            told += parser.feed(piece)
+            events += parser.feed(piece)
         reply = parser.close()
 
-        assert list(reply.events[: len(told)]) == told
-        assert "".join(event.text for event in told if isinstance(event, TextDelta)) == reply.message.text
+        assert list(reply.events[: len(events)]) == events
+        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == reply.message.text
 
     def test_two_streams_do_not_mix(self) -> None:
         """Every parser is its own."""
@@ -564,14 +560,14 @@ class StreamLaws(AdapterSubject):
             self.heard(data[:at] + middle + data[at + size :])
 
     def heard(self, data: bytes) -> Reply | None:
-        """What a stream says; None if it was refused."""
+        """Return the reply of a stream; None if it was refused."""
         try:
             return self.adapter().parse_stream([data])
         except Invalid:
             return None
 
     def stream_bytes(self) -> bytes:
-        """The example of a stream."""
+        """Return the example of a stream."""
         if self.streamed is None:
             pytest.skip("no example of a stream was given: set `streamed`")
         return self.streamed

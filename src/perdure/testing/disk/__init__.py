@@ -29,8 +29,7 @@ What can go wrong in using it:
 
 from __future__ import annotations
 
-from perdure.testing.disk.device import Disk, DiskImage
-from perdure.testing.disk.explore import Check, Explored, Failure, Workload, explore
+from perdure.testing.disk.device import Check, Disk, DiskImage, Explored, Failure, Workload, explore
 from perdure.testing.disk.faults import DiskCall
 from perdure.testing.disk.platter import Entries, Survival, Writes
 

@@ -76,7 +76,7 @@ class Faults:
         self._faults.clear()
 
     def meet(self, call: DiskCall) -> Exception | None:
-        """Count one call; the error it must fail with, or None if it may go on."""
+        """Count one call; return the error it must fail with, or None if it may go on."""
         number = self.calls
         self.calls += 1
         for fault in self._faults:

@@ -6,7 +6,7 @@ The rules are those of POSIX at its least helpful:
   dropped, torn (some of its first or last sectors arrive) or garbled, whatever happens to the others;
 - what a *failed* sync should have covered stays uncertain for ever: the kernel marks such pages clean, so
   a later sync that succeeds says nothing about them.  Only writing it again and syncing settles it;
-- a name stands for any of the files (or none) that it stood for since its directory was last synced.
+- a name is any of the files (or none) that it was since its directory was last synced.
 
 Bytes that were not written are never damaged (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`, as SQLite's own unix
 VFS promises).
@@ -42,7 +42,7 @@ SECTOR_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """`name` now stands for the new, empty file number `file`."""
+    """`name` is now the new, empty file number `file`."""
 
     name: str
     file: int
@@ -50,7 +50,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOp:
-    """`name` now stands for nothing."""
+    """`name` is now no file."""
 
     name: str
 
@@ -180,7 +180,7 @@ class Platter:
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self._files = {number: _DiskFile(content) for number, content in enumerate(files.values())}
-        # For each name all that it stood for since its directory was synced; the last is now.
+        # For each name all files that it was since its directory was synced; the last is now.
         self._names: dict[str, list[int | None]] = {name: [number] for number, name in enumerate(files)}
         self._recorded = 0
 
@@ -207,7 +207,7 @@ class Platter:
                 del stood[:-1]
 
     def survivals(self, *, seed: int, chances: int) -> list[Survival]:
-        """The extreme ways to come back from here, and `chances` random ones; one if nothing is uncertain."""
+        """Return the extreme ways to come back from here, and `chances` random ones; one if nothing is uncertain."""
         names = any(len(stood) > 1 for stood in self._names.values())
         writes = any(file.uncertain() for file in self._files.values())
         if not names and not writes:
@@ -219,7 +219,7 @@ class Platter:
         return certain + random_ones
 
     def surviving(self, survival: Survival) -> dict[str, bytes]:
-        """The files of a disk that comes back in this way."""
+        """Return the files of a disk that comes back in this way."""
         chance = random.Random(survival.seed)
         uncertain = sorted(number for file in self._files.values() for number in file.uncertain())
         fates = _fates(uncertain, survival.writes, chance)
@@ -297,7 +297,7 @@ def resize(content: bytearray, size: int) -> None:
 
 
 def _boundaries(offset: int, data: bytes) -> list[int]:
-    """Where in `data` a sector of the disk begins or the data ends, from 0 on."""
+    """Return where in `data` a sector of the disk begins or the data ends, from 0 on."""
     first = SECTOR_BYTES - offset % SECTOR_BYTES
     return [0, *range(first, len(data), SECTOR_BYTES), len(data)]
 

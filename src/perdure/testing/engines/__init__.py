@@ -1,4 +1,4 @@
-"""The engine conformance suite.  `suite` puts it together from `laws`; `hand` makes the writes they speak of."""
+"""The engine conformance suite.  `suite` puts it together from `laws`; `builders` makes their writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes made by hand: the few builders that every law of the suite is stated with.
+"""Builders of writes, with which every law of the suite is stated.
 
 first = made("milk")                                   # a changeset and a commit, not stored yet
 engine.apply(write("op-1", first, moved(START, first)))
@@ -57,7 +57,7 @@ Part: TypeAlias = Made | Object | Move | CellWrite | Fence | bytes
 
 
 def value(text: str | bytes, *, base: Object | None = None) -> Object:
-    """A value of these bytes, said to resemble `base`."""
+    """Return a value of these bytes, which names `base` as similar."""
     body = text.encode() if isinstance(text, str) else text
     return Object.of(Kind.VALUE, body, base=base.digest if base else None)
 
@@ -71,7 +71,7 @@ def made(
     messages: Sequence[str] = (),
     at: int = 0,
 ) -> Made:
-    """A commit after `after` (None: the first), and after `also` if it is a merge, that appends `messages`."""
+    """Return a commit after `after` (None: the first), and after `also` if it is a merge, that appends `messages`."""
     bodies = [Object.of(Kind.BODY, f"{text}: {message}".encode()) for message in messages]
     events = tuple(_appended(message, body) for message, body in zip(messages, bodies, strict=True))
     changeset = Changeset(reason=text, run_id=run, events=events)
@@ -91,18 +91,18 @@ def made(
 
 
 def moved(expected: Head, to: Made | Digest | None, *, act: Act = Act.COMMIT, seal: bool = False) -> Move:
-    """The move of the timeline that `expected` was read from."""
+    """Return the move of the timeline that `expected` was read from."""
     digest = to.digest if isinstance(to, Made) else to
     return Move(act=act, timeline=expected.timeline, expected=expected, to=digest, seal=seal)
 
 
 def begun(timeline: str, at: Made | None, *, act: Act = Act.FORK, seal: bool = False) -> Move:
-    """The move that begins a timeline."""
+    """Return the move that begins a timeline."""
     return Move(act=act, timeline=timeline, expected=None, to=at.digest if at else None, seal=seal)
 
 
 def write(op_id: str, *parts: Part, space: str = SPACE, intent: str | None = None) -> Write:
-    """The write of these parts.  Its intent is the same whenever its op_id is, unless `intent` says otherwise."""
+    """Return the write of these parts.  Its intent is the same whenever its op_id is, unless `intent` says otherwise."""
     made_objects = [part.objects if isinstance(part, Made) else (part,) for part in parts]
     return Write(
         space=space,
@@ -117,12 +117,12 @@ def write(op_id: str, *parts: Part, space: str = SPACE, intent: str | None = Non
 
 
 class Pen:
-    """Writes commits on one timeline, one after another, and remembers where it stands."""
+    """Writes commits on one timeline, one after another, and remembers its head."""
 
     def __init__(
         self, engine: Engine, *, space: str = SPACE, head: Head = START, tip: Made | None = None
     ) -> None:
-        """Go on from `head`, which stands at `tip`."""
+        """Go on from `head`, whose commit is `tip`."""
         self.engine, self.space, self.head, self.tip = engine, space, head, tip
 
     def commit(
@@ -158,12 +158,12 @@ class Pen:
 
 
 def move_digest(record: MoveRecord) -> Digest:
-    """The digest of a recorded move."""
+    """Return the digest of a recorded move."""
     return digest_of(Kind.MOVE, encode_move(record))
 
 
 def portrait(engine: Engine, space: str = SPACE) -> dict[str, object]:
-    """Everything that can be read of a space: equal portraits mean that nothing was written in between."""
+    """Return everything that can be read of a space: equal portraits mean that nothing was written in between."""
     holds = engine.holds(space, limit=_ALL)
     facts, _ = engine.scan(space, limit=_ALL)
     return {

@@ -1,9 +1,9 @@
-"""Another process at work on the store under test: what the suite starts, talks to and kills.
+"""Another process at work on the store under test: the suite starts it, talks to it and kills it.
 
-It opens the directory with the suite's own engine and does one job there: `apply_told`
+It opens the directory with the suite's own engine and does one job there: `apply_received`
 applies each write that it reads from its standard input, `go_on` writes until it is
-killed.  Both say on their standard output what became of each write, one line for each.
-The jobs that hold say who they are, and stay until they are ended.
+killed.  Both print the outcome of each write on their standard output, one line for each.
+The jobs that hold print the name of their holder, and stay until they are ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WRITERS = 2
 
 
 class ChildReply(msgspec.Struct, omit_defaults=True):
-    """What became of a write that another process made, or who that process is."""
+    """The outcome of a write that another process made, or the name of that process."""
 
     space: str = ""
     receipt: Receipt | None = None
@@ -56,13 +56,13 @@ class Child:
         _pipe(self.process.stdin).flush()
 
     def answer(self) -> ChildReply:
-        """The next answer; fails if the process ended before it came."""
+        """Return the next answer; fail if the process ended before it came."""
         line = _pipe(self.process.stdout).readline()
         assert line.endswith(b"\n"), f"the other process ended early: {self.process.wait()}"
         return msgspec.json.decode(line, type=ChildReply)
 
     def kill(self) -> list[ChildReply]:
-        """Kill it with SIGKILL and read what it had still said, without a line that it did not finish."""
+        """Kill the process with SIGKILL and read what it had printed, without a line that it did not finish."""
         self.process.kill()
         rest = _pipe(self.process.stdout).read().splitlines(keepends=True)
         self.process.wait()
@@ -82,7 +82,7 @@ def child(ground: type[EngineSubject], path: Path, job: str) -> Generator[Child]
 
 
 def turn_of(writer: int, turn: int, after: Made | None, head: Head) -> tuple[Made, Write]:
-    """One of the writes of the job `go_on`: commit, value, cell and entry, all of the same turn."""
+    """Return one of the writes of the job `go_on`: commit, value, cell and entry, all of the same turn."""
     text = f"{writer} {turn}"
     new = made(text, after, messages=[text])
     cell = CellWrite(name="turn", expected=turn, value=b"%d" % turn)
@@ -90,19 +90,19 @@ def turn_of(writer: int, turn: int, after: Made | None, head: Head) -> tuple[Mad
     return new, write(f"turn {turn}", *parts, space=f"space-{writer}")
 
 
-def apply_told(engine: Engine) -> None:
-    """Apply each write that is told, and say what became of it."""
+def apply_received(engine: Engine) -> None:
+    """Apply each write that is received, and print its outcome."""
     _say(ChildReply())
     for line in sys.stdin.buffer:
-        told = msgspec.json.decode(line, type=Write)
+        received = msgspec.json.decode(line, type=Write)
         try:
-            _say(ChildReply(told.space, engine.apply(told)))
+            _say(ChildReply(received.space, engine.apply(received)))
         except StaleHead as refused:
-            _say(ChildReply(told.space, None, refused.expected, refused.actual))
+            _say(ChildReply(received.space, None, refused.expected, refused.actual))
 
 
 def go_on(engine: Engine) -> None:
-    """Write for ever, each writer in its own space, and say so after each acknowledged write."""
+    """Write for ever, each writer in its own space, and print each acknowledged write."""
     threads = [Thread(target=_write_on, args=(engine, writer)) for writer in range(WRITERS)]
     for thread in threads:
         thread.start()
@@ -111,13 +111,13 @@ def go_on(engine: Engine) -> None:
 
 
 def hold_on(engine: Engine) -> None:
-    """Say who holds, and since when."""
+    """Print the holder, and the time."""
     _say(ChildReply(holder=engine.holder(), instant=engine.instant()))
     _stay()
 
 
 def hold_and_fork(engine: Engine) -> None:
-    """Say who holds, then have a forked child say the same of itself; both stay."""
+    """Print the holder, then have a forked child print its own; both stay."""
     _say(ChildReply(holder=engine.holder()))
     if os.fork() == 0:
         _say(ChildReply(holder=engine.holder()))
@@ -125,7 +125,7 @@ def hold_and_fork(engine: Engine) -> None:
 
 
 def hold_while_children_end(engine: Engine) -> None:
-    """Say who holds before and after children that use the engine, close it, or do neither."""
+    """Print the holder before and after children that use the engine, close it, or do neither."""
     _say(ChildReply(holder=engine.holder()))
     for work in (engine.holder, engine.close, lambda: None):
         pid = os.fork()
@@ -161,7 +161,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 JOBS: dict[str, Callable[[Engine], None]] = {
-    job.__name__: job for job in (apply_told, go_on, hold_on, hold_and_fork, hold_while_children_end)
+    job.__name__: job for job in (apply_received, go_on, hold_on, hold_and_fork, hold_while_children_end)
 }
 
 

@@ -6,7 +6,7 @@ A new engine joins by saying how it is opened:
         def open(self, path: Path) -> Engine:
             return YourEngine(path / "store.db")
 
-        def tamper(self, engine: Engine, edit: Edit) -> Engine:
+        def tamper(self, engine: Engine, edit: StoredEdit) -> Engine:
             …  # close it, make `edit` behind its back, and open it again
 
 What it cannot do it declares as data (see `perdure.testing.engines.subject`); the suite then checks that it refuses.

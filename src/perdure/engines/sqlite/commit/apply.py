@@ -1,14 +1,17 @@
-"""Applying one write inside a transaction: every check first, then every change.
+"""Applies one write inside a transaction: every check first, then every change.
 
-Nothing is changed before the last check has passed, so a refused write leaves nothing
-behind even when it shares its transaction with others.
+Nothing is changed before the last check has passed, so a refused write leaves nothing behind even if it shares its
+transaction with others.
 
-Adding rows to the log: what was prepared gets its numbers and goes in.
+A write is prepared before its turn: compressing objects and laying out rows takes longer than inserting them.  Done
+before the lock is taken, this delays no other writer, and the writers of a group do it while the leader waits for the
+disk.  Preparing reads nothing from the database.  An error in a write is raised in its turn, after the errors that the
+contract puts first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -26,29 +29,262 @@ from perdure.engines.shared_rules import (
     sealed_ledger,
 )
 from perdure.engines.sqlite.commit.caches import ConnectionCache, FirstParentPlace, SealedCell, SpaceEnd
-from perdure.engines.sqlite.commit.prepare import Bases, Batch, Committing, Prepared, lay, prepare
 from perdure.engines.sqlite.commit.seals import Seals, note_listed, note_space, sealed_rows
 from perdure.engines.sqlite.database import Database, RowCursor
 from perdure.engines.sqlite.format.index import label_keys, object_key, op_keys, run_key, version_key
-from perdure.engines.sqlite.format.pack import KINDS, Op, encode_pack
-from perdure.engines.sqlite.format.records import StoredMove, long, pack_move, short, timeline_of
+from perdure.engines.sqlite.format.pack import (
+    KINDS,
+    Bases,
+    Op,
+    PackForm,
+    StoredMove,
+    encode_pack,
+    long,
+    pack_changeset,
+    pack_commit,
+    pack_move,
+    short,
+    timeline_of,
+)
 from perdure.engines.sqlite.format.rows import LogRow, Rows, moves_of
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, PerdureError
-from perdure.model.commit import LedgerRead
+from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.commit import Commit, LedgerRead, decode_commit, encode_commit
 from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.event import CheckpointCreated, MessageAppended, ToolCallRequested
 from perdure.model.head import Head
 
-__all__ = ["AppliedWrite", "Applier", "op_id_of", "recorded_in", "Adding", "CommitPlace"]
+__all__ = [
+    "AppliedWrite",
+    "Applier",
+    "op_id_of",
+    "recorded_in",
+    "Adding",
+    "Committing",
+    "Prepared",
+    "lay",
+    "prepare",
+    "spans_of",
+]
 
+# ---- preparing
+
+_OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks much else
+_NODE_ROW_BYTES = 7 * 1024  # of nodes, which are read one by one; such a row fits a page
+_KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
+_BODY, _COMMIT, _CHECKPOINT, _NODE = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT, Kind.NODE
+# Words are in the commit's own row, where SQL finds them.
+_WITH_COMMIT = (_BODY, _CHECKPOINT, Kind.CHANGESET, _COMMIT)
+_BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
+_NOWHERE: tuple[int, int] = (0, 0)
+_encoder = msgspec.json.Encoder()
+
+
+class Committing(msgspec.Struct, frozen=True, gc=False):
+    """The commit of a row, with what belongs to it."""
+
+    digest: Digest
+    commit: Commit
+    events: int
+    text: str  # of the changeset, as the row has it
+    spans: str | None  # where the words of its events are in the row's bodies
+
+
+class Batch(msgspec.Struct, gc=False):
+    """The objects of one row as they are stored, and the commit among them, if any."""
+
+    objects: list[Object]
+    items: list[tuple[object, ...]]
+    keys: list[bytes]  # of the items, in their order, and then of what names the commit
+    bodies: list[str]  # the content of the column of that name
+    bases: list[tuple[Object, int, int]]  # what later objects may be stored against: its item, and its depth
+    committing: Committing | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, gc=False):
+    """A write, laid out in rows; good until the rows of its bases change."""
+
+    batches: list[Batch]
+    epoch: int  # of the bases
+
+
+def prepare(objects: tuple[Object, ...], space: int | None, bases: Bases) -> Prepared:
+    """Lay out the objects of a write; `space` is the number of their space, None if it is not known yet.
+
+    Raises `NotFound` if a commit comes without its changeset, or what decoding raises.
+    """
+    epoch = bases.epoch  # first: a change after this makes the result out of date
+    batches: list[Batch] = []
+    for found in _rows(objects):
+        batches.append(lay(found, space, bases))  # noqa: PERF401 (a comprehension is a call of its own)
+    return Prepared(batches, epoch)
+
+
+def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
+    """Return one row of these objects.  A commit among them is the last."""
+    batch = Batch(objects, [], [], [], [])
+    last = objects[-1] if objects else None
+    if last is None or last.kind is not _COMMIT:
+        _lay_state(batch, objects, space, bases)
+        return batch
+    commit, is_exact = _commit_of(last)
+    stored = _changeset_among(objects, last, commit)
+    changeset, is_exact_changeset = _changeset_of(stored)
+    rest = _rest(objects, stored)
+    spans = spans_of(changeset, _lay_state(batch, rest, space, bases).get)
+    text, taken = (
+        pack_changeset(changeset, stored.body) if is_exact_changeset else (stored.body.decode(), b"")
+    )
+    packed = (PackForm.COMMIT, pack_commit(commit, changeset)) if is_exact else (PackForm.WHOLE, last.body)
+    batch.items += (_CHANGESET_AT, PackForm.CHANGESET, taken), (_COMMIT_AT, *packed)
+    batch.keys += object_key(stored.digest), object_key(last.digest)
+    _label(batch.keys, changeset)
+    batch.committing = Committing(last.digest, commit, len(changeset.events), text, spans)
+    return batch
+
+
+def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, int] | None]) -> str | None:
+    """Return where the words of a changeset's events are in the row's bodies: [event, start, size, vendor start, vendor size].
+
+    These are the words of a message, the arguments of a call and a checkpoint, so that stock `sqlite3` can show them.
+    """
+    found: list[tuple[int, int, int, int, int]] = []
+    for at, event in enumerate(() if changeset is None else changeset.events):
+        if isinstance(event, MessageAppended) and (words := span(event.body)) is not None:
+            vendor = span(event.vendor) if event.vendor is not None else None
+            found.append((at, *words, *(vendor or _NOWHERE)))
+        elif isinstance(event, ToolCallRequested) and (arguments := span(event.args)) is not None:
+            found.append((at, *arguments, *_NOWHERE))
+        elif isinstance(event, CheckpointCreated) and (checkpoint := span(event.checkpoint)) is not None:
+            found.append((at, *checkpoint, *_NOWHERE))
+    return _encoder.encode(found).decode() if found else None
+
+
+def _lay_state(
+    batch: Batch, objects: list[Object], space: int | None, bases: Bases
+) -> dict[Digest, tuple[int, int]]:
+    """Add objects to a row; return where those that are text are among its bodies."""
+    items, keys = batch.items, batch.keys
+    spans: dict[Digest, tuple[int, int]] = {}
+    start = 0
+    for found in objects:
+        keys.append(object_key(found.digest))
+        text = _plain_text(found.body) if found.kind is _BODY or found.kind is _CHECKPOINT else None
+        if text is None:
+            fields, depth = bases.against(_KIND_AT[found.kind], space, found)
+            batch.bases.append((found, len(items), depth))
+            items.append(fields)
+        else:
+            size = len(found.body)
+            at = _BODY_AT if found.kind is _BODY else _KIND_AT[found.kind]
+            items.append((at, PackForm.BODIES, b"", size))
+            batch.bodies.append(text)
+            spans[found.digest] = start, size
+            start += size
+    return spans
+
+
+def _rows(objects: tuple[Object, ...]) -> list[list[Object]]:
+    """Return the objects of each row.  A commit ends one; a large object, or much state at once, has rows of its own."""
+    size = commits = 0
+    for found in objects:
+        size += len(found.body)
+        commits += found.kind is _COMMIT
+    is_much = size >= _OWN_ROW_FROM_BYTES
+    if not is_much and (not commits or (commits == 1 and objects[-1].kind is _COMMIT)):
+        return [list(objects)]
+    return _several(objects, _WITH_COMMIT if commits else (), is_much=is_much)
+
+
+def _several(objects: tuple[Object, ...], kept: tuple[Kind, ...], *, is_much: bool) -> list[list[Object]]:
+    rows: list[list[Object]] = []
+    row: list[Object] = []
+    state: list[Object] = []
+    size = 0
+    for found in objects:
+        if is_much and found.kind not in kept:
+            if found.kind is _NODE and state and state[-1].kind is not _NODE:
+                rows.append(state)  # nodes are read without their values, and are not compressed
+                state, size = [], 0
+            state.append(found)
+            size += len(found.body)
+            if size >= (_NODE_ROW_BYTES if found.kind is _NODE else _OWN_ROW_FROM_BYTES):
+                rows.append(state)
+                state, size = [], 0
+            continue
+        row.append(found)
+        if found.kind is _COMMIT:
+            rows += (state, row) if state else (row,)
+            row, state, size = [], [], 0
+    row += state
+    if row and rows and rows[-1][-1].kind is _COMMIT:
+        rows[-1][:0] = row  # a commit is the last of its row
+    elif row or not rows:
+        rows.append(row)
+    return rows
+
+
+def _rest(objects: list[Object], stored: Object) -> list[Object]:
+    """Return the objects without a commit, which is the last, and its changeset, which is mostly right before it."""
+    if objects[-2] is stored:
+        return objects[:-2]
+    return [found for found in objects[:-1] if found is not stored]
+
+
+def _label(keys: list[bytes], changeset: Changeset) -> None:
+    """Add the keys of the messages that a changeset appends, each once."""
+    messages = dict.fromkeys([event.id for event in changeset.events if isinstance(event, MessageAppended)])
+    for name in messages:
+        keys += label_keys(name)
+
+
+def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Object:
+    """Return the changeset of a commit; it is mostly the last but one."""
+    for each in reversed(objects):
+        if each.digest == commit.changeset:
+            return each
+    raise NotFound(
+        f"commit {found.digest} comes without its changeset; nothing was written.",
+        code="changeset_missing",
+        commit=found.digest,
+    )
+
+
+def _commit_of(found: Object) -> tuple[Commit, bool]:
+    """Return the commit, and whether our types encode it to the same bytes; a writer that passes `record` guarantees that."""
+    if isinstance(found.record, Commit):
+        return found.record, True
+    commit = decode_commit(found.body)
+    return commit, encode_commit(commit) == found.body
+
+
+def _changeset_of(found: Object) -> tuple[Changeset, bool]:
+    """Return the same for a changeset."""
+    if isinstance(found.record, Changeset):
+        return found.record, True
+    changeset = decode_changeset(found.body)
+    return changeset, encode_changeset(changeset) == found.body
+
+
+def _plain_text(body: bytes) -> str | None:
+    """Return the text of a body that a text column can hold, so that stock `sqlite3` reads it; else None."""
+    if b"\0" in body:
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+# ---- applying
 
 _LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _ROW = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"
 _COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-_OF_A_COMMIT = (Kind.BODY, Kind.CHECKPOINT, Kind.CHANGESET, Kind.COMMIT)
 
 
 class CommitPlace(msgspec.Struct, frozen=True, gc=False):
-    """Where the commit of a row will stand."""
+    """The place that the commit of a row will have."""
 
     line: FirstParentPlace
     parent: int | None  # the row of its first parent
@@ -61,7 +297,7 @@ class Adding:
     def __init__(
         self, connection: Database, cursor: RowCursor, rows: Rows, bases: Bases, known: ConnectionCache
     ) -> None:
-        """Add behind the last row."""
+        """Add after the last row."""
         self._db = connection
         self._cursor = cursor
         self._rows = rows
@@ -73,12 +309,12 @@ class Adding:
         number: int,
         space: int,
         batch: Batch,
-        stand: CommitPlace | None,
+        place: CommitPlace | None,
         timeline: str | None,
         op: Op | None,
         op_keys: list[bytes],
     ) -> None:
-        """Insert one row; one with a commit has its `stand`, and its `timeline` unless that is `main`.
+        """Insert one row; one with a commit has its `place`, and its `timeline` unless that is `main`.
 
         The row that completes a write has its `op`.
         """
@@ -86,30 +322,30 @@ class Adding:
         for found, index, depth in batch.bases:
             self._bases.note(space, found, number, index, depth)
         committing, keys = batch.committing, batch.keys
-        if committing is not None and stand is not None and not stand.is_same_run:
+        if committing is not None and place is not None and not place.is_same_run:
             run = committing.commit.run
             keys = keys if run is None else [*keys, *label_keys(run)]
         keys = keys + op_keys
         values = b"".join(keys), "".join(batch.bodies) or None, encode_pack(batch.items, op)
-        if committing is None or stand is None:
+        if committing is None or place is None:
             self._cursor.execute(_ROW, (number, space, *values))
         else:
-            self._insert(space, committing, stand, values, timeline)
+            self._insert(space, committing, place, values, timeline)
         self._rows.index.add(space, number, keys)
 
     def _without_known(self, space: int, batch: Batch) -> Batch:
-        """The row without objects that the space has already, which is seldom so."""
+        """Return the row without objects that the space already has, which is rare."""
         recent = self._rows.index.keys_of(space)
         found = [each for each in batch.objects if len(each.body) >= _LOOK_FROM_BYTES]
         if not found and recent.keys().isdisjoint(batch.keys):
             return batch
-        # The words of a commit stand in its own row, said before or not: that is where SQL looks for them.
-        stays = () if batch.committing is None else _OF_A_COMMIT
+        # The words of a commit are in its own row, also if an earlier row has them: SQL looks for them there.
+        stays = () if batch.committing is None else _WITH_COMMIT
         left = [each for each in batch.objects if each.kind in stays or not self._is_there(space, each)]
         return batch if len(left) == len(batch.objects) else lay(left, space, self._bases)
 
     def _is_there(self, space: int, found: Object) -> bool:
-        """Whether the space has these bytes already; stops hard if it has others under the same digest."""
+        """True if the space already has these bytes; raise `Corrupt` if it has others under the same digest."""
         if len(found.body) < _LOOK_FROM_BYTES and not self._rows.index.recent(
             space, object_key(found.digest)
         ):
@@ -121,22 +357,26 @@ class Adding:
         try:
             body = self._rows.body(self._db, row, at)
         except (Corrupt, Forgotten):
-            return False  # what is damaged or was forgotten is supplied again
+            return False  # a damaged or forgotten object is written again
         if digest_of(KINDS[row.pack.items[at].kind], body) != found.digest:
             return False  # only the key was equal, or the bytes are damaged
         if body != found.body:
-            raise Corrupt(f"two different objects have the digest {found.digest}; nothing was written.")
+            raise Corrupt(
+                f"two different objects have the digest {found.digest}; nothing was written.",
+                code="digest_collision",
+                digest=found.digest,
+            )
         return True
 
     def _insert(
         self,
         space: int,
         committing: Committing,
-        stand: CommitPlace,
+        place: CommitPlace,
         values: tuple[bytes, str | None, bytes],
         timeline: str | None,
     ) -> None:
-        commit, line = committing.commit, stand.line
+        commit, line = committing.commit, place.line
         keys, bodies, pack = values
         self._known.note_line(space, committing.digest, line)
         self._cursor.execute(
@@ -144,7 +384,7 @@ class Adding:
             (
                 line.row,
                 space,
-                stand.parent,
+                place.parent,
                 line.jump,
                 line.depth,
                 line.turn,
@@ -172,16 +412,16 @@ class AppliedWrite(msgspec.Struct, gc=False):
 
     receipt: Receipt
     space: int | None = None  # the number of its space; None: it was true before
-    holds: list[Hold] = []  # where its timelines stand after it
+    holds: list[Hold] = []  # its timelines after it
 
 
 class Applier:
-    """Makes writes true on the connection that writes.  One user at a time."""
+    """Applies writes on the connection that writes.  One user at a time."""
 
     def __init__(
         self, connection: Database, rows: Rows, bases: Bases, spaces: dict[str, int], seals: Seals
     ) -> None:
-        """Share what the process knows: rows, recent bases, numbers of spaces, spaces that are sound."""
+        """Share the caches of the process: rows, recent bases, numbers of spaces, spaces that are sound."""
         self._db = connection
         self._cursor = connection.cursor()  # one for all: a statement costs half as much as on one of its own
         self._rows = rows
@@ -190,13 +430,12 @@ class Applier:
         self._seals = seals
         self.known = ConnectionCache(connection, rows, seals)
         self._adding = Adding(connection, self._cursor, rows, bases, self.known)
-        self._ahead: dict[
-            int, FirstParentPlace
-        ] = {}  # commits of the write at hand, by the rows that they will have
-        self.has_changed = False  # whether the write at hand has changed anything yet
+        # Commits of the current write, by the rows that they will have.
+        self._ahead: dict[int, FirstParentPlace] = {}
+        self.has_changed = False  # whether the current write has changed anything yet
 
     def prepare(self, write: Write) -> Prepared | None:
-        """Lay `write` out before its turn, on any thread; None if something is wrong with it, which its turn tells."""
+        """Lay `write` out before its turn, on any thread; None if something is wrong with it, which `apply` then raises."""
         try:
             return prepare(write.objects, self._spaces.get(write.space), self._bases)
         except (PerdureError, ValueError):
@@ -216,14 +455,14 @@ class Applier:
         holds = self._check_moves(space, write)
         if prepared is None or prepared.epoch != self._bases.epoch:
             prepared = prepare(write.objects, space, self._bases)
-        stands = self._check_commits(space, write, prepared.batches)
+        places = self._check_commits(space, write, prepared.batches)
         self.has_changed = True
         if space is None:
             space = self._begin_space(write.space)
-        return self._change(space, write, named, cells, holds, prepared.batches, stands)
+        return self._change(space, write, named, cells, holds, prepared.batches, places)
 
     def space(self, name: str) -> int | None:
-        """The number of a space, or None if nothing was ever written to it."""
+        """Return the number of a space, or None if nothing was ever written to it."""
         found = self._spaces.get(name)
         if found is None:
             found = self._seals.space(self._db, name)
@@ -232,7 +471,7 @@ class Applier:
     # ---- checks
 
     def _earlier(self, space: int, write: Write, named: tuple[bytes, bytes]) -> Recorded | None:
-        """What was written under the same op_id before.  One that is new cannot be among rows of long ago."""
+        """Return the earlier write with the same op_id.  A new op_id cannot be among old rows."""
         index = self._rows.index
         if write.is_new:
             rows = index.recent(space, named[0])
@@ -241,7 +480,7 @@ class Applier:
         return _recorded(self._rows.named(self._db, space, named), write.op_id) if rows else None
 
     def _check_cells(self, space: int | None, write: Write) -> list[SealedCell]:
-        """What each cell that is written has added to the sums so far."""
+        """Return what each cell that is written has added to the sums so far."""
         for fence in write.fences:
             check_fence(fence, self.known.cell(space, write.space, fence.cell).revision)
         found: list[SealedCell] = []
@@ -262,27 +501,27 @@ class Applier:
     def _check_commits(
         self, space: int | None, write: Write, batches: list[Batch]
     ) -> list[CommitPlace | None]:
-        """Where the commit of each row will stand; everything that commits and moves name must exist."""
+        """Return the place that the commit of each row will have; everything that commits and moves name must exist."""
         commits: dict[Digest, FirstParentPlace] = {}
-        stands: list[CommitPlace | None] = []
+        places: list[CommitPlace | None] = []
         self._ahead.clear()
         row = self.known.next_row(0)
         for batch in batches:
-            stand = None
+            place = None
             if batch.committing is not None:
-                stand = self._stand(space, batch.committing, row, commits)
-                commits[batch.committing.digest] = self._ahead[row] = stand.line
-            stands.append(stand)
+                place = self._place_of(space, batch.committing, row, commits)
+                commits[batch.committing.digest] = self._ahead[row] = place.line
+            places.append(place)
             row += 1
         for move in write.moves:
             if move.to is not None and move.to not in commits and self.known.line(space, move.to) is None:
                 raise _no_commit(move.to)
-        return stands
+        return places
 
-    def _stand(
+    def _place_of(
         self, space: int | None, committing: Committing, row: int, commits: dict[Digest, FirstParentPlace]
     ) -> CommitPlace:
-        """Where a commit will stand; raises `NotFound` if a parent that it names is not there."""
+        """Return the place that a commit will have; raise `NotFound` if a parent that it names is not there."""
         commit = committing.commit
         lines: list[FirstParentPlace] = []
         for name in commit.parents:
@@ -320,7 +559,7 @@ class Applier:
         cells: list[SealedCell],
         holds: list[tuple[Move, Hold | None]],
         batches: list[Batch],
-        stands: list[CommitPlace | None],
+        places: list[CommitPlace | None],
     ) -> AppliedWrite:
         left = self.known.end(space, write.space)
         seal, end = left.seal, left.ledger
@@ -360,7 +599,7 @@ class Applier:
         self.known.note_end(space, SpaceEnd(seal, left.writes + 1, end))
         for at, batch in enumerate(batches):
             completing = (op, keys) if at == last else (None, _NO_KEYS)
-            self._adding.row(row + at, space, batch, stands[at], timeline, *completing)
+            self._adding.row(row + at, space, batch, places[at], timeline, *completing)
         after: list[Hold] = []
         heads: list[Head] = []
         for hold, stored in moved:
@@ -381,7 +620,7 @@ class Applier:
         return LedgerRead(position, chain)
 
     def _put_cells(self, space: int, write: Write, cells: list[SealedCell], position: int) -> int:
-        """Store the cells of a write; how the seal of the space changes, given what they added to it before."""
+        """Store the cells of a write; return how the seal of the space changes, given what they added to it before."""
         change = listed = 0
         for cell, old in zip(write.cells, cells, strict=True):
             new = self._put_cell(space, write.space, cell, position)
@@ -392,7 +631,7 @@ class Applier:
         return change
 
     def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> SealedCell:
-        """Store a cell of the space that is called `name`; what it adds to the sums."""
+        """Store a cell of the space that is called `name`; return what it adds to the sums."""
         cell = Cell(name, wanted.name, wanted.expected + 1, wanted.value, position)
         digest = cell_digest(cell, listed=wanted.listed)
         text = None if wanted.value is None else wanted.value.decode()
@@ -412,13 +651,13 @@ class Applier:
 
 
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:
-    """The write of that op_id; raises `Forgotten` if its space was."""
+    """Return the write of that op_id; raise `Forgotten` if its space was forgotten."""
     rows.index.catch_up(connection)
     return _recorded(rows.named(connection, space, op_keys(op_id)), op_id)
 
 
 def op_id_of(row: LogRow) -> str | None:
-    """The op_id of the write that a row completes."""
+    """Return the op_id of the write that a row completes."""
     op = row.pack.op
     return None if op is None else long(op.op_id or (op.moves[0].op_id if op.moves else b""))
 
@@ -450,4 +689,8 @@ def _again(write: Write, found: Recorded) -> AppliedWrite:
 
 
 def _no_commit(commit: Digest) -> NotFound:
-    return NotFound(f"there is no commit {commit} in this space; nothing was written.")
+    return NotFound(
+        f"there is no commit {commit} in this space; nothing was written.",
+        code="commit_not_found",
+        commit=commit,
+    )

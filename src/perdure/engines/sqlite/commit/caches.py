@@ -1,21 +1,18 @@
-"""What the writing connection knows: what it read or wrote since anybody else wrote last.
+"""Caches of heads, cells and places of commits, and how long they are valid.
 
-A commit needs to know where its timeline stands, where its parent stands on the line, and
-which row comes next.  Whoever wrote the commit before knows all that.  SQLite's data version
-tells, once a transaction has begun, whether another connection has written in between;
-if so, what is known of the spaces that have new rows is read again.  No head and no cell
-changes without a new row of its space, but where something is forgotten, which every
-process is told of by another number.
+`ConnectionCache` belongs to the connection that writes: what it read or wrote since another connection wrote last.  A
+commit needs the head of its timeline, the place of its parent on the line, and the number of the next row.  The
+connection that wrote the commit before knows all three.  Once a transaction has begun, SQLite's data version shows
+whether another connection has written in between; if so, the cache drops the spaces that have new rows.  No head and
+no cell changes without a new row of its space, except where something is forgotten; another number counts that.
 
-Recent heads and cells: what this process last saw of them, good until anybody else writes.
+`Recent` belongs to the process: the heads and cells that it last saw.  A program reads a head before every change, and
+nearly always it moved that head last.  The lock file counts the writes of all processes.  If the count is the same as
+when a head was seen, and no process is writing, the head is unchanged and the database need not be read.
 
-A head is asked for before every change, and nearly always by the one who moved it last.  The
-lock file counts the writes of all processes.  If it says the same as when a head was seen, and
-nobody is writing, the head still stands there, and the database need not be asked.
-
-While this process itself holds the lock nobody else can write.  What it is about to change is
-forgotten before COMMIT and known again after it, and nothing that is read meanwhile is kept:
-so nobody is told of what is not durable, nor of what has just been overtaken.
+While this process holds the lock no other can write.  `Recent` drops what the process is about to change before
+COMMIT, takes it in again after COMMIT, and keeps nothing that is read in between: so no reader sees what is not
+durable, nor what has just been replaced.
 """
 
 from __future__ import annotations
@@ -27,50 +24,29 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from perdure.engines.contract import Cell, Hold, Receipt, Write
-from perdure.engines.shared_rules import check_hold, check_seal, sealed_cell, unmoved
+from perdure.engines.shared_rules import check_seal, damaged, sealed_cell, unmoved
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_op
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import object_key
 from perdure.engines.sqlite.format.rows import FROM_FAR, IS_PLACED, JUMP, Rows
-from perdure.engines.sqlite.ledger_rows import stored
-from perdure.errors import Corrupt
-from perdure.model.commit import LedgerRead, decode_move
-from perdure.model.digest import Digest, Kind, digest_of
-from perdure.model.head import Head
+from perdure.engines.sqlite.reads import hold_of, stored
+from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest
 
-__all__ = [
-    "ConnectionCache",
-    "FirstParentPlace",
-    "SealedCell",
-    "SpaceEnd",
-    "hold_of",
-    "holds_of",
-    "LEDGER",
-    "Name",
-    "Recent",
-]
-
+__all__ = ["ConnectionCache", "FirstParentPlace", "SealedCell", "SpaceEnd", "LEDGER", "Name", "Recent"]
 
 _T = TypeVar("_T")
 
-_HELD_MAX = 4_096  # of each kind: then they are forgotten, and read again where they are needed
+_HELD_MAX = 4_096  # of each kind: then the cache is emptied
 _LINE = f"""
 SELECT l.id, l.digest, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.jump IS {JUMP} AND {IS_PLACED} {FROM_FAR}
 WHERE l.id=? AND l.digest IS NOT NULL
 """
 
 
-_HEAD = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
-
-
-_checked: dict[
-    object, tuple[str, bytes, Hold]
-] = {}  # heads as they were stored, by the digest of the last move
-
-
 class FirstParentPlace(msgspec.Struct, frozen=True, gc=False):
-    """What a commit's row says about its place on the line of first parents."""
+    """The place of a commit on the line of first parents, as its row has it."""
 
     row: int
     digest: bytes
@@ -91,7 +67,7 @@ class SealedCell(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, cell: Cell, digest: bytes, *, listed: int) -> SealedCell:
-        """A cell that is stored with this digest."""
+        """Return a cell that is stored with this digest."""
         part = sealed_cell(cell.name, digest)
         return cls(cell.revision, part, part if listed and cell.value is not None else 0)
 
@@ -100,7 +76,7 @@ UNWRITTEN = SealedCell(0, 0, 0)
 
 
 class SpaceEnd(msgspec.Struct, frozen=True, gc=False):
-    """What the newest write of a space left."""
+    """The state that the newest write of a space left."""
 
     seal: int
     writes: int  # how many there were
@@ -108,15 +84,15 @@ class SpaceEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConnectionCache:
-    """One connection's knowledge of the store.  Used inside its transactions, by who writes."""
+    """What one connection knows of the store.  The writer uses it inside its transactions."""
 
     def __init__(self, connection: Database, rows: Rows, seals: Seals) -> None:
-        """Know nothing yet; `seals` knows which spaces this opening has compared with theirs."""
+        """Begin empty; `seals` has the spaces that this opening has compared with their seals."""
         self._db = connection
         self._rows = rows
         self._index = rows.index
         self._seals = seals
-        self._version: int | None = None  # the data version up to which all this is true
+        self._version: int | None = None  # the data version at which the cache is valid
         self._next_row: int | None = None
         self._holds: dict[int, dict[str, tuple[Hold | None, int | None]]] = {}  # by space and timeline
         self._lines: dict[tuple[int, Digest], FirstParentPlace] = {}
@@ -125,11 +101,11 @@ class ConnectionCache:
         self._ends: dict[int, SpaceEnd] = {}  # by space
 
     def is_old(self) -> bool:
-        """Whether, in the transaction that has begun, another connection may have written since all this was true."""
+        """True if, in the transaction that has begun, another connection may have written since the cache was valid."""
         return self._db.data_version() != self._version
 
     def renew(self) -> None:
-        """Forget what is known of the spaces that others have written to; nothing was changed in place."""
+        """Drop the spaces that others have written to; no row was changed in place."""
         row, self._next_row = self._next_row, None
         if row is None:
             return
@@ -146,11 +122,11 @@ class ConnectionCache:
                 self._ends.pop(space, None)
 
     def committed(self) -> None:
-        """The transaction has become true, and with it everything that was noted in it."""
+        """Note that the transaction has become true, and with it everything that was noted in it."""
         self._version = self._db.data_version()
 
     def forget(self) -> None:
-        """Know nothing any more, because of a rollback or a change by others."""
+        """Drop everything, because of a rollback or a change by others."""
         self._version = self._next_row = None
         self._holds.clear()
         self._lines.clear()
@@ -161,12 +137,12 @@ class ConnectionCache:
     # ---- rows
 
     def look(self) -> None:
-        """Make sure that the index knows all rows; the first to ask after `forget` reads them."""
+        """Make sure that the index knows all rows; the first call after `forget` reads them."""
         if self._next_row is None:
             self._next_row = self._index.catch_up(self._db) + 1
 
     def next_row(self, count: int) -> int:
-        """The number of the next row to be added; `count` of them are taken."""
+        """Return the number of the next row to be added, and reserve `count` of them."""
         if self._next_row is None:
             self.look()
         assert self._next_row is not None
@@ -176,14 +152,14 @@ class ConnectionCache:
     # ---- commits
 
     def line(self, space: int | None, commit: Digest) -> FirstParentPlace | None:
-        """Where a commit stands; None if the space has no such commit."""
+        """Return the place of a commit; None if the space has no such commit."""
         if space is None:
             return None
         found = self._lines.get((space, commit))
         return self._find_line(space, commit) if found is None else found
 
     def note_line(self, space: int, commit: Digest, line: FirstParentPlace) -> None:
-        """A commit was read or written."""
+        """Note a commit that was read or written."""
         if len(self._lines) >= _HELD_MAX:
             self._lines.clear()
         self._lines[space, commit] = line
@@ -199,7 +175,7 @@ class ConnectionCache:
         return None
 
     def jump_from(self, parent: FirstParentPlace, ahead: Mapping[int, FirstParentPlace]) -> int:
-        """The far ancestor of a commit on `parent`: where two equal jumps would end, or else the parent.
+        """Return the far ancestor of a commit on `parent`: where two equal jumps would end, or else the parent.
 
         `ahead` are commits of the same write, by the rows that they will have.
         """
@@ -212,7 +188,7 @@ class ConnectionCache:
         return parent.row
 
     def _ancestor(self, row: int, ahead: Mapping[int, FirstParentPlace]) -> tuple[int, int | None] | None:
-        """The depth and the jump of the commit in a row; None if there is no such row."""
+        """Return the depth and the jump of the commit in a row; None if there is no such row."""
         if row in ahead:
             return ahead[row].depth, ahead[row].jump
         found = self._ancestors.get(row)
@@ -234,16 +210,17 @@ class ConnectionCache:
             return None
         *columns, follows = values
         if not follows:
-            raise Corrupt(
-                f"row {row} of the log does not stand where its parent puts it; nothing was written. "
-                "Run `perdure verify`."
+            raise damaged(
+                f"row {row} of the log is not where its parent puts it; nothing was written.",
+                "row_misplaced",
+                row=row,
             )
         return FirstParentPlace(*columns)
 
     # ---- heads and cells
 
     def hold(self, space: int | None, timeline: str) -> Hold | None:
-        """Where a timeline stands, checked against its last move when it was read."""
+        """Return the head of a timeline, checked against its last move when it was read."""
         if space is None:
             return unmoved(timeline)
         held = self._holds.get(space)
@@ -255,18 +232,18 @@ class ConnectionCache:
         return found[0]
 
     def note_hold(self, space: int, timeline: str, hold: Hold | None, row: int | None) -> None:
-        """A timeline was read or moved; `row` is that of the commit where it stands."""
+        """Note a timeline that was read or moved; `row` is that of the commit at its head."""
         _of(self._holds, space)[timeline] = hold, row
 
     def _note_commit(self, space: int, hold: Hold | None, row: int | None) -> None:
-        """The head names the row of its commit, so that it need not be looked for."""
+        """Note the place of the commit at the head: the head names its row, so that it need not be searched for."""
         commit = None if hold is None else hold.head.commit
         line = None if commit is None or row is None else self._line_at(row)
         if commit is not None and line is not None and line.digest == bytes.fromhex(commit):
             self.note_line(space, commit, line)
 
     def cell(self, space: int | None, name: str, cell: str) -> SealedCell:
-        """A cell of the space called `name`, at revision 0 if it was never written."""
+        """Return a cell of the space called `name`, at revision 0 if it was never written."""
         if space is None:
             return UNWRITTEN
         held = self._cells.get(space)
@@ -278,11 +255,11 @@ class ConnectionCache:
         return found
 
     def note_cell(self, space: int, cell: str, found: SealedCell) -> None:
-        """A cell was read or written."""
+        """Note a cell that was read or written."""
         _of(self._cells, space)[cell] = found
 
     def end(self, space: int, name: str) -> SpaceEnd:
-        """What the newest write of a space left, compared with what is stored; raises `Corrupt`."""
+        """Return the state that the newest write of a space left, compared with what is stored; raise `Corrupt`."""
         found = self._ends.get(space)
         if found is None:
             self._seals.check(self._db, self._rows, space, name)
@@ -294,14 +271,14 @@ class ConnectionCache:
         return found
 
     def note_end(self, space: int, found: SpaceEnd) -> None:
-        """What the newest write of a space left was read or written."""
+        """Note the state that the newest write of a space left."""
         if len(self._ends) >= _HELD_MAX:
             self._ends.clear()
         self._ends[space] = found
 
 
 def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
-    """What is held of a space, with room for one more."""
+    """Return the part of a cache for one space, with room for one more."""
     found = held.get(space)
     if found is None or len(found) >= _HELD_MAX:
         if len(held) >= _HELD_MAX:
@@ -310,65 +287,26 @@ def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
     return found
 
 
-def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hold | None, int | None]:
-    """Where a timeline stands, checked against its last move, and the row of its commit."""
-    values = None if space is None else connection.execute(_HEAD, (space, timeline)).fetchone()
-    if values is None:
-        return unmoved(timeline), None
-    return _hold(timeline, values[0], values[1]), values[2]
-
-
-def holds_of(connection: Database, space: int | None, after: str, limit: int) -> list[Hold]:
-    """Where the timelines after `after` stand, by name."""
-    sql = "SELECT timeline FROM heads WHERE space=? AND timeline>? ORDER BY timeline LIMIT ?"
-    names = [str(name) for (name,) in connection.execute(sql, (space, after, limit))]
-    return [hold for name in names if (hold := hold_of(connection, space, name)[0]) is not None]
-
-
-def _note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:
-    """A head was read and checked: what reads as it read before need not be checked again."""
-    if len(_checked) >= _HELD_MAX:
-        _checked.clear()
-    _checked[digest] = timeline, move, hold
-
-
-def _hold(timeline: str, move: object, digest: object) -> Hold:
-    found = _checked.get(digest)
-    if found is not None and found[0] == timeline and found[1] == move:
-        return found[2]
-    if not isinstance(move, bytes) or not isinstance(digest, bytes):
-        raise Corrupt(f"the head of timeline '{timeline}' is damaged; it was not used. Run `perdure verify`.")
-    if digest_of(Kind.MOVE, move) != digest.hex():
-        raise Corrupt(
-            f"the head of timeline '{timeline}' does not match its last move; it was not used. Run `perdure verify`."
-        )
-    record = decode_move(move)
-    hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
-    check_hold(hold, record)
-    _note_head(timeline, move, digest, hold)
-    return hold
-
-
-LEDGER = "\0"  # stands for the end of the ledger where a cell has its name; no cell is called so
+LEDGER = "\0"  # means the end of the ledger in place of a cell's name; no cell has this name
 
 Name: TypeAlias = tuple[str, str, bool]  # a space, a timeline or a cell of it, and whether it is a cell
 
 _UNSEEN: Final = object()
-_NEVER = -2  # a number of writes that no lock file tells
+_NEVER = -2  # a count that no lock file has
 
 
 class Recent:
-    """Heads and cells by name.  Thread-safe."""
+    """Heads and cells by name, as this process last saw them.  Thread-safe."""
 
     def __init__(self, lock: FileLock) -> None:
-        """Know nothing yet; `lock` says whether anybody has written since."""
+        """Begin empty; `lock` counts the writes of all processes."""
         self._lock = lock
         self._mutex = Lock()
         self._seen: dict[Name, object] = {}
-        self._writes = _NEVER  # how many there were when all this was true
+        self._writes = _NEVER  # how many there were when the cache was valid
 
     def ask(self, name: Name, read: Callable[[], _T]) -> _T:
-        """Where a timeline stands, or a cell, by `read` if that is not known."""
+        """Return a head or a cell, from `read` if it is not known."""
         writes = (
             self._writes if self._lock.is_held else self._lock.writes()
         )  # first: later ones may be missed
@@ -392,13 +330,13 @@ class Recent:
     # ---- by who writes
 
     def begin(self, writes: int) -> None:
-        """The lock is held; so many writes there were before."""
+        """Note that this process has the lock, and how many writes there were before."""
         with self._mutex:
             if writes != self._writes or len(self._seen) > _HELD_MAX:
                 self._seen, self._writes = {}, writes
 
     def unknow(self, write: Write) -> None:
-        """This is about to become true."""
+        """Drop what this write changes, before it becomes true."""
         seen, space = self._seen, write.space
         for move in write.moves:
             seen.pop((space, move.timeline, False), None)
@@ -408,7 +346,7 @@ class Recent:
             seen.pop((space, LEDGER, True), None)
 
     def know(self, write: Write, holds: list[Hold], receipt: Receipt) -> None:
-        """This has become true."""
+        """Take in what this write has changed."""
         seen, space = self._seen, write.space
         for hold in holds:
             seen[space, hold.head.timeline, False] = hold
@@ -418,10 +356,10 @@ class Recent:
             seen[space, LEDGER, True] = LedgerRead(receipt.position, receipt.chain)
 
     def forget(self) -> None:
-        """Anything is about to change."""
+        """Drop everything, because anything may change."""
         self._seen = {}
 
     def end(self, writes: int) -> None:
-        """The lock is held no more; so many writes there have been, -1 if that is not to be relied on."""
+        """Note that this process has let go of the lock, and how many writes there were; -1 if the count is not certain."""
         with self._mutex:
             self._writes = _NEVER if writes < 0 else writes

@@ -1,16 +1,15 @@
-"""The inter-process lock: writers of different processes queue instead of spinning.
+"""The lock between processes: writers of different processes queue instead of spinning.
 
-SQLite's own lock makes a waiting process sleep and guess.  Here it waits in the kernel, but
-for a few short naps, on a lock file beside the store, until the holder lets go or its deadline passes.  Who
-holds the lock is the kernel's knowledge, so a killed holder leaves nothing to clean up.
+SQLite's own lock makes a waiting process sleep and guess.  Here, after a few short naps, it waits in the kernel on a
+lock file beside the store, until the holder lets go or the deadline passes.  The kernel knows which process holds the
+lock, so a killed holder leaves nothing to clean up.
 
-The file holds the holder's pid, and nothing while everything is settled.  So whoever finds
-a pid there, and the lock free, comes after a holder that died or was left in doubt: what
-it was writing may be half there, and may come back.  Behind it stands how often the lock was
-let go with everything settled: who finds the same number again knows that nobody has written.
+The file has the holder's pid, and is empty of one while everything is settled.  So a process that finds a pid there,
+and the lock free, follows a holder that died or was left in doubt: what that one was writing may be half there, and may
+come back.  After the pid the file has a count: how often the lock was released with everything settled.  A process that
+reads the same count again knows that no process has written in between.
 
-Only this file is opened here: closing any other descriptor of the database would drop
-SQLite's own locks on it.
+Only this file is opened here: closing any other descriptor of the database would drop SQLite's own locks on it.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from perdure.errors import Unavailable
 
 __all__ = ["FileLock"]
 
-_NOBODY = b" " * 12
-_SETTLED = (_NOBODY, b"")
+_NO_HOLDER = b" " * 12
+_SETTLED = (_NO_HOLDER, b"")
 _PID_BYTES, _BYTES = 12, 20  # of the pid, and with the number behind it
 # A process that goes on writing has warm caches and reads nothing again, while to wake the next one at every
-# write costs as much as the write.  So whoever comes in between naps first, and queues in the kernel after that.
+# write costs as much as the write.  So a process that arrives in between naps first, and then queues in the kernel.
 _NAPS_SECONDS = (0.0005, 0.001, 0.002, 0.004)
-_IDLE_SECONDS = 2.0  # after which a thread that nobody asks for ends
+_IDLE_SECONDS = 2.0  # after which an unused thread ends
 
 
 class FileLock:
@@ -44,49 +43,53 @@ class FileLock:
         self._path = path
         self._file = open_file(path, mode)
         self._mine = b"%-12d" % os.getpid()
-        self.count = (
-            0  # what the file told when the lock was taken, or was told when it was let go; -1: it was not
-        )
+        self.count = 0  # the count that the file had when the lock was taken, or was given when it was released; -1: not known
         self.is_held = False  # by this process, for certain
         self._waiter = _Waiter(path, mode)
 
     def acquire(self, seconds: float) -> bool:
-        """Hold the lock; whether the holder before has left something unsettled.
+        """Take the lock; return True if the holder before has left something unsettled.
 
-        Raises `Unavailable`, naming the holder, if it cannot be had within `seconds`.
+        Raises `Unavailable`, naming the holder, if the lock is not free within `seconds`.
         """
         if not _taken(self._file):
             self._wait(seconds)
         try:
-            told = os.pread(self._file, _BYTES, 0)
+            content = os.pread(self._file, _BYTES, 0)
             os.pwrite(self._file, self._mine, 0)
         except OSError:
             fcntl.flock(self._file, fcntl.LOCK_UN)
             raise
-        self.count, self.is_held = int.from_bytes(told[_PID_BYTES:], "big"), True
-        return told[:_PID_BYTES] not in _SETTLED
+        self.count, self.is_held = int.from_bytes(content[_PID_BYTES:], "big"), True
+        return content[:_PID_BYTES] not in _SETTLED
 
     def release(self, *, settled: bool) -> None:
-        """Let go; what is not `settled` the next holder is told of."""
+        """Let go of the lock; if not `settled`, the next holder learns that something is unsettled."""
         count, self.count = self.count + 1, -1
         if settled:
-            with suppress(OSError):  # then the next holder makes sure in vain
-                os.pwrite(self._file, _NOBODY + count.to_bytes(_BYTES - _PID_BYTES, "big"), 0)
+            with suppress(OSError):  # then the next holder settles once more than needed
+                os.pwrite(self._file, _NO_HOLDER + count.to_bytes(_BYTES - _PID_BYTES, "big"), 0)
                 self.count = count
         self.is_held = False
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def writes(self) -> int:
-        """The number that the file tells now; -1 while somebody holds the lock, or has left something unsettled."""
+        """Return the count that the file has now; -1 while a process holds the lock, or has left something unsettled."""
         try:
-            told = os.pread(self._file, _BYTES, 0)
-            is_there = os.fstat(self._file).st_nlink  # where it was removed, others count in another one
+            content = os.pread(self._file, _BYTES, 0)
+            is_there = os.fstat(
+                self._file
+            ).st_nlink  # if the file was removed, other processes count in another one
         except OSError:
             return -1
-        return int.from_bytes(told[_PID_BYTES:], "big") if told[:_PID_BYTES] in _SETTLED and is_there else -1
+        return (
+            int.from_bytes(content[_PID_BYTES:], "big")
+            if content[:_PID_BYTES] in _SETTLED and is_there
+            else -1
+        )
 
     def was_left(self) -> bool:
-        """Whether something is unsettled and nobody is about to settle it."""
+        """True if something is unsettled and no process is about to settle it."""
         if self._holder() == "":
             return False
         file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -101,7 +104,7 @@ class FileLock:
         self._waiter.stop()
 
     def inherit(self) -> None:
-        """In a forked child: close what came along, the waiter's included, as its thread did not; the parent's lock stays."""
+        """In a forked child: close the inherited descriptors, the waiter's too, since its thread is not there; the parent keeps its lock."""
         os.close(self._file)
         if self._waiter.file is not None:
             os.close(self._waiter.file)
@@ -112,9 +115,15 @@ class FileLock:
             if _taken(self._file):
                 return
         if seconds <= 0 or not self._waiter.won(seconds):
+            holder = self._holder()
             raise Unavailable(
-                f"{self._path} was held by process {self._holder() or 'unknown'} for {seconds:g} seconds; nothing was written. Try again.",
+                f"process {holder or 'unknown'} held {self._path} for {seconds:g} seconds; nothing was written.",
+                code="store_locked",
+                advice="Try again.",
                 retry_after=1.0,
+                path=str(self._path),
+                process=holder,
+                seconds=seconds,
             )
         # The waiter's descriptor has the lock: it is ours from now on, and the waiter gets the other one.
         self._file = self._waiter.trade(self._file)
@@ -124,7 +133,7 @@ class FileLock:
 
 
 def _taken(file: int) -> bool:
-    """Whether the lock could be had at once."""
+    """Take the lock if it is free; True if it was."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -133,11 +142,11 @@ def _taken(file: int) -> bool:
 
 
 class _Waiter:
-    """Waits for the lock in the kernel, on a thread of its own, because such a wait cannot be given a deadline.
+    """Waits for the lock in the kernel, on a thread of its own, because such a wait cannot have a deadline.
 
     The thread stays for a while: starting one for every wait would cost more than the wait.  A
     wait that was given up goes on in the kernel; the thread then lets go, or hands the lock to
-    whoever waits by that time.  An interruption at any point leaves it usable.
+    a caller that waits by then.  An interruption at any point leaves the waiter usable.
     """
 
     def __init__(self, path: Path, mode: int) -> None:
@@ -146,15 +155,15 @@ class _Waiter:
         self._thread: threading.Thread | None = None
         self._decided = threading.Lock()  # over the four that follow
         self._is_asked = False  # the thread is to get the lock, and has not
-        self._is_wanted = False  # somebody waits for it
-        self._has_won = False  # `file` has the lock, and nobody has taken it over
+        self._is_wanted = False  # a caller waits for it
+        self._has_won = False  # `file` has the lock, and no caller has taken it over
         self._is_stopped = False
         self._call, self._answer = threading.Lock(), threading.Lock()  # free: there is one
         self._call.acquire()
         self._answer.acquire()
 
     def won(self, seconds: float) -> bool:
-        """Whether the lock was had in time; if not, or if the wait is interrupted, it is given up for good."""
+        """True if the lock was taken in time; if not, or if the wait is interrupted, the caller has given it up for good."""
         try:
             if self._ask():
                 self._answer.acquire(timeout=seconds)
@@ -166,14 +175,14 @@ class _Waiter:
             return self._has_won
 
     def trade(self, file: int) -> int:
-        """The descriptor that has the lock, for one that the next wait can use."""
+        """Return the descriptor that has the lock, in exchange for one that the next wait can use."""
         with self._decided:
             won, self.file, self._has_won = self.file, file, False
         assert won is not None
         return won
 
     def stop(self) -> None:
-        """End the thread and close its descriptor, now or when it comes back from the kernel."""
+        """End the thread and close its descriptor, now or when it returns from the kernel."""
         with self._decided:
             self._is_stopped = True
             if self._thread is None:
@@ -181,11 +190,11 @@ class _Waiter:
         _free(self._call)
 
     def _ask(self) -> bool:
-        """Have the thread get the lock; False if it has it already, from a wait that was interrupted."""
+        """Have the thread take the lock; False if it already has it, from a wait that was interrupted."""
         with self._decided:
             if self._has_won:
                 return False
-            self._answer.acquire(blocking=False)  # to one who waits no more
+            self._answer.acquire(blocking=False)  # for a caller that waits no longer
             if self.file is None:
                 self.file = open_file(self._path, self._mode)
             if self._thread is None or not self._thread.is_alive():
@@ -211,7 +220,7 @@ class _Waiter:
                 return
 
     def _decide(self) -> bool:
-        """Hand the lock over, or let go of it; whether the thread goes on."""
+        """Hand the lock over, or let go of it; True if the thread goes on."""
         with self._decided:
             if self._is_stopped or self._thread is not threading.current_thread():
                 self._close()
@@ -239,6 +248,6 @@ class _Waiter:
 
 
 def _free(lock: threading.Lock) -> None:
-    """Let whoever waits for `lock` go on, now or when it comes; who frees it is the only one to do so."""
+    """Let the caller that waits for `lock` go on, now or when it arrives; only one thread frees a lock."""
     if lock.locked():
         lock.release()

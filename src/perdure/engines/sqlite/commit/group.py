@@ -1,18 +1,16 @@
 """Group commit: writers of one process share one durable transaction.
 
-A writer who finds nobody writing commits inline, without a hand-off.  Whoever comes
-meanwhile queues, and the next leader takes the whole queue into one transaction.
+A writer that finds no other writing commits inline, without a hand-off.  Writers that arrive
+in that time queue, and the next leader takes the whole queue into one transaction.
 Receipts *and refusals* go out only after that transaction's COMMIT: a refusal may rest
 on a write of the same group that never became true.
 
 An error at COMMIT is unknown, not failed.  SQLite may find the orphaned frames again
-after a crash, so absence is final only behind a barrier: one durable write that
+after a crash, so absence is final only after a barrier: one durable write that
 overwrites them.  If the barrier fails too, everything stays in doubt.
 
-Tickets: writes on their way through the group, and what keeps an interruption from losing one.
-
-A signal handler may raise at any point, also inside `finally`.  So what has to happen at the
-end of a write can be run again, and is run until it comes to its end.
+A `QueuedWrite` is a write on its way through the group.  A signal handler may raise at any point, also
+inside `finally`.  So the steps that must happen at the end of a write can run again, and run until they are done.
 """
 
 from __future__ import annotations
@@ -28,18 +26,18 @@ import apsw
 
 from perdure.engines.contract import Receipt, Write
 from perdure.engines.sqlite import schema
-from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, recorded_in
+from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, Prepared, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
-from perdure.engines.sqlite.commit.prepare import Bases, Prepared
 from perdure.engines.sqlite.commit.seals import Seals
 from perdure.engines.sqlite.connections import Connections
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.errors import cause_of, translated
+from perdure.engines.sqlite.errors import cause_of, closed_error, translated
+from perdure.engines.sqlite.format.pack import Bases
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.errors import InDoubt, PerdureError, Unavailable
 
-__all__ = ["WriteGroup", "QueuedWrite", "dismiss", "is_under_way", "surely"]
+__all__ = ["WriteGroup", "QueuedWrite"]
 
 
 _T = TypeVar("_T")
@@ -48,7 +46,7 @@ _INTERRUPTIONS_MAX = 100
 
 
 class QueuedWrite:
-    """One write: handed in, then settled with a receipt or an error."""
+    """One write in the queue, later settled with a receipt or an error."""
 
     __slots__ = (
         "applied",
@@ -64,14 +62,14 @@ class QueuedWrite:
     )
 
     def __init__(self, write: Write | None, prepared: Prepared | None = None) -> None:
-        self.write = write  # None: work that shares its transaction with nobody
+        self.write = write  # None: work that has a transaction of its own
         self.prepared = prepared
         self.thread = get_ident()
         self.woken: Lock | None = None  # None: it has not had to wait
         self.is_settled = False
         self.leads = False  # it is this one's turn to write
-        self.others: list[QueuedWrite] = []  # those that it writes beside itself
-        self.heir: QueuedWrite | None = None  # whose turn it is next
+        self.others: list[QueuedWrite] = []  # the others that it writes
+        self.heir: QueuedWrite | None = None  # the next leader
         self.applied: AppliedWrite | None = None
         self.error: Exception | None = None
 
@@ -91,7 +89,7 @@ class QueuedWrite:
 
 
 def dismiss(leader: QueuedWrite) -> None:
-    """Settle what is not settled, and wake those that wait.  Can be run again."""
+    """Settle what is not settled, and wake the threads that wait.  Can run again."""
     for ticket in (leader, *leader.others):
         if not ticket.is_settled:
             ticket.error = InDoubt(ticket.op_id, "the writer was interrupted")
@@ -101,7 +99,7 @@ def dismiss(leader: QueuedWrite) -> None:
 
 
 def is_under_way(ticket: QueuedWrite, calls: tuple[CodeType, ...]) -> bool:
-    """Whether one of these calls, for this ticket, stands on the stack of this thread."""
+    """True if one of these calls, for this write, is on the stack of this thread."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if frame.f_code in calls and frame.f_locals.get("ticket") is ticket:
@@ -111,7 +109,7 @@ def is_under_way(ticket: QueuedWrite, calls: tuple[CodeType, ...]) -> bool:
 
 
 def surely(work: Callable[[_T], None], given: _T) -> None:
-    """Run `work`, which can be run again, to its end even if it is interrupted; then let the interruption go on."""
+    """Run `work`, which can run again, to its end even if it is interrupted; then raise the interruption."""
     interruption: BaseException | None = None
     for _ in range(_INTERRUPTIONS_MAX):
         try:
@@ -123,13 +121,13 @@ def surely(work: Callable[[_T], None], given: _T) -> None:
         raise interruption
 
 
-# A longer log would take its room on the disk as long as the store is open.
+# A longer log would use space on the disk as long as the store is open.
 _CHECKPOINT_EVERY_PAGES = 256
 _GROUP_MAX = 64
 
 
 class WriteGroup:
-    """The one road to the writing connection."""
+    """The only way to the connection that writes."""
 
     def __init__(
         self,
@@ -150,13 +148,13 @@ class WriteGroup:
         self._seals = seals
         self._bases = Bases()
         self._schema_version: object = None  # of the schema that was checked; None: it was not yet
-        self._generation: object = None  # of the rows that bases stand in; None: nothing was looked at yet
+        self._generation: object = None  # of the rows that bases are in; None: nothing was read yet
         self._spaces: dict[str, int] = {}
         self._place = place
         self._wait_seconds = wait_seconds
         self._mutex = Lock()
         self._queue: list[QueuedWrite] = []
-        self._leader: QueuedWrite | None = None  # who writes
+        self._leader: QueuedWrite | None = None  # the write that is under way
         self._is_stopped = False
         self._resting: QueuedWrite | None = None  # leads, and does not write
         self._wal_pages = 0
@@ -181,7 +179,7 @@ class WriteGroup:
         return ticket.outcome()
 
     def alone(self, work: Callable[[Database], int], doing: str, *, wait_seconds: float | None = None) -> int:
-        """Run `work` in a durable transaction of its own, as no write of the contract but under its rules."""
+        """Run `work` in a durable transaction of its own: not a write of the contract, but under the same rules."""
         ticket = QueuedWrite(None)
         try:
             if not self._lead_or_wait(ticket):
@@ -195,15 +193,15 @@ class WriteGroup:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a COMMIT failed and no barrier has passed since."""
+        """True if a COMMIT failed and no barrier has passed since."""
         return self._in_doubt
 
     # ---- who writes
 
     def _lead_or_wait(self, ticket: QueuedWrite) -> bool:
-        """True if this thread is to write now; False if its ticket was settled by another.
+        """Return True if this thread is to write now, False if another thread has settled its write.
 
-        Whoever calls this calls `_leave` afterwards, whatever happens.
+        The caller calls `_leave` afterwards in any case.
         """
         with self._mutex:
             if self._is_stopped:
@@ -225,9 +223,11 @@ class WriteGroup:
                 self._queue.remove(ticket)
                 ticket.is_settled = True
                 ticket.error = Unavailable(
-                    f"other threads of this process were writing to {self._place} for {self._wait_seconds:g} "
-                    "seconds; nothing was written. Try again.",
+                    f"other threads of this process wrote to {self._place} for {self._wait_seconds:g} seconds; nothing was written.",
+                    code="store_busy",
+                    advice="Try again.",
                     retry_after=1.0,
+                    seconds=self._wait_seconds,
                 )
                 return
         woken.acquire()  # it is being written: its outcome must be waited for
@@ -241,14 +241,14 @@ class WriteGroup:
             surely(dismiss, ticket)
 
     def _gather(self, ticket: QueuedWrite) -> None:
-        """Take those that queue into the group of the one that leads."""
+        """Take the writes in the queue into the group of the leader."""
         with self._mutex:
             while self._queue and self._queue[0].write is not None and len(ticket.others) < _GROUP_MAX - 1:
                 ticket.others.append(self._queue[0])
                 del self._queue[0]
 
     def _leave(self, ticket: QueuedWrite) -> None:
-        """Nobody is to wait for this ticket any more: it leaves the queue, or hands over.  Can be run again."""
+        """Take this write out of the queue, or hand the lead over: no thread waits for it any longer.  Can run again."""
         with self._mutex:
             if ticket in self._queue:
                 self._queue.remove(ticket)
@@ -266,28 +266,30 @@ class WriteGroup:
             ticket.leads = False
 
     def _was_left(self, leader: QueuedWrite) -> bool:
-        """Whether `leader` is of this very thread, which was interrupted where not even `finally` could put it right.
+        """True if `leader` belongs to this same thread, which was interrupted where not even `finally` could put it right.
 
-        A signal handler that writes in the middle of a write is of this thread too; it has to be refused.
+        A signal handler that writes in the middle of a write is on this thread too; it has to be refused.
         """
         if leader.thread != get_ident() or leader is self._resting:
             return False
         if is_under_way(leader, _WRITING):
             raise Unavailable(
-                f"{self._place} is being written by this very thread; nothing was written. Try again later."
+                f"this thread is already writing to {self._place}; nothing was written.",
+                code="write_inside_write",
+                advice="Try again later.",
             )
         dismiss(leader)
         return True
 
     def tidy_up(self) -> None:
-        """Leave the store so that whoever opens it next has few rows to read, if nobody else is writing."""
+        """Leave the store so that the next opening has few rows to read, if no other thread is writing."""
         index = self._rows.index
         if self._has_written and not self._in_doubt and index.is_worth_it():
             with suppress(PerdureError):
                 index.sorted_in(self.alone(index.sort_in, "closing", wait_seconds=0))
 
     def stop(self) -> None:
-        """Wait for the write that is under way, refuse those that queue, and write no more."""
+        """Wait for the write that is under way, refuse those in the queue, and write no more."""
         try:
             self.rest()
         except Unavailable:
@@ -297,7 +299,7 @@ class WriteGroup:
         self.refuse()
 
     def rest(self) -> None:
-        """Wait for the write that is under way, and let those that come queue until `wake`."""
+        """Wait for the write that is under way, and let new ones queue until `wake`."""
         ticket = QueuedWrite(None)
         try:
             if not self._lead_or_wait(ticket):
@@ -308,7 +310,7 @@ class WriteGroup:
                 surely(self._leave, ticket)
 
     def refuse(self) -> None:
-        """At rest: refuse those that queue, and write no more."""
+        """While at rest: refuse the writes in the queue, and write no more."""
         with self._mutex:
             waiting, self._queue = self._queue, []
             self._is_stopped = True
@@ -325,7 +327,7 @@ class WriteGroup:
             surely(self._leave, ticket)
 
     def _stopped(self) -> Unavailable:
-        return Unavailable(f"{self._place} was closed; nothing was written. Open it again.")
+        return closed_error(self._place)
 
     # ---- what is written
 
@@ -387,11 +389,11 @@ class WriteGroup:
         return 0
 
     def _apply(self, group: list[QueuedWrite], spoilt: list[QueuedWrite]) -> bool:
-        """Apply the writes of a group but the `spoilt` ones; a refusal is kept until the group is durable.
+        """Apply the writes of a group except the `spoilt` ones; keep a refusal until the group is durable.
 
-        A write changes nothing before its last check.  One that fails all the same in the middle
-        of its changes, because something stored is damaged, is spoilt: then nothing is applied, and
-        it is False until the others were applied again without it.
+        A write changes nothing before its last check.  One that still fails in the middle of its changes, because
+        something stored is damaged, is spoilt: then nothing is applied, and this returns False until the others were
+        applied again without it.
         """
         self._begin()
         for ticket in group:
@@ -424,7 +426,7 @@ class WriteGroup:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Another connection has written: it may have moved what we know, or forgotten what we build on."""
+        """Update the caches after another connection has written: it may have moved heads, or forgotten our bases."""
         version = self._db.execute("PRAGMA schema_version").get
         if version != self._schema_version:
             schema.check_objects(self._db, self._place)
@@ -450,13 +452,13 @@ class WriteGroup:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget what was learnt from rows that are no longer there."""
+        """Drop what was learnt from rows that are no longer there."""
         self._rows.index.reset()
         self._forget_copies()
         self._spaces.clear()
 
     def _forget_copies(self) -> None:
-        """Forget what was read of rows that may have changed."""
+        """Drop what was read of rows that may have changed."""
         self._applier.known.forget()
         self._rows.forget()
         self._bases.forget()
@@ -478,7 +480,7 @@ class WriteGroup:
             ticket.is_settled = True
 
     def _settle(self, ticket: QueuedWrite, why: str) -> None:
-        """Behind the barrier: what is stored is true, what is not never will be."""
+        """Settle a write after the barrier: what is stored is true, what is not never will be."""
         assert ticket.write is not None
         number = self._applier.space(ticket.write.space)
         found = None if number is None else recorded_in(self._db, self._rows, number, ticket.op_id)
@@ -487,12 +489,14 @@ class WriteGroup:
             return
         ticket.applied = None
         ticket.error = Unavailable(
-            f"{self._place} failed at the moment of commitment ({why}); nothing was written. Try again.",
+            f"{self._place} failed at the moment of commitment ({why}); nothing was written.",
+            code="commit_failed",
+            advice="Try again.",
             retry_after=0.1,
         )
 
     def _barrier(self, doing: str) -> None:
-        """One durable write, after which orphaned frames of a failed COMMIT can never come back."""
+        """Make one durable write, after which orphaned frames of a failed COMMIT can never come back."""
         try:
             self._begin()
             self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'barrier'")
@@ -524,8 +528,9 @@ class WriteGroup:
             if not isinstance(error, apsw.Error):
                 raise
             raise Unavailable(
-                f"{self._place} failed at the moment of commitment ({cause_of(error)}); whether the "
-                "change was made is not known. Make it again."
+                f"{self._place} failed at the moment of commitment ({cause_of(error)}); whether the change was made is not known.",
+                code="change_in_doubt",
+                advice="Make it again.",
             ) from error
         return done
 

@@ -1,9 +1,9 @@
-"""Seals: what a space must add up to, as its newest write left it.
+"""Seals: the sum that everything in a space must have, as its newest write left it.
 
 Everything in a space that is overwritten in place has a digest: a cell its own, a head that of its
 last move, the end of the ledger its chain.  The row of the log that completes a write holds their
-sum.  A writer adds what it writes and takes away what it replaces, so a seal costs the same
-however large the space is.  Adding everything up again is done once for each opening of the store:
+sum.  A writer adds what it writes and subtracts what it replaces, so a seal costs the same
+however large the space is.  The engine adds everything up again once for each opening of the store:
 a row that was deleted, or put back to an older version, is missing from the sum.
 """
 
@@ -18,6 +18,7 @@ import msgspec
 
 from perdure.engines import shared_rules
 from perdure.engines.contract import Cell
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.pack import Op, encode_pack
 from perdure.engines.sqlite.format.rows import LogRow, Rows
@@ -46,7 +47,7 @@ _LEDGER = "SELECT position, chain FROM entries WHERE space=? ORDER BY position D
 _SPACES = "SELECT m.value, s.id, s.name FROM meta m LEFT JOIN spaces s WHERE m.name='spaces'"
 _OF_SPACES = ("cells", "heads", "entries", "stretches")  # tables whose keys begin with a space's number
 _ROW_FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that no two numbers of rows add the same
-_META_MASK = (1 << 61) - 1  # the sum of two such numbers is one that SQLite takes
+_META_MASK = (1 << 61) - 1  # SQLite can store the sum of two such numbers
 _HEAD_ROWS = "SELECT h.timeline, CAST(h.move AS BLOB), l.digest FROM heads h LEFT JOIN log l ON l.id=h.commit_row WHERE h.space=?"
 _DIGESTS = "SELECT name, digest, value IS NULL, revision, position, listed FROM cells WHERE space=?"
 _CELLS = "SELECT name, revision, CAST(value AS BLOB), listed, position FROM cells WHERE space=?"
@@ -63,11 +64,11 @@ class Seals:
         self._is_complete = False  # whether the names of all spaces were found to be sound
 
     def __contains__(self, space: int | None) -> bool:
-        """Whether the space was found to be sound."""
+        """True if the space was found to be sound."""
         return space in self._sound
 
     def space(self, db: Database, name: str) -> int | None:
-        """The number of a space; None if it was never written, which is believed of a sound list of names only."""
+        """Return the number of a space; None if it was never written, which only a sound list of names can show."""
         number = db.execute("SELECT id FROM spaces WHERE name=?", (name,)).get
         if isinstance(number, int):
             return number
@@ -95,8 +96,8 @@ class Seals:
                 seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
                 shared_rules.check_seal(name, _sum(db, space, cells) + sealed_rows(numbers.total), seal)
             except (AttributeError, TypeError, ValueError) as error:  # a column holds a value of another type
-                raise Corrupt(
-                    f"a cell or a head of '{name}' is damaged; nothing was used. Run `perdure verify`."
+                raise damaged(
+                    f"a cell or a head of '{name}' is damaged; nothing was used.", "space_damaged", space=name
                 ) from error
             if again:
                 _check_rows_of_heads(db, space)
@@ -119,19 +120,19 @@ class RowNumbers(msgspec.Struct, frozen=True, gc=False):
 
 
 class LogRows:
-    """Which rows belong to which space, as the database says: from its index, and rows that are not in there yet.
+    """The rows of each space, as the database has them: from its index, and from rows that are not in the index yet.
 
-    Those are read once, and again only what is new, however many spaces are asked for.
+    Those are read once, and later only what is new, however many spaces a caller asks for.
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Begin empty."""
         self._lock = Lock()
         self._upto = self._seen = -1
         self._recent: dict[int, RowNumbers] = {}
 
     def of(self, db: Database, space: int) -> RowNumbers:
-        """The rows of a space, in the state that the open transaction sees."""
+        """Return the rows of a space, in the state that the open transaction sees."""
         with self._lock:
             self._look(db)
             total, newest = 0, 0
@@ -153,13 +154,13 @@ class LogRows:
 
 
 def sealed_rows(total: int) -> int:
-    """What rows of the log whose numbers have this sum add to the seal of their space."""
+    """Return what rows of the log whose numbers have this sum add to the seal of their space."""
     return total * _ROW_FACTOR
 
 
 @contextmanager
 def _snapshot(db: Database) -> Generator[None]:
-    """One state of the database: a write that others make meanwhile would change one side of a comparison alone."""
+    """Read one state of the database: a write by others in between would change only one side of a comparison."""
     if db.in_transaction:
         yield
         return
@@ -175,7 +176,11 @@ def _check_rows_of_heads(db: Database, space: int) -> None:
     for timeline, move, digest in db.execute(_HEAD_ROWS, (space,)):
         to = decode_move(move).to
         if (None if to is None else bytes.fromhex(to)) != digest:
-            raise Corrupt(f"the head of timeline '{timeline}' names a row that its commit does not stand in")
+            raise damaged(
+                f"the head of timeline '{timeline}' names a row that does not hold its commit.",
+                "head_damaged",
+                timeline=timeline,
+            )
 
 
 def note_space(db: Database, number: int, name: str) -> None:
@@ -185,16 +190,16 @@ def note_space(db: Database, number: int, name: str) -> None:
 
 
 def check_spaces(db: Database) -> None:
-    """Raise `Corrupt` unless the names of spaces, in one statement, add up to what those who made them noted."""
+    """Raise `Corrupt` unless the names of spaces, in one statement, add up to what their writers noted."""
     found = db.execute(_SPACES).fetchall()
     total = sum([_space_part(number, name) for _, number, name in found if number is not None])
     last = max([number for _, number, _ in found if number is not None], default=0)
     beyond = max([db.execute(f"SELECT coalesce(max(space), 0) FROM {table}").get for table in _OF_SPACES])
     is_cut = beyond > last or (last > 0 and not newest_row(db, last))
     if not found or total & _META_MASK != found[0][0] or is_cut:
-        raise Corrupt(
-            "the names of spaces are not as the newest write left them: one was edited or removed; nothing was used "
-            "or written. Run `perdure verify`."
+        raise damaged(
+            "the names of spaces are not as the newest write left them: one was edited or removed; nothing was used or written.",
+            "spaces_damaged",
         )
 
 
@@ -204,8 +209,8 @@ def _named(db: Database) -> int:
 
 
 def _space_part(number: object, name: object) -> int:
-    told = f"{number} {name}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(sha256(b"perdure/1\0space\0" + told).digest()[:8])
+    text = f"{number} {name}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(sha256(b"perdure/1\0space\0" + text).digest()[:8])
 
 
 def note_listed(db: Database, change: int) -> None:
@@ -216,13 +221,13 @@ def note_listed(db: Database, change: int) -> None:
 def check_listed(db: Database) -> None:
     """Raise `Corrupt` unless the listed cells of all spaces add up to what their writers noted.
 
-    For a transaction: what others write meanwhile would change one side alone.
+    Call it in a transaction: a write by others in between would change only one side.
     """
     noted = db.execute("SELECT value FROM meta WHERE name='listed'").get
     if _listed(db) != noted:
-        raise Corrupt(
-            "the listed cells are not as the newest writes left them: one was edited, removed or put back to an older "
-            "version; nothing was used. Run `perdure verify`."
+        raise damaged(
+            "the listed cells are not as the newest writes left them: one was edited, removed or put back to an older version; nothing was used.",
+            "listed_cells_damaged",
         )
 
 
@@ -232,26 +237,26 @@ def _listed(db: Database) -> int:
 
 
 def newest_row(db: Database, space: int | None) -> int:
-    """The last row of the space; 0 if it has none.
+    """Return the last row of the space; 0 if it has none.
 
-    Read from the database alone: what this process knows of rows may be of a write that fails yet.
+    It is read from the database alone: the rows that this process knows may belong to a write that still fails.
     """
     return 0 if space is None else int(str(db.execute(_LAST, (space,)).get))
 
 
 def newest_op(db: Database, rows: Rows, space: int) -> Op | None:
-    """The newest write of the space; None if there is none, which is damage."""
+    """Return the newest write of the space; None if there is none, which is damage."""
     return _op_in(rows.row(db, newest_row(db, space)), space)
 
 
 def ledger_end(db: Database, space: int | None) -> LedgerRead:
-    """The position and the chain of the newest ledger entry; position 0 if there is none."""
+    """Return the position and the chain of the newest ledger entry; position 0 if there is none."""
     values = db.execute(_LEDGER, (space,)).fetchone()
     if values is None:
         return LedgerRead()
     position, chain = values
     if not isinstance(position, int) or not isinstance(chain, bytes):
-        raise Corrupt("the last entry of a ledger is damaged; it was not used. Run `perdure verify`.")
+        raise damaged("the last entry of a ledger is damaged; it was not used.", "ledger_damaged")
     return LedgerRead(position, Digest(chain.hex()))
 
 
@@ -265,7 +270,12 @@ def reseal(db: Database, rows: Rows, space: int, name: str) -> None:
     numbers = LogRows().of(db, space)
     row = rows.row(db, numbers.newest)
     if row is None or row.pack.op is None or row.space != space:
-        raise Corrupt(f"'{name}' has lost its newest write, so it cannot be sealed. Restore a backup.")
+        raise Corrupt(
+            f"the newest write of '{name}' is missing, so the space cannot be sealed.",
+            code="newest_write_lost",
+            advice="Restore a backup.",
+            space=name,
+        )
     seal = ((_sum(db, space, digests) + sealed_rows(numbers.total)) & shared_rules.SEAL_MASK).to_bytes(
         shared_rules.SEAL_BYTES
     )
@@ -280,7 +290,7 @@ def _op_in(row: LogRow | None, space: int) -> Op | None:
 
 
 def _sum(db: Database, space: int, cells: Iterable[tuple[str, bytes]]) -> int:
-    """The sum over everything in the space that can change, given the names and digests of its cells."""
+    """Return the sum over everything in the space that can change, given the names and digests of its cells."""
     heads = db.execute("SELECT timeline, digest FROM heads WHERE space=?", (space,)).fetchall()
     end = ledger_end(db, space)
     return (
@@ -291,9 +301,9 @@ def _sum(db: Database, space: int, cells: Iterable[tuple[str, bytes]]) -> int:
 
 
 def _stored_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:
-    """The name of each cell, and the digest that it is stored with; raises `Corrupt` if an empty one has another.
+    """Yield the name of each cell, and the digest that it is stored with; raise `Corrupt` if an empty one has another.
 
-    Nobody reads an empty cell where cells are listed, so one that somebody emptied would be missed there.
+    A listing of cells skips empty ones, so a cell that an edit emptied would be missed there.
     """
     for cell, digest, is_empty, revision, position, listed in db.execute(_DIGESTS, (space,)):
         if is_empty:
@@ -302,6 +312,6 @@ def _stored_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, 
 
 
 def _cell_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:
-    """The name of each cell, and the digest of what it holds."""
+    """Yield the name of each cell, and the digest of what it holds."""
     for cell, revision, value, listed, position in db.execute(_CELLS, (space,)):
         yield cell, shared_rules.cell_digest(Cell(name, cell, revision, value, position), listed=listed)

@@ -1,18 +1,16 @@
-"""Keys: five bytes by which a row can be found.
+"""The index: from a key to the rows that may hold what the key names.
 
-A key is a hint, never a proof: whoever follows one checks the digest, the op_id or the
-label that it finds there.  Short keys keep the index a quarter of the size of one by digest.
+A key is five bytes by which a row can be found.  It is a hint, never a proof: a reader that follows one checks the
+digest, the op_id or the label that it finds there.  Short keys keep the index a quarter of the size of one by digest.
 
 In the index a key and its row are one number, a *place*, because SQLite is fastest with
-those: the key, mixed with the number of its space, and the last bits of the row's number.
-
-The index: from a key to the rows that may hold what it stands for.
+numbers: the key, mixed with the number of its space, and the last bits of the row's number.
 
 Writing a random key into a B-tree at every commit would dirty a page per key, which is
 what makes stores by hash slow.  So a row carries its own keys, and only every few
-thousand keys are they sorted into `places` in one transaction.  Until then they are
+thousand keys the writer sorts them into `places` in one transaction.  Until then they are
 found in memory: each process reads the keys of rows above `indexed_upto` once.
-Which rows a space has is kept as `stretches` of consecutive ones.
+The rows of a space are recorded as `stretches` of consecutive ones.
 """
 
 from __future__ import annotations
@@ -24,6 +22,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from perdure.engines import paging
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.errors import Corrupt
 from perdure.model.digest import Digest
@@ -31,13 +31,9 @@ from perdure.model.digest import Digest
 __all__ = [
     "KEY_BYTES",
     "PREFIX_MIN",
-    "all_places",
     "label_keys",
     "object_key",
     "op_keys",
-    "places_between",
-    "places_of",
-    "rows_at",
     "run_key",
     "split",
     "version_key",
@@ -56,41 +52,41 @@ _SPREAD = 0x9E3779B97F  # times the number of a space: some forty bits that diff
 
 
 def object_key(digest: Digest) -> bytes:
-    """The key of an object: the first bytes of its digest."""
+    """Return the key of an object: the first bytes of its digest."""
     return bytes.fromhex(digest[:_DIGITS])
 
 
 def op_keys(op_id: str) -> tuple[bytes, bytes]:
-    """The keys of a write."""
+    """Return the keys of a write."""
     return _two_keys(b"op\0" + op_id.encode("utf-8", "surrogatepass"))
 
 
 def label_keys(label: str) -> tuple[bytes, bytes]:
-    """The keys of a message or a run."""
+    """Return the keys of a message or a run."""
     return _two_keys(b"label\0" + label.encode("utf-8", "surrogatepass"))
 
 
 def _two_keys(name: bytes) -> tuple[bytes, bytes]:
-    """Two keys, so that a name is found though one was damaged: that it is not there must be believed by whoever asks."""
+    """Return two keys, so that a name is found though one was damaged: a caller must be able to rely on an answer of None."""
     digest = blake2b(name, digest_size=2 * KEY_BYTES).digest()
     return digest[:KEY_BYTES], digest[KEY_BYTES:]
 
 
 def version_key(timeline: str, version: int) -> bytes:
-    """The key of a recorded move."""
+    """Return the key of a recorded move."""
     return blake2b(b"version\0%d/" % version + timeline.encode(), digest_size=KEY_BYTES).digest()
 
 
 @lru_cache(maxsize=256)
 def run_key(run: str) -> int:
-    """Forty-eight bits that stand for a run in a column of its own."""
+    """Return forty-eight bits that represent a run in a column of its own."""
     return int.from_bytes(blake2b(run.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
 
 
 def all_places(space: int, keys: Mapping[bytes, int | tuple[int, ...]]) -> list[int]:
-    """Where the index keeps keys of one space, each with its row or its rows.
+    """Return where the index keeps keys of one space, each with its row or its rows.
 
-    Nothing is made for each key but its place: thousands of pairs would call the collector in.
+    Nothing is made for each key but its place: thousands of pairs would start the garbage collector.
     """
     mix, read = _mix(space), int.from_bytes
     once = [
@@ -107,13 +103,13 @@ def all_places(space: int, keys: Mapping[bytes, int | tuple[int, ...]]) -> list[
 
 
 def places_of(space: int, key: bytes) -> tuple[int, int]:
-    """The first and the last place that a key can have."""
+    """Return the first and the last place that a key can have."""
     low = _mixed(space, key) << _ROW_BITS
     return low, low | _ROW_MASK
 
 
 def places_between(space: int, prefix: str) -> tuple[int, int]:
-    """The first and the last place of objects whose digest starts with these hex digits, `PREFIX_MIN` or more."""
+    """Return the first and the last place of objects whose digest starts with these hex digits, `PREFIX_MIN` or more."""
     digits = prefix[:_DIGITS]
     bits = min(4 * len(digits), _KEY_BITS)
     low = _mixed(space, bytes.fromhex(digits.ljust(_DIGITS, "0"))) >> (_KEY_BITS - bits)
@@ -122,13 +118,13 @@ def places_between(space: int, prefix: str) -> tuple[int, int]:
 
 
 def rows_at(place: int, upto: int) -> range:
-    """The rows up to `upto` that a place can mean: one, in a store of less than sixteen million rows."""
+    """Return the rows up to `upto` that a place can mean: one, in a store of less than sixteen million rows."""
     first = place & _ROW_MASK
     return range(first, max(first, upto) + 1, _ROW_MASK + 1)
 
 
 def split(keys: bytes) -> list[bytes]:
-    """The keys of a row, from the bytes that it keeps."""
+    """Return the keys of a row, from the bytes that it has."""
     return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
 
 
@@ -141,9 +137,8 @@ def _mix(space: int) -> int:
 
 
 _BATCH_MIN, _BATCH_MAX = 4_096, 32_768
-_BATCH_LAST = 1_024  # for who goes: whoever opens the store next reads a few hundred rows at most
+_BATCH_LAST = 1_024  # when a store is closed: the next opening reads a few hundred rows at most
 _FORGET_FROM = 4 * _BATCH_MAX
-_PAGE = 256
 _NONE: dict[bytes, int | tuple[int, ...]] = {}
 _PLACES = "SELECT place FROM places WHERE place BETWEEN ? AND ?"
 _SORT_IN = "INSERT OR IGNORE INTO places SELECT value FROM json_each(?)"
@@ -157,12 +152,12 @@ class Index:
     """One process's view of where keys are.  Thread-safe."""
 
     def __init__(self) -> None:
-        """Know nothing yet; the first look-up reads what is not in `places`."""
+        """Begin empty; the first look-up reads what is not in `places`."""
         self._lock = threading.Lock()
         self._recent: dict[int, dict[bytes, int | tuple[int, ...]]] = {}  # per space, keys above `_upto`
         self._later: dict[
             int, list[tuple[int, bytes]]
-        ] = {}  # the same of rows whose keys nobody asked for yet
+        ] = {}  # the same of rows whose keys no caller has needed yet
         self._rows: dict[int, list[int]] = {}  # per space, rows above `_upto`
         self._owners: dict[int, int] = {}  # the spaces of those rows
         self._count = 0  # of the keys in `_recent` and `_later`
@@ -170,37 +165,37 @@ class Index:
         self._seen = -1  # rows up to here are known; -1: nothing was read yet
 
     def rows(self, connection: Database, space: int, key: bytes) -> list[int]:
-        """Rows that may hold what `key` stands for, oldest first."""
+        """Return the rows that may hold what `key` names, oldest first."""
         self.catch_up(connection)
         return self.known(connection, space, key)
 
     def known(self, connection: Database, space: int, key: bytes) -> list[int]:
-        """The same for a caller who knows that no other process has written since `catch_up`."""
-        # First: what is sorted in meanwhile is then found twice, and not missed.
+        """Return the same for a caller that knows that no other process has written since `catch_up`."""
+        # First: a key that is sorted in at this moment is then found twice, and not missed.
         recent = self.keys_of(space).get(key)
         older = self._sorted(connection, *places_of(space, key))
         return older if recent is None else older + [row for row in _many(recent) if row not in older]
 
     def recent(self, space: int, key: bytes) -> tuple[int, ...]:
-        """Those of `rows` that are known without looking into the database."""
+        """Return those of `rows` that are known without reading the database."""
         found = self.keys_of(space).get(key)
         return () if found is None else _many(found)
 
     def keys_of(self, space: int) -> Mapping[bytes, int | tuple[int, ...]]:
-        """The keys of a space that `recent` knows, each with its rows."""
+        """Return the keys of a space that `recent` knows, each with its rows."""
         if space in self._later:
             with self._lock:
                 self._split(space)
         return self._recent.get(space, _NONE)
 
     def candidates(self, connection: Database, space: int, key: bytes) -> Iterator[int]:
-        """The same rows for whoever can tell the right one, some of them twice: what costs a look is asked for last."""
+        """Yield the same rows for a caller that can recognise the right one, some of them twice: the costly look-up comes last."""
         yield from self.recent(space, key)
         yield from self._sorted(connection, *places_of(space, key))
         yield from self.rows(connection, space, key)  # with what others have written since
 
     def between(self, connection: Database, space: int, prefix: str) -> Iterator[int]:
-        """Rows that may hold an object of the space whose digest starts with these hex digits, in order."""
+        """Return the rows that may hold an object of the space whose digest starts with these hex digits, in order."""
         if len(prefix) >= 2 * KEY_BYTES:
             yield from self.rows(connection, space, bytes.fromhex(prefix[: 2 * KEY_BYTES]))
         elif len(prefix) < PREFIX_MIN:
@@ -218,7 +213,7 @@ class Index:
             yield from sorted({*self._sorted(connection, *places_between(space, prefix)), *recent})
 
     def rows_of(self, connection: Database, space: int, after: int, limit: int) -> list[int]:
-        """Rows of a space in order, those after `after`."""
+        """Return the rows of a space in order, those after `after`."""
         self.catch_up(connection)
         with self._lock:
             recent = [row for row in self._rows.get(space, ()) if row > after]
@@ -230,7 +225,7 @@ class Index:
         return (rows + [row for row in recent if not rows or row > rows[-1]])[:limit]
 
     def add(self, space: int, row: int, keys: list[bytes]) -> None:
-        """A row was written by this process."""
+        """Note a row that this process has written."""
         with self._lock:
             if row == self._seen + 1:
                 self._see(space, row, len(keys))
@@ -239,30 +234,30 @@ class Index:
                 self._remember(space, row, keys)
 
     def catch_up(self, connection: Database) -> int:
-        """Read the keys of rows that other processes wrote; the last row."""
+        """Read the keys of rows that other processes wrote; return the last row."""
         with self._lock:
             self._catch_up(connection)
             return self._seen
 
     def spaces_from(self, row: int) -> set[int] | None:
-        """The spaces that have rows from that one on; None if that is no longer known."""
+        """Return the spaces that have rows from that one on; None if that is no longer known."""
         with self._lock:
             if row <= self._upto:
                 return None
             return {self._owners[each] for each in range(row, self._seen + 1) if each in self._owners}
 
     def reset(self) -> None:
-        """Forget everything, because rows that were seen were rolled back."""
+        """Drop everything, because rows that were seen were rolled back."""
         with self._lock:
             self._clear()
             self._seen = -1
 
     def is_due(self) -> bool:
-        """Whether enough keys have gathered to be worth sorting in; more in a larger store, where it costs more."""
+        """True if there are enough keys to sort in; more in a larger store, where it costs more."""
         return self._count > min(_BATCH_MAX, max(_BATCH_MIN, self._upto // 4))
 
     def is_worth_it(self) -> bool:
-        """Whether there are enough to be sorted in by somebody who closes the store."""
+        """True if there are enough keys for an opening that closes the store to sort them in."""
         return self._count > _BATCH_LAST
 
     def sort_in(self, connection: Database) -> int:
@@ -285,13 +280,13 @@ class Index:
         return upto
 
     def sorted_in(self, upto: int) -> None:
-        """What `sort_in` moved is durable; drop it from memory."""
+        """Drop from memory what `sort_in` moved, which is now durable."""
         with self._lock:
             self._clear()
             self._upto = self._seen = upto
 
     def _sorted(self, connection: Database, low: int, high: int) -> list[int]:
-        """Rows that `places` has between two places; all of them are up to `_upto`, or were sorted in by others."""
+        """Return the rows that `places` has between two places; all of them are up to `_upto`, or were sorted in by others."""
         found = connection.execute(_PLACES, (low, high)).fetchall()
         if not found:
             return []
@@ -299,18 +294,15 @@ class Index:
         return [row for (place,) in found for row in rows_at(place, upto)]
 
     def _all_of(self, connection: Database, space: int) -> Iterator[int]:
-        after = 0
-        while rows := self.rows_of(connection, space, after, _PAGE):
-            yield from rows
-            after = rows[-1]
+        return paging.pages(lambda after, limit: self.rows_of(connection, space, after, limit), 0, int)
 
     def _catch_up(self, connection: Database) -> None:
         if self._seen < 0 or self._count > _FORGET_FROM:
             self._clear()
             self._upto = self._seen = _upto(connection)
             if (connection.execute("SELECT max(last) FROM stretches").get or 0) != self._upto:
-                raise Corrupt(
-                    "the index does not end where the store says; nothing was used. Run `perdure verify`."
+                raise damaged(
+                    "the index does not end where the store records; nothing was used.", "index_damaged"
                 )
         for row, space, keys in connection.execute(
             "SELECT id, space, keys FROM log WHERE id>?", (self._seen,)
@@ -330,10 +322,10 @@ class Index:
         rows.append(row)
 
     def _split(self, space: int) -> None:
-        """Take in the keys of rows that others wrote, now that somebody asks for keys of their space."""
+        """Take in the keys of rows that others wrote, now that a caller asks for keys of their space."""
         for row, keys in self._later.get(space, ()):
             self._remember(space, row, split(keys))
-        self._later.pop(space, None)  # last: whoever finds nothing here looks without a lock
+        self._later.pop(space, None)  # last: a reader that finds nothing here reads without a lock
 
     def _remember(self, space: int, row: int, keys: list[bytes]) -> None:
         recent = self._recent.get(space)
@@ -357,7 +349,7 @@ def _many(rows: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _runs(rows: list[int]) -> list[tuple[int, int]]:
-    """Rising numbers as stretches without a gap: the first and the last of each."""
+    """Return rising numbers as stretches without a gap: the first and the last of each."""
     runs: list[tuple[int, int]] = []
     for row in rows:
         if runs and runs[-1][1] == row - 1:
@@ -368,13 +360,11 @@ def _runs(rows: list[int]) -> list[tuple[int, int]]:
 
 
 def _lost(row: int) -> Corrupt:
-    return Corrupt(f"row {row} of the log is missing; nothing was used or written. Run `perdure verify`.")
+    return damaged(f"row {row} of the log is missing; nothing was used or written.", "row_lost", row=row)
 
 
 def _upto(connection: Database) -> int:
     value = connection.execute("SELECT value FROM meta WHERE name='indexed_upto'").get
     if not isinstance(value, int):
-        raise Corrupt(
-            "the store does not say how far its index goes; nothing was read. Run `perdure verify`."
-        )
+        raise damaged("the store has no record of how far its index goes; nothing was read.", "index_damaged")
     return value

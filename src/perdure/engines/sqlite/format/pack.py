@@ -1,26 +1,39 @@
-"""Packs: what one row holds beside its plain columns.
+"""The format of a row's pack: what one row of the log holds beside its plain columns.
 
-A row has many small objects, so they share one record: a list of items in the order of
-the row's keys.  An item is kept whole, as the difference to an earlier object that it
-resembles, or not at all because its bytes stand in a plain column of the same row.
-Everything here is at rest only: what is hashed are the objects' own bytes.
+A row has many small objects, so they share one record: a list of items in the order of the row's keys.  An item is
+stored whole, as the difference to an earlier object that it resembles, or not at all because its bytes are in a plain
+column of the same row.  All of this is the stored form only: digests are taken over the objects' own bytes.
 
-Whole objects are compressed together, with zstd.  An object that is stored against an
-earlier one is compressed by itself, with deflate, which knows that one's words: on a few
-hundred bytes it is a third of the time and smaller than zstd, which has to set up more.
+Whole objects are compressed together, with zstd.  An object that is stored against an earlier one is compressed alone,
+with deflate and the earlier object as its dictionary: on a few hundred bytes that takes a third of the time and gives
+fewer bytes than zstd, which has more to set up.  A rewritten leaf of the map differs from the old one in some forty
+bytes.  Stored whole, the nodes would be the larger part of a store; stored as differences they are a small part.
+A chain of differences has a largest length, which bounds the cost of a read.
+
+Commits, changesets and moves are stored as short arrays, without what the row's columns or the changeset already say,
+because in the hashed form, JSON, digests take 64 letters and names are repeated.  What is read back is encoded again
+and must have the digest that it had.  A record that our types cannot give back byte for byte (one from a later version,
+for example) is stored as the bytes it came in.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
-from perdure.engines.sqlite.format.records import StoredMove
-from perdure.errors import Corrupt
-from perdure.model.digest import Digest, Kind
+from perdure.engines.shared_rules import damaged
+from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.commit import NO_READS, Act, Commit, LedgerRead, MoveRecord, Reads
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import Event, MessageAppended
+from perdure.model.head import MAIN
+from perdure.model.patch import JSON_TYPE, OPS_VERSION, Patch, Put
 
 if TYPE_CHECKING:
     from backports import zstd
@@ -28,6 +41,7 @@ elif sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
 
 __all__ = [
     "KINDS",
@@ -44,12 +58,273 @@ __all__ = [
     "is_against",
     "joined",
     "why_of",
+    "Bases",
+    "Columns",
+    "StoredMove",
+    "long",
+    "move_of",
+    "pack_changeset",
+    "pack_commit",
+    "pack_move",
+    "short",
+    "timeline_of",
+    "unpack_changeset",
+    "unpack_commit",
 ]
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+# ---- commits, changesets and moves
+
+_UUID = b"\x00"  # no name starts with a control character
+_ACTS = tuple(Act)  # a move names its act by position: append only
+_ACT_AT = {act: at for at, act in enumerate(_ACTS)}
+
+_is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
+
+
+class Columns(msgspec.Struct, frozen=True, gc=False):
+    """What the row's own columns say of its commit."""
+
+    digest: bytes | None = None
+    parent: bytes | None = None  # the first parent's digest
+    root: bytes | None = None
+    depth: int = 0
+    at: int = 0
+    changeset: Changeset | None = None  # the changeset itself
+    changeset_digest: Digest = Digest("")
+
+
+class _Stored(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A commit without what the columns and the changeset say."""
+
+    thread: str
+    author: str | None = None
+    others: tuple[bytes, ...] = ()  # parents after the first
+    reads: tuple[bytes | None, bytes | None, bytes | None] | None = None
+    ledger: tuple[int, bytes | None] | None = None
+    reason: str | None = None  # None: the changeset's
+    run: bytes | bool | None = None  # None: the changeset's; False: none
+
+
+class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A move; True means the digest that the row's columns have (`from_`: the parent's, `to`: its own)."""
+
+    act: int
+    timeline: str
+    version: int
+    op_id: bytes
+    from_: bytes | bool | None = None
+    to: bytes | bool | None = None
+    previous: bytes | None = None
+    sealed: bool = False
+
+
+class _Extracted(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What was taken out of a changeset's text."""
+
+    bodies: tuple[bytes, ...] = ()  # the digests of its messages, in order
+    puts: tuple[tuple[str, bytes, int], ...] = ()  # path, value and size of each op, where all put JSON
+
+
+_NO_DIGEST = Digest("")
+_commit_decoder = msgspec.msgpack.Decoder(_Stored)
+_extracted_decoder = msgspec.msgpack.Decoder(_Extracted)
+
+
+def pack_changeset(changeset: Changeset, body: bytes) -> tuple[str, bytes]:
+    """Return the changeset as plain text, and what was taken out of it to make it short; `body` is its canonical bytes.
+
+    A quotation mark inside a string is escaped, so what is cut here can only be a field.
+    """
+    text = whole = body.decode()
+    taken: list[bytes] = []
+    for event in changeset.events:
+        if isinstance(event, MessageAppended):
+            text = text.replace(f'"body":"{event.body}"', '"body":""', 1)
+            taken.append(bytes.fromhex(event.body))
+    if whole.count('"body":"') != len(taken):  # something else has a field of that name
+        text = _without_bodies(changeset)
+    puts = _plain_puts(changeset.patch) if changeset.patch.ops else ()
+    if not puts:
+        return text, _encoder.encode((taken,))
+    # Nothing behind the patch has a field that is an object, and the reason is always there.
+    start = text.rindex('"patch":{')
+    end = text.index('},"reason":', start)
+    return text[:start] + text[end + 2 :], _encoder.encode((taken, puts))
+
+
+def _without_bodies(changeset: Changeset) -> str:
+    events = tuple(
+        [
+            replace(event, body=_NO_DIGEST) if isinstance(event, MessageAppended) else event
+            for event in changeset.events
+        ]
+    )
+    return encode_changeset(replace(changeset, events=events)).decode()
+
+
+def unpack_changeset(text: bytes, data: bytes) -> Changeset:
+    """Return the changeset of that text with what was taken out of it; raise `Corrupt` if they do not fit."""
+    try:
+        taken = _extracted_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise damaged(f"a stored changeset cannot be unpacked ({error}).", "row_damaged") from error
+    bare = decode_changeset(text)
+    bodies = iter(taken.bodies)
+    events = tuple([_with_body(event, bodies) for event in bare.events])
+    if not taken.puts:
+        return replace(bare, events=events)
+    ops = tuple([Put(path, Digest(value.hex()), size) for path, value, size in taken.puts])
+    return replace(bare, events=events, patch=Patch(ops))
+
+
+def _plain_puts(patch: Patch) -> list[tuple[str, bytes, int]]:
+    """Return the ops of a patch that puts nothing but JSON; nothing for any other."""
+    puts: list[tuple[str, bytes, int]] = []
+    for op in patch.ops:
+        if not isinstance(op, Put) or op.form != "json" or op.media_type != JSON_TYPE:
+            return []
+        puts.append((op.path, bytes.fromhex(op.value), op.size))
+    return puts if patch.version == OPS_VERSION else []
+
+
+def _with_body(event: Event, bodies: Iterator[bytes]) -> Event:
+    if not isinstance(event, MessageAppended):
+        return event
+    return replace(event, body=Digest(next(bodies, b"").hex()))
+
+
+def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
+    """Return the commit's fields that neither the row's columns nor its changeset have, without empty ones at the end."""
+    reads, ledger = commit.reads, commit.ledger
+    fields = [
+        commit.thread,
+        commit.author,
+        [bytes.fromhex(parent) for parent in commit.parents[1:]] if len(commit.parents) > 1 else [],
+        None if reads is NO_READS else _packed_reads(reads),
+        (ledger.position, _raw(ledger.chain)) if ledger.position else None,
+        None if commit.reason == changeset.reason else commit.reason,
+        None if commit.run == changeset.run_id else False if commit.run is None else short(commit.run),
+    ]
+    while fields[-1] is None or fields[-1] == []:
+        fields.pop()
+    return _encoder.encode(fields)
+
+
+def unpack_commit(data: bytes, columns: Columns) -> Commit:
+    """Return the commit; raise `Corrupt` if the record, or the changeset that it needs, cannot be read."""
+    try:
+        stored = _commit_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise damaged(f"a stored commit cannot be unpacked ({error}).", "row_damaged") from error
+    changeset = columns.changeset
+    if changeset is None:
+        raise damaged("the changeset of a stored commit is missing.", "row_damaged")
+    first = () if columns.parent is None else (columns.parent,)
+    run = long(stored.run) if isinstance(stored.run, bytes) else None
+    commit = Commit(
+        parents=tuple(Digest(parent.hex()) for parent in (*first, *stored.others)),
+        changeset=columns.changeset_digest,
+        root=Digest((columns.root or b"").hex()),
+        thread=stored.thread,
+        depth=columns.depth,
+        reason=changeset.reason if stored.reason is None else stored.reason,
+        at=columns.at,
+        run=changeset.run_id if stored.run is None else run,
+        author=stored.author,
+    )
+    if stored.reads is None and stored.ledger is None:
+        return commit
+    reads = Reads(*map(_hex, stored.reads or ()))
+    ledger = LedgerRead() if stored.ledger is None else LedgerRead(stored.ledger[0], _hex(stored.ledger[1]))
+    return replace(commit, reads=reads, ledger=ledger)
+
+
+def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) -> StoredMove:
+    """Return the stored form of a move, in a row whose commit has this digest and parent."""
+    from_, to, previous = move.from_, move.to, move.previous
+    return StoredMove(
+        _ACT_AT[move.act],
+        move.timeline,
+        move.version,
+        short(move.op_id),
+        None if from_ is None else from_ == parent or bytes.fromhex(from_),
+        None if to is None else to == digest or bytes.fromhex(to),
+        None if previous is None else bytes.fromhex(previous),
+        move.sealed,
+    )
+
+
+def timeline_of(moves: Sequence[StoredMove]) -> str | None:
+    """Return the timeline that these moves lead to the commit of their row, for the column of that name; None: `main`, or none."""
+    for move in moves:
+        if move.to is True:
+            return None if move.timeline == MAIN else move.timeline
+    return None
+
+
+def move_of(stored: StoredMove, columns: Columns) -> MoveRecord:
+    """Return the move that was stored; raise `Corrupt` if its act is unknown, or a digest that it needs is not in its row."""
+    if not 0 <= stored.act < len(_ACTS):
+        raise damaged("a stored move is of an unknown kind.", "row_damaged")
+    return MoveRecord(
+        timeline=stored.timeline,
+        version=stored.version,
+        act=_ACTS[stored.act],
+        op_id=long(stored.op_id),
+        from_=_named(stored.from_, columns.parent),
+        to=_named(stored.to, columns.digest),
+        previous=_hex(stored.previous),
+        sealed=stored.sealed,
+    )
+
+
+def short(name: str) -> bytes:
+    """Return a name as bytes; a UUID in its usual spelling as a mark and its 16 bytes."""
+    if len(name) == 36 and _is_uuid(name):
+        return _UUID + bytes.fromhex(name.replace("-", ""))
+    return name.encode("utf-8", "surrogatepass")
+
+
+def long(name: bytes) -> str:
+    """Return the name that was shortened; damaged bytes give some other name, which no digest fits."""
+    if name.startswith(_UUID):
+        digits = name[1:].hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    try:
+        return name.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return name.decode("utf-8", "replace")
+
+
+def _packed_reads(reads: Reads) -> tuple[bytes | None, bytes | None, bytes | None] | None:
+    if reads.agent_root is None and reads.agent_commit is None and reads.memory_root is None:
+        return None
+    return _raw(reads.agent_root), _raw(reads.agent_commit), _raw(reads.memory_root)
+
+
+def _named(stored: bytes | bool | None, columns: bytes | None) -> Digest | None:
+    if stored is True and columns is None:
+        raise damaged("the commit that a stored move names is missing.", "row_damaged")
+    return _hex(columns if stored is True else stored or None)
+
+
+def _raw(digest: Digest | None) -> bytes | None:
+    return None if digest is None else bytes.fromhex(digest)
+
+
+def _hex(digest: bytes | None) -> Digest | None:
+    return None if digest is None else Digest(digest.hex())
+
+
+# ---- packs
 
 KINDS = tuple(Kind)  # an item names its kind by position: append only
 _NODE = KINDS.index(Kind.NODE)
 _ZSTD_FROM_BYTES = (
-    512  # of whole objects; nodes and the rest are digests, and bytes that are squeezed already
+    512  # of whole objects; nodes and the rest are digests, and bytes that are compressed already
 )
 _RAW, _ZSTD = b"\x00", b"\x01"
 _HEAD_BYTES = 5  # the form and the checksum
@@ -57,14 +332,14 @@ _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks
 
 
 class PackForm:
-    """Where an item's bytes are.  Plain numbers: members of an enumeration cost more than all else here."""
+    """Where the bytes of an item are.  Plain numbers: members of an enumeration would cost more than all else here."""
 
     WHOLE = 0
-    DIFFERENCE = 1  # `data` replaces what lies between the first `head` and last `tail` bytes of another item
+    DIFFERENCE = 1  # `data` replaces what is between the first `head` and last `tail` bytes of another item
     BODIES = 2  # the next `size` bytes of the column `bodies`
     CHANGESET = 3  # the column `changeset`, with what `data` says
     COMMIT = 4  # its fields, without what the row's columns say
-    FORGOTTEN = 5  # nowhere: `data` has the digest and says why
+    FORGOTTEN = 5  # nowhere: `data` has the digest and the reason
     DEFLATED = 6  # `data`, with the bytes of another item as its dictionary
 
 
@@ -103,27 +378,26 @@ class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def buried(kind: int, digest: Digest, why: str) -> PackItem:
-    """The tombstone of an object."""
+    """Return the tombstone of an object."""
     return PackItem(kind, PackForm.FORGOTTEN, bytes.fromhex(digest) + why.encode("utf-8", "replace"))
 
 
 def buried_of(item: PackItem) -> Digest:
-    """The digest of the object that a tombstone stands for."""
+    """Return the digest of the object that a tombstone replaces."""
     return Digest(item.data[:32].hex())
 
 
 def why_of(item: PackItem) -> str:
-    """Why the object was forgotten."""
+    """Return why the object was forgotten."""
     return item.data[32:].decode(errors="replace")
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Pack)
+_pack_decoder = msgspec.msgpack.Decoder(Pack)
 _compressor: list[zstd.ZstdCompressor] = []
 
 
 def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | None = None) -> bytes:
-    """The bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
+    """Return the bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
     record = _encoder.encode((items, op, dropped))
     whole = [item[2] for item in items if item[1] == PackForm.WHOLE and item[0] != _NODE]
     if sum(map(len, whole)) < _ZSTD_FROM_BYTES:  # pyright: ignore[reportArgumentType]
@@ -135,12 +409,12 @@ def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | N
 
 
 def decode_pack(data: bytes) -> Pack:
-    """The pack of these bytes; raises `Corrupt` whatever is wrong with them."""
+    """Return the pack of these bytes; raise `Corrupt` for any damage."""
     form, noted, packed = data[:1], data[1:_HEAD_BYTES], data[_HEAD_BYTES:]
     if form not in (_RAW, _ZSTD) or noted != _sum_of(packed):
-        raise Corrupt("a stored row does not match its checksum; it was not used. Run `perdure verify`.")
+        raise damaged("a stored row does not match its checksum; it was not used.", "row_damaged")
     try:
-        return _decoder.decode(packed if form == _RAW else zstd.decompress(packed))
+        return _pack_decoder.decode(packed if form == _RAW else zstd.decompress(packed))
     except (
         msgspec.DecodeError,
         msgspec.ValidationError,
@@ -148,30 +422,30 @@ def decode_pack(data: bytes) -> Pack:
         UnicodeDecodeError,
         TypeError,
     ) as error:
-        raise Corrupt(
-            f"a stored row cannot be unpacked ({error}); it was not used. Run `perdure verify`."
+        raise damaged(
+            f"a stored row cannot be unpacked ({error}); it was not used.", "row_damaged"
         ) from error
 
 
 def _sum_of(packed: bytes) -> bytes:
-    """A checksum: what a pack says of its write is not hashed otherwise."""
+    """Return a checksum: the part of a pack that describes its write has no other digest."""
     return zlib.crc32(packed).to_bytes(4)
 
 
 def is_against(item: PackItem) -> bool:
-    """Whether the item is stored as the difference to another one."""
+    """True if the item is stored as the difference to another one."""
     return item.form in (PackForm.DIFFERENCE, PackForm.DEFLATED)
 
 
 def joined(old: bytes, item: PackItem) -> bytes:
-    """The bytes whose difference to `old` is `item`; raises `Corrupt` if there are none."""
+    """Return the bytes whose difference to `old` is `item`; raise `Corrupt` if there are none."""
     if item.form == PackForm.DEFLATED:
         return _inflated(old, item.data)
     return old[: item.head] + item.data + (old[len(old) - item.tail :] if item.tail else b"")
 
 
 def deflated(old: bytes, new: bytes) -> bytes:
-    """`new` compressed with the words of `old`."""
+    """Return `new` compressed with `old` as the dictionary."""
     bits = _NEAR_BITS if len(old) + len(new) <= _NEAR_BYTES else _FAR_BITS
     squeeze = zlib.compressobj(1, zlib.DEFLATED, -bits, bits - 7, zlib.Z_DEFAULT_STRATEGY, old)
     return squeeze.compress(new) + squeeze.flush()
@@ -182,11 +456,11 @@ def _inflated(old: bytes, data: bytes) -> bytes:
         unsqueeze = zlib.decompressobj(-_FAR_BITS, old)
         return unsqueeze.decompress(data) + unsqueeze.flush()
     except zlib.error as error:
-        raise Corrupt(f"a stored object cannot be unpacked ({error}). Run `perdure verify`.") from error
+        raise damaged(f"a stored object cannot be unpacked ({error}).", "row_damaged") from error
 
 
 def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:
-    """How many bytes `new` shares with the start and end of `old`, and what lies between.
+    """Return how many bytes `new` shares with the start and end of `old`, and what is between.
 
     As numbers the two differ in the bits between; looking at each byte in turn would cost many times that.
     """
@@ -198,3 +472,71 @@ def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:
     low = (mixed & -mixed).bit_length() - 1 if mixed else 8 * most
     tail = min(low // 8, most - head)
     return head, tail, new[head : len(new) - tail]
+
+
+# ---- bases
+
+_NODE_DEPTH_MAX = 16
+_DEPTH_MAX = 4  # of documents: each step is another row to read
+_BYTES_MAX = 8 * 1024 * 1024
+_ENTRY_BYTES = 300
+_FROM_BYTES = 128
+_NODE_KIND = Kind.NODE
+
+_Base: TypeAlias = tuple[int, int, int, bytes]  # row, index, differences below it, bytes
+
+
+class Bases:
+    """Objects written a short while ago, with their rows: later objects are stored as differences to them.
+
+    The writer notes them, all threads read them.  There are two generations: an object that no write asked for
+    since the last change of generation is dropped.  Every change is one operation on a dictionary, so that readers need no lock.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._young: dict[tuple[int, Digest], _Base] = {}
+        self._old: dict[tuple[int, Digest], _Base] = {}
+        self._held = 0
+        self.epoch = 0  # a write that was prepared before it last changed must be prepared again
+
+    def against(self, kind: int, space: int | None, found: Object) -> tuple[tuple[object, ...], int]:
+        """Return the fields of the item that stores `found`: a difference if that saves a lot, or whole; and its depth."""
+        body = found.body
+        if found.base is not None and space is not None and len(body) >= _FROM_BYTES:
+            name = space, found.base
+            base = self._young.get(name) or self._old.get(name)
+            if base is not None:
+                fields, depth = _against(base, kind, found)
+                if fields is not None:
+                    return fields, depth
+        return (kind, PackForm.WHOLE, body), 0
+
+    def note(self, space: int, found: Object, row: int, index: int, depth: int) -> None:
+        """Note an object that was written at that place."""
+        body = found.body
+        self._held += len(body) + _ENTRY_BYTES
+        if self._held > _BYTES_MAX // 2:
+            self._old, self._young, self._held = self._young, {}, 0
+        self._young[space, found.digest] = row, index, depth, body
+
+    def forget(self) -> None:
+        """Drop all, because rows were rolled back or changed in place."""
+        self.epoch += 1
+        self._young, self._old, self._held = {}, {}, 0
+
+
+def _against(base: _Base, kind: int, found: Object) -> tuple[tuple[object, ...] | None, int]:
+    """Return the fields of `found` as a difference to `base`, None if that does not pay, and how many are below it then."""
+    row, index, depth, old = base
+    body = found.body
+    if found.kind is _NODE_KIND:
+        if depth < _NODE_DEPTH_MAX:
+            head, tail, middle = difference(old, body)
+            if 2 * len(middle) + 40 < len(body):
+                return (kind, PackForm.DIFFERENCE, middle, 0, row, index, head, tail), depth + 1
+    elif depth < _DEPTH_MAX:
+        data = deflated(old, body)
+        if 4 * len(data) < 3 * len(body):
+            return (kind, PackForm.DEFLATED, data, 0, row, index), depth + 1
+    return None, 0

@@ -1,7 +1,7 @@
 """Rows: from stored columns back to objects, each checked against its digest.
 
 A row is read whole and unpacked once; unpacked rows are kept for a while, because the
-nodes of one state tend to stand in the same few rows.
+nodes of one state tend to be in the same few rows.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import cast
 import msgspec
 
 from perdure.engines.contract import Place, Step
+from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, Index, object_key, run_key, split
 from perdure.engines.sqlite.format.pack import (
     KINDS,
+    Columns,
     Pack,
     PackForm,
     PackItem,
@@ -25,9 +27,11 @@ from perdure.engines.sqlite.format.pack import (
     decode_pack,
     is_against,
     joined,
+    move_of,
+    unpack_changeset,
+    unpack_commit,
     why_of,
 )
-from perdure.engines.sqlite.format.records import Columns, move_of, unpack_changeset, unpack_commit
 from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
 from perdure.model.commit import Commit, MoveRecord, decode_commit, encode_commit
@@ -39,11 +43,9 @@ __all__ = [
     "FROM_FAR",
     "IS_PLACED",
     "JUMP",
-    "Packed",
     "LogRow",
     "Rows",
     "changeset_of",
-    "columns_of",
     "hashed_step",
     "is_placed",
     "moves_of",
@@ -85,7 +87,7 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     size: int
 
     def index_of(self, key: bytes) -> list[int]:
-        """The items whose key this is."""
+        """Return the items whose key this is."""
         found: list[int] = []
         at = self.keys.find(key)
         while at >= 0:
@@ -114,7 +116,7 @@ class LogRow(Packed, frozen=True, gc=False):
 
 
 def row_of(values: Sequence[object]) -> LogRow:
-    """A row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
+    """Return a row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
     row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent, *derived = (
         values
     )
@@ -145,17 +147,17 @@ def row_of(values: Sequence[object]) -> LogRow:
 def _packed(values: Sequence[object]) -> Packed:
     row, space, keys, pack = values
     if not isinstance(keys, bytes) or not isinstance(pack, bytes):
-        raise Corrupt(f"row {row} of the log is damaged; it was not used. Run `perdure verify`.")
+        raise damaged(f"row {row} of the log is damaged; it was not used.", "row_damaged", row=row)
     return Packed(cast("int", row), cast("int", space), keys, decode_pack(pack), len(pack))
 
 
 def columns_of(row: LogRow) -> Columns:
-    """What the row's own columns say of its commit."""
+    """Return what the row's own columns say of its commit."""
     return Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0)
 
 
 def changeset_of(row: LogRow) -> tuple[Changeset, bytes] | None:
-    """The changeset that a row holds and its canonical bytes, not checked; None if it has none.
+    """Return the changeset that a row holds and its canonical bytes, not checked; None if it has none.
 
     Raises `Corrupt` if it cannot be put together.
     """
@@ -169,10 +171,10 @@ def changeset_of(row: LogRow) -> tuple[Changeset, bytes] | None:
 
 
 def commit_of(row: LogRow, item: PackItem) -> Commit:
-    """The commit that an item of the form COMMIT stands for, not checked; raises `Corrupt`."""
+    """Return the commit that an item of the form COMMIT holds, not checked; raise `Corrupt`."""
     found = changeset_of(row)
     if found is None:
-        raise Corrupt(f"row {row.id} of the log has lost a changeset. Run `perdure verify`.")
+        raise damaged(f"the changeset of row {row.id} of the log is missing.", "row_damaged", row=row.id)
     return _commit(row, item, found[0], digest_of(Kind.CHANGESET, found[1]))
 
 
@@ -182,7 +184,7 @@ def _commit(row: LogRow, item: PackItem, changeset: Changeset, digest: Digest) -
 
 
 def moves_of(row: LogRow) -> list[MoveRecord]:
-    """The moves that a row records; raises `Corrupt` if they lean on a commit that does not match its digest."""
+    """Return the moves that a row records; raise `Corrupt` if they depend on a commit that does not match its digest."""
     op = row.pack.op
     if op is not None and op.moves and row.digest is not None:
         hashed_step(row)
@@ -199,7 +201,7 @@ class Rows:
         self._lock = Lock()
         self._cache: OrderedDict[int, Packed] = OrderedDict()
         self._last: Packed | None = (
-            None  # what was last read from the database: a node and its children tend to stand in one row
+            None  # what was last read from the database: a node and its children tend to be in one row
         )
         self._bytes = 0
         self._epoch = 0  # rows read before it last changed are not kept
@@ -208,7 +210,7 @@ class Rows:
         self._looked_at = -1  # how many writes there had been
 
     def row(self, connection: Database, row: int) -> LogRow | None:
-        """The row of that number, or None if it is not there (yet)."""
+        """Return the row of that number, or None if it is not there (yet)."""
         with self._lock:
             found, epoch = self._cache.get(row), self._epoch
         if isinstance(found, LogRow):
@@ -221,9 +223,9 @@ class Rows:
         return whole
 
     def row_in(self, connection: Database, space: int, row: int) -> LogRow | None:
-        """The row of that number, None if it is not one of the space, or not there yet.
+        """Return the row of that number; None if it is not one of the space, or not there yet.
 
-        Raises `Corrupt` if it is gone, or the index says that the space has it and the row does not.
+        Raises `Corrupt` if it is missing, or the index lists it under the space and the row is of another.
         """
         found = self.row(connection, row)
         if found is not None and found.space == space:
@@ -233,13 +235,13 @@ class Rows:
         else:
             is_damaged = connection.execute(_STRETCH, (space, row, row)).fetchone()
         if is_damaged is not None:
-            raise Corrupt(f"row {row} of {self._place} is missing or damaged. Run `perdure verify`.")
+            raise damaged(f"row {row} of {self._place} is missing or damaged.", "row_lost", row=row)
         return None
 
     def named(self, connection: Database, space: int, keys: Sequence[bytes]) -> Iterator[LogRow]:
-        """The rows that a name with these two keys may lead to, for who has caught up with other writers.
+        """Yield the rows that a name with these two keys may lead to, for a caller that has caught up with other writers.
 
-        Raises `Corrupt` if the index has a row under both and it carries neither: one could be chance.
+        Raises `Corrupt` if the index has a row under both keys and the row carries neither: one alone could be chance.
         """
         one, other = (self.index.known(connection, space, key) for key in keys)
         for number in sorted({*one, *other}):
@@ -247,13 +249,15 @@ class Rows:
             if row is None:
                 continue
             if number in one and number in other and not set(keys) & set(split(row.keys)):
-                raise Corrupt(
-                    f"row {number} of {self._place} is another than the index says. Run `perdure verify`."
+                raise damaged(
+                    f"row {number} of {self._place} does not have the key under which the index lists it.",
+                    "index_damaged",
+                    row=number,
                 )
             yield row
 
     def packed(self, connection: Database, row: int) -> Packed | None:
-        """The same without the plain columns, which cost more to read than the rest."""
+        """Return the same without the plain columns, which cost more to read than the rest."""
         with self._lock:
             found, epoch = self._cache.get(row), self._epoch
         if found is None:
@@ -265,7 +269,7 @@ class Rows:
         return found
 
     def objects(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Object]:
-        """The objects of these digests; raises `NotFound`, `Forgotten` or `Corrupt` for the first that fails."""
+        """Return the objects of these digests; raises `NotFound`, `Forgotten` or `Corrupt` for the first that fails."""
         if space is None:
             if digests:
                 raise _not_found(digests[0])
@@ -273,15 +277,15 @@ class Rows:
         return [self._object(connection, space, digest) for digest in digests]
 
     def missing(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Digest]:
-        """Those of `digests` that the space never had."""
+        """Return those of `digests` that the space never had."""
         return [digest for digest in digests if space is None or not self.has(connection, space, digest)]
 
     def find(self, connection: Database, space: int, digest: Digest) -> tuple[Packed, int] | None:
-        """Where the object seems to stand; whether it does, its bytes must tell."""
+        """Return where the object seems to be; only its bytes prove it."""
         return next(self._found(connection, space, object_key(digest)), None)
 
     def has(self, connection: Database, space: int, digest: Digest) -> bool:
-        """Whether the object stands somewhere, or stood before it was forgotten."""
+        """True if the space has the object, or had it before it was forgotten."""
         found = self._found(connection, space, object_key(digest))
         return any(self._is(connection, row, at, digest) for row, at in found)
 
@@ -295,7 +299,7 @@ class Rows:
                 yield from ((row, at) for at in row.index_of(key))
 
     def _is(self, connection: Database, row: Packed, at: int, digest: Digest) -> bool:
-        """Whether an item with the object's key is the object, and not another; one that is damaged counts as it."""
+        """True if an item with the object's key is the object, and not another; a damaged one counts as the object."""
         item = row.pack.items[at]
         if item.form == PackForm.FORGOTTEN:
             return buried_of(item) == digest
@@ -306,15 +310,17 @@ class Rows:
         return found == digest or object_key(found) != object_key(digest)
 
     def body(self, connection: Database, row: Packed, at: int) -> bytes:
-        """The bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
+        """Return the bytes of an item, whatever its form; raises `Forgotten` or `Corrupt`."""
         later: list[PackItem] = []
         item = row.pack.items[at]
         while is_against(item):
             later.append(item)
             base = self.packed(connection, item.row) if len(later) <= _DEPTH_MAX else None
             if base is None or base.space != row.space or item.index >= len(base.pack.items):
-                raise Corrupt(
-                    f"row {row.id} of {self._place} builds on a row that is not there. Run `perdure verify`."
+                raise damaged(
+                    f"row {row.id} of {self._place} builds on a row that is not there.",
+                    "row_lost",
+                    row=row.id,
                 )
             row, at = base, item.index
             item = row.pack.items[at]
@@ -324,12 +330,12 @@ class Rows:
         return body
 
     def forget(self) -> None:
-        """Drop everything that is kept, because rows were changed in place."""
+        """Drop all cached rows, because rows were changed in place."""
         with self._lock:
             self._forget()
 
     def refresh(self, connection: Database) -> object:
-        """Do so if anybody has changed rows in place since the last time; a mark that is another after each time."""
+        """Drop all cached rows if a process has changed rows in place since the last time; return a mark of this state."""
         generation = connection.execute("SELECT value FROM meta WHERE name='generation'").get
         if generation != self._generation:
             with self._lock:
@@ -338,7 +344,7 @@ class Rows:
         return generation
 
     def look(self, connection: Database) -> None:
-        """Refresh, unless nobody has written since the last look."""
+        """Refresh, unless no process has written since the last look."""
         writes = self._writes()
         if writes < 0 or writes != self._looked_at:
             self.refresh(connection)
@@ -362,10 +368,10 @@ class Rows:
         raise damage or _not_found(digest)
 
     def _plain(self, connection: Database, row: Packed, at: int) -> bytes:
-        """The bytes of an item that stand in the row's own columns."""
+        """Return the bytes of an item that are in the row's own columns."""
         whole = row if isinstance(row, LogRow) else self.row(connection, row.id)
         if whole is None or at >= len(whole.pack.items):
-            raise Corrupt(f"row {row.id} of {self._place} is not there any more. Run `perdure verify`.")
+            raise damaged(f"row {row.id} of {self._place} is not there any more.", "row_lost", row=row.id)
         return _plain(whole, at, whole.pack.items[at])
 
     def _keep(self, connection: Database, row: Packed, epoch: int) -> None:
@@ -381,18 +387,19 @@ class Rows:
 
 
 def step_of(row: LogRow) -> Step:
-    """The commit that a row holds, with its changeset, checked against its digest, and its place, against its parent."""
+    """Return the commit that a row holds, with its changeset, checked against its digest, and its place, checked against its parent."""
     step = hashed_step(row)
     if not is_placed(row, step):
-        raise Corrupt(
-            f"commit {step.digest} does not stand where its parent puts it; it was not returned. "
-            "Run `perdure verify`."
+        raise damaged(
+            f"commit {step.digest} is not where its parent puts it; it was not returned.",
+            "row_misplaced",
+            commit=step.digest,
         )
     return step
 
 
 def is_placed(row: LogRow, step: Step) -> bool:
-    """Whether the row says of its commit what follows from the commit and from the row of its parent."""
+    """True if the row says of its commit what follows from the commit and from the row of its parent."""
     run = step.commit.run
     return (
         row.follows
@@ -402,11 +409,13 @@ def is_placed(row: LogRow, step: Step) -> bool:
 
 
 def hashed_step(row: LogRow) -> Step:
-    """The same, but the place is as the row has it."""
+    """Return the same, but with the place as the row has it."""
     item = next((item for item in row.pack.items if _kind(item) is Kind.COMMIT), None)
     found = changeset_of(row)
     if item is None or row.digest is None or found is None:
-        raise Corrupt(f"row {row.id} of the log has lost its commit; it was not used. Run `perdure verify`.")
+        raise damaged(
+            f"the commit of row {row.id} of the log is missing; it was not used.", "row_damaged", row=row.id
+        )
     changeset, body = found
     digest, changeset_digest = Digest(row.digest.hex()), digest_of(Kind.CHANGESET, body)
     if item.form == PackForm.COMMIT:
@@ -416,17 +425,18 @@ def hashed_step(row: LogRow) -> Step:
         commit = decode_commit(Object.read(Kind.COMMIT, digest, item.data).body)
         first, root = commit.first_parent, Digest((row.root or b"").hex())
         if (first, commit.root, commit.depth, commit.at) != (_digest(row.parent), root, row.depth, row.at):
-            raise Corrupt(f"row {row.id} of the log differs from its commit. Run `perdure verify`.")
+            raise damaged(f"row {row.id} of the log differs from its commit.", "row_damaged", row=row.id)
     if commit.changeset != changeset_digest:
-        raise Corrupt(
-            f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned. "
-            "Run `perdure verify`."
+        raise damaged(
+            f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned.",
+            "digest_mismatch",
+            digest=commit.changeset,
         )
     return Step(digest, commit, changeset, Place(row.depth or 0, row.turn or 0, row.sequence or 0))
 
 
 def digest_at(row: LogRow, at: int, body: bytes) -> Digest:
-    """The digest that an item's bytes have."""
+    """Return the digest that an item's bytes have."""
     return digest_of(_kind(row.pack.items[at]), body)
 
 
@@ -445,12 +455,14 @@ def _plain(row: LogRow, at: int, item: PackItem) -> bytes:
         case PackForm.FORGOTTEN:
             raise Forgotten(f"{_kind(item)} {buried_of(item)}", why_of(item))
         case _:
-            raise Corrupt(f"row {row.id} of the log has an item of an unknown form. Run `perdure verify`.")
+            raise damaged(
+                f"row {row.id} of the log has an item of an unknown form.", "row_damaged", row=row.id
+            )
 
 
 def _kind(item: PackItem) -> Kind:
     if not 0 <= item.kind < len(KINDS):
-        raise Corrupt("a stored item is of an unknown kind. Run `perdure verify`.")
+        raise damaged("a stored item is of an unknown kind.", "row_damaged")
     return KINDS[item.kind]
 
 
@@ -463,4 +475,8 @@ def _bytes(value: object) -> bytes | None:
 
 
 def _not_found(digest: Digest) -> NotFound:
-    return NotFound(f"there is no object {digest} in this space; nothing was returned.")
+    return NotFound(
+        f"there is no object {digest} in this space; nothing was returned.",
+        code="object_not_found",
+        digest=digest,
+    )

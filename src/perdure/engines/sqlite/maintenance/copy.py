@@ -1,9 +1,8 @@
-"""Backing up: a consistent copy of a store in a new file, while others write.
+"""Copies of a store: a backup while others write, and its views as plain tables.
 
-The views of a store as plain tables in a new SQLite file, for programs that have no Perdure.
-
-Two of the views open what is packed, which stock SQLite cannot; in the new file all of them are tables.
-The file is made with the mode 0600, and is removed again if anything goes wrong.
+A backup is a consistent copy of the store in a new file.  `export_tables` is for programs that have no Perdure: two of
+the views open what is packed, which stock SQLite cannot; in the new file all of them are tables.  The file is made with
+the mode 0600, and is removed again if anything goes wrong.
 """
 
 from __future__ import annotations
@@ -30,14 +29,24 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
     Raises `Conflict` if the file exists, `Unavailable` if it cannot be written.
     """
     if path.exists():
-        raise Conflict(f"{path} exists already; nothing was copied. Choose another path, or remove it first.")
+        raise Conflict(
+            f"{path} exists already; nothing was copied.",
+            code="file_exists",
+            advice="Choose another path, or remove it first.",
+            path=str(path),
+        )
     partial = _new_file(path)
     try:
         read(lambda db: db.execute("VACUUM INTO ?", (str(partial),)).fetchall())
         _sync(partial)
-        os.link(partial, path)  # fails if somebody made the file meanwhile
+        os.link(partial, path)  # fails if another process made the file by now
     except FileExistsError as error:
-        raise Conflict(f"{path} exists already; nothing was copied. Choose another path.") from error
+        raise Conflict(
+            f"{path} exists already; nothing was copied.",
+            code="file_exists",
+            advice="Choose another path.",
+            path=str(path),
+        ) from error
     except OSError as error:
         raise _failed(path, error) from error
     finally:
@@ -46,7 +55,7 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
 
 
 def _new_file(path: Path) -> Path:
-    """An empty file beside `path`, under a name that nobody else uses."""
+    """Return an empty file beside `path`, under a name that no other process uses."""
     try:
         file, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent)
     except OSError as error:
@@ -56,11 +65,16 @@ def _new_file(path: Path) -> Path:
 
 
 def _failed(path: Path, error: OSError) -> Unavailable:
-    return Unavailable(f"{path} could not be written ({error}); there is no backup. Check its directory.")
+    return Unavailable(
+        f"{path} could not be written ({error}); there is no backup.",
+        code="backup_failed",
+        advice="Check its directory.",
+        path=str(path),
+    )
 
 
 def sync_names(path: Path) -> None:
-    """Make the names in a directory certain."""
+    """Make the names in a directory durable."""
     _sync(path)
 
 
@@ -113,16 +127,25 @@ _QUERIES: dict[str, tuple[str, str]] = {
 
 
 def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, int]:
-    """Write every view as a table to a new file, of one thread or of all; how many rows each has.
+    """Write every view as a table to a new file, of one thread or of all; return how many rows each has.
 
-    Raises `Conflict` if the file is there already, `NotFound` if its directory is not; nothing is left behind then.
+    Raises `Conflict` if the file exists, `NotFound` if its directory does not; nothing is left behind then.
     """
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError as error:
-        raise Conflict(f"{target} is there already; nothing was written. Name a new file.") from error
+        raise Conflict(
+            f"{target} exists already; nothing was written.",
+            code="file_exists",
+            advice="Name a new file.",
+            path=str(target),
+        ) from error
     except FileNotFoundError as error:
-        raise NotFound(f"there is no directory {target.parent}; nothing was written.") from error
+        raise NotFound(
+            f"there is no directory {target.parent}; nothing was written.",
+            code="directory_not_found",
+            path=str(target.parent),
+        ) from error
     try:
         return _filled(sql, target, thread)
     except BaseException as error:

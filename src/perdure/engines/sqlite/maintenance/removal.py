@@ -1,4 +1,4 @@
-"""Forgetting: bytes replaced by tombstones, in place, so that row numbers never change.
+"""Forgetting: replaces bytes by tombstones, in place, so that row numbers never change.
 
 An object that is forgotten may be the base of others that stay.  Those are stored whole
 first.  Old bytes are overwritten, not only unlinked.
@@ -12,13 +12,20 @@ import msgspec
 
 from perdure.engines.contract import GC, Rebuilt
 from perdure.engines.shared_rules import check_forgettable, check_ledger_end
-from perdure.engines.sqlite.commit.apply import op_id_of
-from perdure.engines.sqlite.commit.prepare import spans_of
+from perdure.engines.sqlite.commit.apply import op_id_of, spans_of
 from perdure.engines.sqlite.commit.seals import ledger_end, reseal
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, object_key
-from perdure.engines.sqlite.format.pack import KINDS, Op, PackForm, PackItem, buried, encode_pack, is_against
-from perdure.engines.sqlite.format.records import short
+from perdure.engines.sqlite.format.pack import (
+    KINDS,
+    Op,
+    PackForm,
+    PackItem,
+    buried,
+    encode_pack,
+    is_against,
+    short,
+)
 from perdure.engines.sqlite.format.rows import LogRow, Rows, changeset_of
 from perdure.errors import Corrupt, Forgotten
 from perdure.model.commit import LedgerRead
@@ -40,7 +47,7 @@ _GENERATION = (
 def forget(
     db: Database, rows: Rows, space: int | None, name: str, digests: Sequence[Digest], why: str
 ) -> int:
-    """Replace these objects of the space, whose name is `name`, by tombstones; the number of bytes set free."""
+    """Replace these objects of the space, whose name is `name`, by tombstones; return the number of bytes set free."""
     if space is None:
         return 0
     _count_up(db)
@@ -95,7 +102,7 @@ def drop(db: Database, rows: Rows, space: int | None, name: str, why: str) -> in
 
 
 def seal_again(db: Database, rows: Rows, space: int | None, name: str, cells: Sequence[Rebuilt]) -> int:
-    """Write `cells`, and take the rest of the space, whose name is `name`, for true as it is stored now."""
+    """Write `cells`, and accept the rest of the space, whose name is `name`, as it is stored now."""
     if space is None:
         return 0
     left = LedgerRead()
@@ -112,7 +119,7 @@ def seal_again(db: Database, rows: Rows, space: int | None, name: str, cells: Se
 
 
 def _count_up(db: Database) -> None:
-    """Tell every process that rows change in place, and let nothing of the old bytes stay on the disk."""
+    """Announce to every process that rows change in place, and leave nothing of the old bytes on the disk."""
     db.pragma("secure_delete", 1)
     db.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
@@ -151,7 +158,7 @@ def _every(db: Database, rows: Rows, space: int) -> Iterator[LogRow]:
 
 
 def _make_whole(db: Database, rows: Rows, row: LogRow, gone: dict[tuple[int, int], Digest]) -> None:
-    """Store whole what is kept as a difference to something that goes."""
+    """Store whole what is stored as a difference to an object that is forgotten."""
     items = list(row.pack.items)
     for at, item in enumerate(items):
         if is_against(item) and (item.row, item.index) in gone and (row.id, at) not in gone:
@@ -179,7 +186,7 @@ def _bury(db: Database, rows: Rows, row: LogRow, gone: dict[int, Digest], why: s
 
 
 def spans_in(row: LogRow, items: list[PackItem]) -> str | None:
-    """Where the words of a row's events stand in its bodies, if it holds these items."""
+    """Return where the words of a row's events are in its bodies, if it holds these items."""
     found = changeset_of(row)
     if found is None:
         return None

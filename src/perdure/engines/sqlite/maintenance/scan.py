@@ -1,14 +1,12 @@
 """Scanning: everything stored for a space, in storage order, damage included.
 
 Nothing here raises for damaged data.  An object's full digest is not stored beside it,
-only its key; where the bytes no longer fit, the digest they should have is looked for
+only its key; where the bytes no longer fit, the scan looks for the digest they should have
 in the row's own changeset and columns.
 
-Auditing a row: what is not hashed must still follow from what is.
-
-Keys, the places of ancestors and the spans of words are there to find things fast.  Were
-they wrong, a read could miss what is there, or walk to a stranger; so `verify` derives them
-again from the row's own content.
+The scan also audits each row: what is not hashed must still follow from what is.  Keys, the places of
+ancestors and the spans of words are there to find things fast.  If they were wrong, a read could miss what is
+there, or walk to a foreign commit; so `verify` derives them again from the row's own content.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perdure.engines.contract import Fact
-from perdure.engines.shared_rules import labels
+from perdure.engines.shared_rules import damaged, labels
 from perdure.engines.sqlite.commit.apply import op_id_of
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import look_again
@@ -30,8 +28,7 @@ from perdure.engines.sqlite.format.index import (
     split,
     version_key,
 )
-from perdure.engines.sqlite.format.pack import KINDS, PackForm, buried_of, why_of
-from perdure.engines.sqlite.format.records import timeline_of
+from perdure.engines.sqlite.format.pack import KINDS, PackForm, buried_of, timeline_of, why_of
 from perdure.engines.sqlite.format.rows import (
     COLUMNS,
     FROM,
@@ -50,7 +47,7 @@ from perdure.errors import Corrupt, Forgotten, PerdureError
 from perdure.model.commit import MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object
 
-__all__ = ["facts_of", "scan", "row_faults"]
+__all__ = ["facts_of", "scan"]
 
 
 _DERIVED = f"SELECT l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB) {FROM_FAR} WHERE l.id=?"
@@ -61,7 +58,7 @@ _TIMELINE_AFTER = (
 
 
 def row_faults(db: Database, rows: Rows, row: LogRow, facts: Sequence[Fact]) -> Iterator[str]:
-    """What is wrong with the unhashed columns of a row whose objects are `facts`, in the order of its keys."""
+    """Return what is wrong with the unhashed columns of a row whose objects are `facts`, in the order of its keys."""
     if row.digest is None and not row.follows:
         yield f"row {row.id} of the log has no commit, and something in a column of commits"
     if len(row.bodies) != sum(item.size for item in row.pack.items if item.form == PackForm.BODIES):
@@ -93,7 +90,7 @@ def _found_faults(db: Database, rows: Rows, row: LogRow, facts: Sequence[Fact]) 
 
 
 def _names(db: Database, row: LogRow) -> Iterator[bytes]:
-    """The keys by which a row is found beside those of its objects."""
+    """Return the keys by which a row is found beside those of its objects."""
     if row.digest is not None:
         step = hashed_step(row)
         above = db.execute(
@@ -111,12 +108,12 @@ def _names(db: Database, row: LogRow) -> Iterator[bytes]:
 def _line_faults(db: Database, row: LogRow) -> Iterator[str]:
     columns = db.execute(_DERIVED, (row.id,)).fetchone()
     if columns is None:
-        raise Corrupt(f"row {row.id} of the log is gone")
+        raise damaged(f"row {row.id} of the log is missing.", "row_lost", row=row.id)
     jumps, spans, timeline = columns
     if not jumps:
         yield f"row {row.id} of the log jumps to a row that is not the ancestor it should name"
     if not is_placed(row, hashed_step(row)):
-        yield f"row {row.id} of the log miscounts its events, names another run, or stands where its parent does not put it"
+        yield f"row {row.id} of the log miscounts its events, names another run, or is not where its parent puts it"
     if (spans.decode(errors="replace") if isinstance(spans, bytes) else None) != spans_in(
         row, list(row.pack.items)
     ):
@@ -126,7 +123,7 @@ def _line_faults(db: Database, row: LogRow) -> Iterator[str]:
 
 
 def _timeline(db: Database, row: LogRow) -> object:
-    """What the row must say of the timeline of its commit."""
+    """Return what the row must say of the timeline of its commit."""
     if row.pack.op is None:
         return db.execute(_TIMELINE_AFTER, (row.id,)).get
     found = timeline_of(row.pack.op.moves)
@@ -146,7 +143,7 @@ FROM stretches
 def scan(
     db: Database, rows: Rows, space: int | None, after: int, limit: int
 ) -> tuple[list[Fact], int | None]:
-    """Up to about `limit` facts from the rows after `after`, and where to go on; damage counts if it is found twice."""
+    """Return up to about `limit` facts from the rows after `after`, and where to go on; damage counts if it is found twice."""
     found = _scan(db, rows, space, after, limit)
     if not any(fact.fault is not None for fact in found[0]):
         return found
@@ -177,12 +174,12 @@ def _scan(
 
 
 def _writes_before(db: Database, rows: Rows, row: int) -> int | None:
-    """How many writes the space of a row had with it; None if the row does not say."""
+    """Return how many writes the space of a row had with it; None if the row does not say."""
     return _write_of(db, rows, row) if row else 0
 
 
 def _write_of(db: Database, rows: Rows, row: int) -> int | None:
-    """The number of the write that a row completes; None if it completes none, or cannot be read."""
+    """Return the number of the write that a row completes; None if it completes none, or cannot be read."""
     try:
         found = rows.row(db, row)
     except Corrupt:
@@ -196,7 +193,7 @@ def _out_of_order(row: int, write: int, before: int) -> str:
 
 
 def _index_faults(db: Database) -> list[Fact]:
-    """Whether the stretches are all rows up to where the index goes, each row once and in the stretch of its space."""
+    """Return faults of the index: stretches must be all rows up to where it goes, each once and in its space."""
     values = db.execute(_STRETCHED).fetchone()
     if values is not None and len(set(values)) == 1:
         return []
@@ -211,7 +208,7 @@ def _index_faults(db: Database) -> list[Fact]:
 
 
 def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
-    """Everything that one row of the log holds."""
+    """Return everything that one row of the log holds."""
     values = db.execute(f"SELECT {COLUMNS} {FROM} WHERE l.id=?", (number,)).fetchone()
     if values is None:
         return [Fact("row", None, None, fault=f"row {number} of the log is missing")]
@@ -260,7 +257,7 @@ def _fact(db: Database, rows: Rows, row: LogRow, at: int) -> Fact:
 
 
 def _wanted(row: LogRow, prefix: str) -> Digest | None:
-    """The full digest that starts with `prefix`, if the row names it anywhere."""
+    """Return the full digest that starts with `prefix`, if the row names it anywhere."""
     columns = (value.hex() for value in (row.root, row.digest) if value is not None)
     named = (match.decode() for match in _DIGEST.findall(_changeset(row)))
     return next((Digest(digest) for digest in (*columns, *named) if digest.startswith(prefix)), None)

@@ -1,8 +1,8 @@
-"""The laws of cells: small named records whose revision only grows, written by compare-and-set.
+"""The laws of cells, of the ledger and of damage.
 
-The laws of the ledger: an append-only log for each space, without gaps, chained from its first entry.
-
-The laws of damage: what was edited behind the engine's back is not used, and not written over.
+Cells are small named records whose revision only grows, written by compare-and-set.  The ledger of a space is an
+append-only log without gaps, chained from its first entry.  Data that was edited by another program is not used,
+and not overwritten.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from perdure.engines.contract import Cell, CellWrite, Engine, Fence
 from perdure.errors import Conflict, Corrupt, Invalid, Moved
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.testing.engines.builders import SPACE, START, made, moved, portrait, value, write
-from perdure.testing.engines.subject import Edit, EngineSubject
+from perdure.testing.engines.subject import EngineSubject, StoredEdit, raises
 
 __all__ = ["CellLaws", "LedgerLaws", "TamperingLaws"]
 
 
 def put(name: str, expected: int, content: bytes | None, *, listed: bool = False) -> CellWrite:
-    """The wanted value of a cell."""
+    """Return the wanted value of a cell."""
     return CellWrite(name=name, expected=expected, value=content, listed=listed)
 
 
@@ -43,19 +43,19 @@ class CellLaws(EngineSubject):
 
     @pytest.mark.parametrize("expected", [0, 1, 3, -1])
     def test_a_cell_at_another_revision_is_not_written(self, engine: Engine, expected: int) -> None:
-        """Compare-and-set: whoever did not read the last value does not replace it."""
+        """Compare-and-set: a writer that did not read the last value does not replace it."""
         engine.apply(write("op-1", put("lease", 0, b"ann")))
         engine.apply(write("op-2", put("lease", 1, b"bob")))
         before = portrait(engine)
 
-        with pytest.raises(Moved, match=f"'lease' is at revision 2, not {expected}"):
+        with raises(Moved, cell="lease", expected=expected, actual=2):
             engine.apply(write("op-3", value("milk"), put("lease", expected, b"eve")))
 
         assert portrait(engine) == before
 
     def test_a_new_cell_must_be_expected_at_0(self, engine: Engine) -> None:
         """A cell that is not there is at revision 0 and no other."""
-        with pytest.raises(Moved, match="at revision 0, not 1"):
+        with raises(Moved, expected=1, actual=0):
             engine.apply(write("op", put("lease", 1, b"ann")))
 
         assert engine.cell(SPACE, "lease") is None
@@ -65,7 +65,7 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-1", put("lease", 0, b"ann")))
         engine.apply(write("op-2", put("lease", 1, None)))
         assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 2, None)
-        with pytest.raises(Moved, match="at revision 2, not 0"):
+        with raises(Moved, expected=0, actual=2):
             engine.apply(write("op-3", put("lease", 0, b"eve")))
 
         engine.apply(write("op-4", put("lease", 2, b"bob")))
@@ -92,7 +92,7 @@ class CellLaws(EngineSubject):
     @pytest.mark.parametrize("content", [b"\xff\xfe", "\ud83d".encode("utf-8", "surrogatepass")])
     def test_a_cell_that_is_no_text_is_refused(self, engine: Engine, content: bytes) -> None:
         """People read cells, so they hold UTF-8 and nothing else, in every engine."""
-        with pytest.raises(Invalid, match="UTF-8"):
+        with raises(Invalid, code="not_utf8"):
             engine.apply(write("op", value("milk"), put("any", 0, content)))
 
         assert list(engine.spaces(limit=9)) == []
@@ -102,7 +102,7 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-1", put("b", 0, b"1")))
         before = portrait(engine)
 
-        with pytest.raises(Moved, match="'b'"):
+        with raises(Moved, cell="b"):
             engine.apply(write("op-2", put("a", 0, b"2"), put("b", 0, b"2"), put("c", 0, b"2")))
 
         assert portrait(engine) == before
@@ -115,7 +115,7 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-3", put("lease", 1, b"bob")))
         before = portrait(engine)
 
-        with pytest.raises(Moved, match="'lease' is at revision 2, not 1"):
+        with raises(Moved, cell="lease", expected=1, actual=2):
             engine.apply(write("op-4", Fence("lease", 1), value("eggs")))
 
         assert portrait(engine) == before
@@ -126,7 +126,7 @@ class CellLaws(EngineSubject):
         engine.apply(write("op-2", put("lease", 0, b"ann")))
         engine.apply(write("op-3", put("lease", 1, None)))
 
-        with pytest.raises(Moved, match="'lease' is at revision 2, not 0"):
+        with raises(Moved, cell="lease", expected=0, actual=2):
             engine.apply(write("op-4", Fence("lease", 0)))
 
     def test_a_fence_looks_at_the_cell_before_the_write(self, engine: Engine) -> None:
@@ -141,7 +141,7 @@ class CellLaws(EngineSubject):
         """The first that does not is named."""
         engine.apply(write("op-1", put("a", 0, b"1"), put("b", 0, b"1"), put("c", 0, b"1")))
 
-        with pytest.raises(Moved, match="'b'"):
+        with raises(Moved, cell="b"):
             engine.apply(write("op-2", Fence("a", 1), Fence("b", 2), Fence("c", 2)))
 
     def test_cells_belong_to_their_space(self, engine: Engine) -> None:
@@ -189,6 +189,48 @@ class CellLaws(EngineSubject):
             ["b/0", "b/1"],
             ["b/2"],
             [],
+        ]
+
+    def test_cells_are_read_backwards(self, engine: Engine) -> None:
+        """The last names come first, and each page goes on before the last name of the one before."""
+        engine.apply(write("op-1", *(put(f"{kind}/{n}", 0, b"x") for kind in "abc" for n in range(5))))
+        engine.apply(write("op-2", put("b/3", 1, None)))
+
+        pages = [
+            engine.cells(SPACE, prefix="b/", before=before, descending=True, limit=2)
+            for before in [None, "c/9", "b/2", "b/0", "a/9"]
+        ]
+
+        names = [[cell.name for cell in page] for page in pages]
+        assert names == [["b/4", "b/2"], ["b/4", "b/2"], ["b/1", "b/0"], [], []]
+
+    @pytest.mark.parametrize("prefix", ["", "b", "b/", "é", "z"])
+    @pytest.mark.parametrize("after", ["", "b/1", "c/0"])
+    @pytest.mark.parametrize("before", [None, "b/2", "c/9"])
+    def test_both_directions_read_the_same_cells(
+        self, engine: Engine, prefix: str, after: str, before: str | None
+    ) -> None:
+        """`prefix`, `after` and `before` bound the names, and the direction only orders them."""
+        names = [*(f"{kind}/{n}" for kind in "abc" for n in range(3)), "é", "日本語 𝄞"]
+        engine.apply(write("op", *(put(name, 0, b"x") for name in names)))
+        expected = [
+            name
+            for name in sorted(names)
+            if name.startswith(prefix) and name > after and (before is None or name < before)
+        ]
+
+        found = [
+            engine.cells(SPACE, prefix=prefix, after=after, before=before, descending=descending, limit=limit)
+            for descending in (False, True)
+            for limit in (99, 2)
+        ]
+
+        backwards = expected[::-1]
+        assert [[cell.name for cell in page] for page in found] == [
+            expected,
+            expected[:2],
+            backwards,
+            backwards[:2],
         ]
 
     def test_listed_cells_are_found_across_spaces(self, engine: Engine) -> None:
@@ -298,7 +340,7 @@ class LedgerLaws(EngineSubject):
 
     def test_an_entry_that_is_no_text_is_refused(self, engine: Engine) -> None:
         """The ledger is read by people too: UTF-8 and nothing else, in every engine."""
-        with pytest.raises(Invalid, match="UTF-8"):
+        with raises(Invalid, code="not_utf8"):
             engine.apply(write("op", b"1", b"\xff\xfe"))
 
         assert list(engine.spaces(limit=9)) == []
@@ -312,6 +354,39 @@ class LedgerLaws(EngineSubject):
 
         positions = [[entry.position for entry in page] for page in pages]
         assert positions == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10], [], []]
+
+    def test_a_ledger_is_read_backwards(self, engine: Engine) -> None:
+        """The newest entry comes first, and each page goes on before the last position of the one before."""
+        engine.apply(write("op-1", *(b"%d" % number for number in range(5))))
+        engine.apply(write("op-2", *(b"%d" % number for number in range(5, 10))))
+
+        pages = [
+            engine.entries(SPACE, before=before, descending=True, limit=4) for before in (None, 99, 7, 3, 1)
+        ]
+
+        positions = [[entry.position for entry in page] for page in pages]
+        assert positions == [[10, 9, 8, 7], [10, 9, 8, 7], [6, 5, 4, 3], [2, 1], []]
+
+    @pytest.mark.parametrize("after", [0, 1, 3, 9])
+    @pytest.mark.parametrize("before", [None, 1, 4, 5, 6, 9])
+    def test_both_directions_read_the_same_entries(
+        self, engine: Engine, after: int, before: int | None
+    ) -> None:
+        """`after` and `before` bound the positions, and the direction only orders the entries."""
+        engine.apply(write("op", *(b"%d" % number for number in range(5))))
+        whole = list(engine.entries(SPACE, limit=9))
+        expected = [
+            entry for entry in whole if entry.position > after and (before is None or entry.position < before)
+        ]
+
+        found = [
+            list(engine.entries(SPACE, after=after, before=before, descending=descending, limit=limit))
+            for descending in (False, True)
+            for limit in (9, 2)
+        ]
+
+        backwards = expected[::-1]
+        assert found == [expected, expected[:2], backwards, backwards[:2]]
 
     def test_a_refused_write_takes_no_position(self, engine: Engine) -> None:
         """A gap would look like a lost entry."""
@@ -359,7 +434,7 @@ def _put(name: str, expected: int, value: bytes) -> CellWrite:
 
 
 def _filled(engine: Engine) -> None:
-    """Two cells, one of them written twice, two entries and a head."""
+    """Return two cells, one of them written twice, two entries and a head."""
     first = made("milk")
     engine.apply(write("op-1", _put("lease", 0, b"ann"), _put("other", 0, b"bob")))
     engine.apply(write("op-2", _put("lease", 1, b"bob"), b"1", b"2"))
@@ -378,7 +453,7 @@ class TamperingLaws(EngineSubject):
         _filled(engine)
         name = "other" if what == "cell moved" else "lease"
 
-        engine = self.tamper(engine, Edit(what=what, space=SPACE, name=name, to=to))  # pyright: ignore[reportArgumentType]
+        engine = self.tamper(engine, StoredEdit(what=what, space=SPACE, name=name, to=to))  # pyright: ignore[reportArgumentType]
 
         with pytest.raises(Corrupt):
             _READS[read](engine)
@@ -386,7 +461,7 @@ class TamperingLaws(EngineSubject):
     def test_a_damaged_cell_is_named(self, engine: Engine) -> None:
         """The error says which cell it is."""
         _filled(engine)
-        engine = self.tamper(engine, Edit(what="cell value", space=SPACE, name="lease", to="eve"))
+        engine = self.tamper(engine, StoredEdit(what="cell value", space=SPACE, name="lease", to="eve"))
 
         with pytest.raises(Corrupt) as damaged:
             engine.cell(SPACE, "lease")
@@ -400,14 +475,43 @@ class TamperingLaws(EngineSubject):
     def test_what_is_gone_is_missed(self, engine: Engine, what: str, name: str) -> None:
         """`check` finds it, and a write to the space is refused: evidence is not written over."""
         _filled(engine)
-        engine = self.tamper(engine, Edit(what=what, space=SPACE, name=name))  # pyright: ignore[reportArgumentType]
+        engine = self.tamper(engine, StoredEdit(what=what, space=SPACE, name=name))  # pyright: ignore[reportArgumentType]
 
         with pytest.raises(Corrupt):
             engine.check(SPACE, again=True)
         with pytest.raises(Corrupt):
             engine.apply(write("op-9", _put("other", 1, b"eve")))
 
-    def test_a_space_that_nobody_edited_passes(self, engine: Engine) -> None:
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("edited", [1, 3, 5])
+    def test_an_edited_entry_is_not_read(self, engine: Engine, edited: int, descending: bool) -> None:
+        """Each entry is checked against the chain before it, in both directions; its neighbours are read."""
+        engine.apply(write("op", *(b"%d" % number for number in range(5))))
+        edit = StoredEdit(what="entry body", space=SPACE, name=str(edited), to="99")
+
+        engine = self.tamper(engine, edit)
+
+        for limit in (1, 2, 9):
+            with pytest.raises(Corrupt):
+                engine.entries(SPACE, after=edited - 1, before=edited + 1, descending=descending, limit=limit)
+        below = engine.entries(SPACE, before=edited, descending=descending, limit=9)
+        above = engine.entries(SPACE, after=edited, descending=descending, limit=9)
+        assert sorted(entry.position for entry in (*below, *above)) == sorted({1, 2, 3, 4, 5} - {edited})
+
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize(("after", "before"), [(0, None), (1, 4), (2, 5), (2, 4)])
+    def test_a_missing_entry_is_noticed(
+        self, engine: Engine, after: int, before: int | None, descending: bool
+    ) -> None:
+        """A read next to a gap raises; it does not return what is left as if it were all."""
+        engine.apply(write("op", *(b"%d" % number for number in range(5))))
+
+        engine = self.tamper(engine, StoredEdit(what="entry gone", space=SPACE, name="3"))
+
+        with pytest.raises(Corrupt):
+            engine.entries(SPACE, after=after, before=before, descending=descending, limit=9)
+
+    def test_a_space_without_edits_passes(self, engine: Engine) -> None:
         """Control: what the writes left adds up, however often it is asked."""
         _filled(engine)
 
@@ -419,7 +523,7 @@ class TamperingLaws(EngineSubject):
     def test_a_space_is_sealed_again_on_purpose(self, engine: Engine) -> None:
         """After a repair it can be read and written as it is."""
         _filled(engine)
-        engine = self.tamper(engine, Edit(what="cell gone", space=SPACE, name="lease"))
+        engine = self.tamper(engine, StoredEdit(what="cell gone", space=SPACE, name="lease"))
 
         engine.reseal(SPACE)
 

@@ -28,7 +28,7 @@ from perdure.testing.engines.builders import (
     value,
     write,
 )
-from perdure.testing.engines.subject import EngineSubject
+from perdure.testing.engines.subject import EngineSubject, raises
 
 __all__ = ["HistoryLaws", "ObjectLaws", "HOSTILE_NAMES", "NameLaws"]
 
@@ -42,7 +42,7 @@ def chased(tip: Made, known: dict[Digest, Made]) -> Iterator[Digest]:
 
 
 def tangled(engine: Engine, *, seed: int, size: int) -> dict[Digest, Made]:
-    """A history of `size` commits on many lines, with undos, forks and merges."""
+    """Return a history of `size` commits on many lines, with undos, forks and merges."""
     draw, pens = random.Random(seed), [Pen(engine)]
     known: dict[Digest, Made] = {}
     while len(known) < size:
@@ -61,7 +61,7 @@ class HistoryLaws(EngineSubject):
     """What `steps`, `turn`, `labelled` and `commits` promise."""
 
     def test_steps_go_back_from_a_commit(self, engine: Engine) -> None:
-        """Each step has the commit, what happened in it, and where it stands."""
+        """Each step has the commit, its changeset, and its place."""
         pen = Pen(engine)
         first = pen.commit("milk", messages=["m-1", "m-2"])
         second = pen.commit("eggs", messages=["m-3"])
@@ -153,9 +153,9 @@ class HistoryLaws(EngineSubject):
         engine.apply(write("op", value("milk")))
 
         for digest in (theirs.digest, guess.digest, value("milk").digest):
-            with pytest.raises(NotFound, match=digest):
+            with raises(NotFound, commit=digest):
                 engine.steps(SPACE, digest, limit=9)
-            with pytest.raises(NotFound, match=digest):
+            with raises(NotFound, commit=digest):
                 engine.turn(SPACE, digest, 1)
 
     def test_clocks_do_not_order_anything(self, engine: Engine) -> None:
@@ -402,7 +402,7 @@ class ObjectLaws(EngineSubject):
         engine.apply(write("op-1", milk))
         before = portrait(engine)
 
-        with pytest.raises(Corrupt, match=milk.digest):
+        with raises(Corrupt, digest=milk.digest):
             engine.apply(write("op-2", Object(Kind.VALUE, milk.digest, b"eggs")))
 
         assert portrait(engine) == before
@@ -413,7 +413,7 @@ class ObjectLaws(EngineSubject):
         milk, gone, lost = value("milk"), value("gone"), value("lost")
         engine.apply(write("op", milk))
 
-        with pytest.raises(NotFound, match=gone.digest):
+        with raises(NotFound, digest=gone.digest):
             engine.objects(SPACE, [milk.digest, gone.digest, lost.digest])
 
     def test_missing_lists_what_the_space_never_had(self, engine: Engine) -> None:
@@ -433,7 +433,7 @@ class ObjectLaws(EngineSubject):
 
         assert list(engine.missing(SPACE, digests)) == digests
         for digest in digests:
-            with pytest.raises(NotFound, match=digest):
+            with raises(NotFound, digest=digest):
                 engine.objects(SPACE, [digest])
 
     def test_an_object_can_stand_in_two_spaces(self, engine: Engine) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.engines.contract import Cell, CellWrite, Engine, Fact, Fence, Hold
-from perdure.errors import Conflict, Forgotten, Invalid, NotFound
+from perdure.errors import Conflict, Forgotten, Invalid, Moved, NotFound
 from perdure.model.digest import Digest, Kind, Object
 from perdure.testing.engines.builders import (
     SPACE,
@@ -18,7 +18,7 @@ from perdure.testing.engines.builders import (
     value,
     write,
 )
-from perdure.testing.engines.subject import EngineSubject
+from perdure.testing.engines.subject import EngineSubject, raises
 
 __all__ = ["RemovalLaws"]
 
@@ -26,7 +26,7 @@ MILK, EGGS = value("milk " * 40), value("eggs " * 40)
 
 
 def scanned(engine: Engine, *, limit: int, space: str = SPACE) -> list[Fact]:
-    """All facts of a space, page by page."""
+    """Return all facts of a space, page by page."""
     facts, cursor = engine.scan(space, limit=limit)
     found = list(facts)
     while cursor is not None:
@@ -47,9 +47,9 @@ class RemovalLaws(EngineSubject):
         freed = engine.forget(SPACE, [secret.digest], why="user asked", standing=engine.standing(SPACE))
 
         assert freed > 0
-        with pytest.raises(Forgotten, match=secret.digest) as refused:
+        with raises(Forgotten, why="user asked") as refused:
             engine.objects(SPACE, [secret.digest])
-        assert refused.value.why == "user asked"
+        assert secret.digest in refused.value.what
 
     def test_forgetting_leaves_everything_else(self, engine: Engine) -> None:
         """Other objects, heads, cells and entries are as they were."""
@@ -98,7 +98,7 @@ class RemovalLaws(EngineSubject):
         freed = engine.forget(SPACE, [MILK.digest], why="too old", standing=engine.standing(SPACE))
 
         assert freed == 0
-        with pytest.raises(Forgotten, match="user asked"):
+        with raises(Forgotten, why="user asked"):
             engine.objects(SPACE, [MILK.digest])
 
     def test_what_proves_the_chain_cannot_be_forgotten(self, engine: Engine) -> None:
@@ -107,7 +107,7 @@ class RemovalLaws(EngineSubject):
         engine.apply(write("op", MILK, first, moved(START, first)))
 
         for digest in (first.digest, first.commit.changeset):
-            with pytest.raises(Invalid, match=digest):
+            with raises(Invalid, digest=digest):
                 engine.forget(SPACE, [MILK.digest, digest], why="too old", standing=engine.standing(SPACE))
 
         assert engine.objects(SPACE, [MILK.digest])[0].body == MILK.body
@@ -160,7 +160,7 @@ class RemovalLaws(EngineSubject):
         )
 
         assert engine.objects(SPACE, [many[0].digest])[0].body == b"value 0"
-        with pytest.raises(Forgotten, match=many[-1].digest):
+        with raises(Forgotten, why="too old"):
             engine.objects(SPACE, [many[-1].digest])
 
     def test_standing_grows_with_every_write_of_the_space(self, engine: Engine) -> None:
@@ -185,7 +185,7 @@ class RemovalLaws(EngineSubject):
 
     @pytest.mark.parametrize("what", ["the same value", "another value", "a move", "a cell", "an entry"])
     def test_nothing_is_forgotten_once_anything_was_written(self, engine: Engine, what: str) -> None:
-        """Whoever wrote may need it, also if what he wrote was there already."""
+        """The writer may need it, also if what it wrote was already there."""
         first = made("milk")
         engine.apply(write("op-1", MILK, first))
         standing = engine.standing(SPACE)
@@ -198,7 +198,7 @@ class RemovalLaws(EngineSubject):
         }
         engine.apply(write("op-2", later[what]))
 
-        with pytest.raises(Conflict, match="nothing was forgotten"):
+        with raises(Conflict, code="written_since", space=SPACE):
             engine.forget(SPACE, [MILK.digest], why="too old", standing=standing)
 
         assert engine.objects(SPACE, [MILK.digest])[0].body == MILK.body
@@ -218,7 +218,7 @@ class RemovalLaws(EngineSubject):
                 engine.objects(SPACE, [gone.digest])
 
     def test_a_fence_tells_that_something_was_forgotten(self, engine: Engine) -> None:
-        """The cell `gc` counts it, without a value; whoever read before is refused."""
+        """The cell `gc` counts it, without a value; an earlier reader is refused."""
         engine.apply(write("op-1", MILK, EGGS))
         standing = engine.standing(SPACE)
         engine.apply(write("op-2", Fence("gc", 0), space=SPACE))
@@ -232,7 +232,7 @@ class RemovalLaws(EngineSubject):
 
         assert list(engine.cells(SPACE, limit=9)) == []
         engine.apply(write("op-3", Fence("gc", 2)))
-        with pytest.raises(Conflict, match="'gc' is at revision 2, not 1"):
+        with raises(Moved, cell="gc", expected=1, actual=2):
             engine.apply(write("op-4", Fence("gc", 1)))
 
     def test_a_dropped_space_is_empty(self, engine: Engine) -> None:
@@ -255,7 +255,7 @@ class RemovalLaws(EngineSubject):
             engine.steps(SPACE, first.digest, limit=1)
 
     def test_a_write_of_a_dropped_space_is_never_made_again(self, engine: Engine) -> None:
-        """Its op_ids stay: whoever repeats one is told that it was forgotten."""
+        """Its op_ids stay: repeating one raises `Forgotten`."""
         first = made("milk")
         engine.apply(write("op", first, moved(START, first)))
         engine.drop(SPACE, why="user asked")
@@ -279,7 +279,7 @@ class RemovalLaws(EngineSubject):
         after = portrait(engine, "theirs")
         assert before | {"spaces": []} == after | {"spaces": []}
 
-    def test_a_dropped_space_can_be_written_anew(self, engine: Engine) -> None:
+    def test_a_dropped_space_can_be_written_again(self, engine: Engine) -> None:
         """It begins at version 0 and position 1, with nothing of what it was."""
         first = made("milk", messages=["m-1"])
         engine.apply(write("op-1", first, moved(START, first), b"1", b"2"))
@@ -298,7 +298,7 @@ class RemovalLaws(EngineSubject):
         engine.drop(SPACE, why="user asked")
 
         assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 2, None)
-        with pytest.raises(Conflict, match="'lease' is at revision 2, not 1"):
+        with raises(Moved, cell="lease", expected=1, actual=2):
             engine.apply(write("op-2", Fence("lease", 1), MILK))
 
     def test_dropping_again_changes_nothing(self, engine: Engine) -> None:
@@ -310,7 +310,7 @@ class RemovalLaws(EngineSubject):
 
         assert engine.drop("nowhere", why="too old") == 0
         assert list(engine.spaces(limit=9)) == [SPACE]
-        with pytest.raises(Forgotten, match="user asked"):
+        with raises(Forgotten, why="user asked"):
             engine.recorded(SPACE, "op")
 
     @pytest.mark.parametrize("limit", [1, 2, 7, 1_000])

@@ -1,0 +1,394 @@
+"""Reads what the engine returns: heads, cells, ledgers, names of spaces, and the history of commits.
+
+Everything that is read is checked: a cell against its digest, a head against its last move, a ledger entry against the
+chain.  History is followed along first parents, by steps, by far jumps, or in one query.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from perdure.engines.contract import Cell, Entry, Hold, Step
+from perdure.engines.shared_rules import chained, check_cell, check_hold, damaged, unmoved
+from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.format.index import Index, label_keys, object_key, version_key
+from perdure.engines.sqlite.format.rows import (
+    COLUMNS,
+    FROM,
+    FROM_FAR,
+    IS_PLACED,
+    JUMP,
+    Rows,
+    moves_of,
+    row_of,
+    step_of,
+)
+from perdure.errors import Corrupt, NotFound
+from perdure.model.commit import MoveRecord, decode_move
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import MessageAppended
+from perdure.model.head import MAIN, Head
+
+__all__ = [
+    "hold_of",
+    "holds_of",
+    "cell",
+    "cells",
+    "entries",
+    "listed",
+    "spaces",
+    "stored",
+    "back",
+    "commit_row",
+    "commits_from",
+    "labelled",
+    "last_of_turn",
+    "moves",
+    "steps_from",
+]
+
+# ---- cells, ledgers and names
+
+# After every name that starts with parameter 3, compared byte by byte.
+_END_OF_3 = "CAST(CAST(?3 AS BLOB) || x'ff' AS TEXT)"
+_CELLS = (
+    "SELECT name, revision, CAST(value AS BLOB), position, listed, digest FROM cells WHERE space=?1 AND name>=max(?3, ?2) AND name<>?2 "
+    f"AND name<min({_END_OF_3}, coalesce(?5, {_END_OF_3})) AND value IS NOT NULL ORDER BY name LIMIT ?4"
+)
+_CELLS_DESCENDING = _CELLS.replace("ORDER BY name", "ORDER BY name DESC")
+_LISTED = (
+    "SELECT s.name, c.name, c.revision, CAST(c.value AS BLOB), c.position, c.listed, c.digest "
+    "FROM cells c JOIN spaces s ON s.id=c.space "
+    f"WHERE c.listed AND c.value IS NOT NULL AND c.name>=max(?3, ?1) AND c.name<{_END_OF_3} "
+    "AND (c.name, s.name) > (?1, ?2) ORDER BY c.name, s.name LIMIT ?4"
+)
+_CELL = "SELECT revision, CAST(value AS BLOB), position, listed, digest FROM cells WHERE space=? AND name=?"
+_SPACES = "SELECT name FROM spaces WHERE name>? ORDER BY name LIMIT ?"
+_NAMELESS = (
+    "SELECT space FROM heads WHERE space NOT IN (SELECT id FROM spaces) UNION ALL "
+    "SELECT space FROM cells WHERE space NOT IN (SELECT id FROM spaces) LIMIT 1"
+)
+_ENTRIES = (
+    "SELECT position, chain, CAST(body AS BLOB) FROM entries WHERE space=? AND position>=? "
+    "AND position<=? ORDER BY position LIMIT ?"
+)
+_ENTRIES_DESCENDING = _ENTRIES.replace("ORDER BY position", "ORDER BY position DESC")
+_POSITION_MAX = (1 << 63) - 1
+
+
+def spaces(db: Database, after: str, limit: int) -> list[str]:
+    """Return the names of spaces; raise `Corrupt` at their end if there is one without a name."""
+    names = [str(name) for (name,) in db.execute(_SPACES, (after, limit))]
+    if not names:
+        check_spaces(db)
+        check_listed(db)
+    nameless = None if names else db.execute(_NAMELESS).get
+    if nameless is not None:
+        raise damaged(
+            f"the name of space number {nameless} is missing, so what it holds was not read.",
+            "spaces_damaged",
+        )
+    return names
+
+
+def cell(db: Database, space: str, number: int | None, name: str) -> Cell | None:
+    """Return the cell, or None if it was never written."""
+    found = stored(db, space, number, name)
+    return None if found is None else found[0]
+
+
+def stored(db: Database, space: str, number: int | None, name: str) -> tuple[Cell, bytes, int] | None:
+    """Return the cell, the digest that it is stored with, which matches, and whether it is listed; None: never written."""
+    values = db.execute(_CELL, (number, name)).fetchone()
+    if values is None:
+        return None
+    revision, value, position, listed, digest = values
+    return check_cell(Cell(space, name, revision, value, position), digest, listed=listed), digest, listed
+
+
+def cells(
+    db: Database,
+    space: str,
+    number: int | None,
+    prefix: str,
+    after: str,
+    before: str | None,
+    *,
+    descending: bool,
+    limit: int,
+) -> list[Cell]:
+    """Return the cells that are not empty, by name."""
+    select = _CELLS_DESCENDING if descending else _CELLS
+    return [
+        _checked_cell(space, *values) for values in db.execute(select, (number, after, prefix, limit, before))
+    ]
+
+
+def listed(db: Database, prefix: str, after: tuple[str, str], limit: int) -> list[Cell]:
+    """Return the listed cells of every space, by (name, space)."""
+    return [_checked_cell(*values) for values in db.execute(_LISTED, (*after, prefix, limit))]
+
+
+def _checked_cell(
+    space: str, name: str, revision: int, value: bytes | None, position: int, listed: int, digest: object
+) -> Cell:
+    return check_cell(Cell(space, name, revision, value, position), digest, listed=listed)
+
+
+def entries(
+    db: Database, number: int | None, after: int, before: int | None, *, descending: bool, limit: int
+) -> list[Entry]:
+    """Return ledger entries between two positions, each checked against the chain.
+
+    The entry below the lowest one is read too, because the chain goes through it, and so is the entry `before`:
+    only its position shows that an entry right below it is missing.
+    """
+    top = _POSITION_MAX if before is None else before
+    if descending:
+        rows = db.execute(_ENTRIES_DESCENDING, (number, after, top, limit + 2)).fetchall()[::-1]
+    else:
+        count = limit + (after > 0) + (before is not None)
+        rows = db.execute(_ENTRIES, (number, after, top, count)).fetchall()
+    is_cut = descending and len(rows) == limit + 2  # the lowest row is only there for the chain
+    found: list[Entry] = []
+    expected, chain = 1, None
+    for index, (position, stored, body) in enumerate(cast("list[tuple[int, bytes, bytes]]", rows)):
+        entry = Entry(position, Digest(stored.hex()), body)
+        is_neighbour = index == 0 and (position == after or is_cut)
+        is_linked = position == expected and (position == top or entry.chain == chained(chain, body))
+        if not is_linked and not is_neighbour:
+            raise damaged(
+                f"ledger entry {position} does not follow the one before it.",
+                "ledger_chain_broken",
+                position=position,
+            )
+        expected, chain = position + 1, entry.chain
+        if after < position < top:
+            found.append(entry)
+    return (found[::-1] if descending else found)[:limit]
+
+
+# ---- heads
+
+_CHECKED_MAX = 4_096
+_HEAD = "SELECT CAST(move AS BLOB), digest, commit_row FROM heads WHERE space=? AND timeline=?"
+
+
+_checked_heads: dict[
+    object, tuple[str, bytes, Hold]
+] = {}  # heads as they were stored, by the digest of the last move
+
+
+def hold_of(connection: Database, space: int | None, timeline: str) -> tuple[Hold | None, int | None]:
+    """Return the head of a timeline, checked against its last move, and the row of its commit."""
+    values = None if space is None else connection.execute(_HEAD, (space, timeline)).fetchone()
+    if values is None:
+        return unmoved(timeline), None
+    return _hold(timeline, values[0], values[1]), values[2]
+
+
+def holds_of(connection: Database, space: int | None, after: str, limit: int) -> list[Hold]:
+    """Return the heads of the timelines after `after`, by name."""
+    sql = "SELECT timeline FROM heads WHERE space=? AND timeline>? ORDER BY timeline LIMIT ?"
+    names = [str(name) for (name,) in connection.execute(sql, (space, after, limit))]
+    return [hold for name in names if (hold := hold_of(connection, space, name)[0]) is not None]
+
+
+def _note_head(timeline: str, move: bytes, digest: bytes, hold: Hold) -> None:
+    """Note a head that was read and checked: one that reads the same need not be checked again."""
+    if len(_checked_heads) >= _CHECKED_MAX:
+        _checked_heads.clear()
+    _checked_heads[digest] = timeline, move, hold
+
+
+def _hold(timeline: str, move: object, digest: object) -> Hold:
+    found = _checked_heads.get(digest)
+    if found is not None and found[0] == timeline and found[1] == move:
+        return found[2]
+    if not isinstance(move, bytes) or not isinstance(digest, bytes):
+        raise damaged(
+            f"the head of timeline '{timeline}' is damaged; it was not used.",
+            "head_damaged",
+            timeline=timeline,
+        )
+    if digest_of(Kind.MOVE, move) != digest.hex():
+        raise damaged(
+            f"the head of timeline '{timeline}' does not match its last move; it was not used.",
+            "head_damaged",
+            timeline=timeline,
+        )
+    record = decode_move(move)
+    hold = Hold(Head(timeline, record.version, record.to), record.sealed, Digest(digest.hex()))
+    check_hold(hold, record)
+    _note_head(timeline, move, digest, hold)
+    return hold
+
+
+# ---- history
+
+_BACK = f"""
+WITH RECURSIVE back(id, n) AS (
+    VALUES (?1, 1) UNION ALL
+    SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n < ?2 AND log.prev IS NOT NULL
+)
+SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id = l.prev ORDER BY back.n
+"""
+
+_ONE = f"SELECT {COLUMNS} {FROM} WHERE l.id=?"
+_PLACE = "SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?"
+_JUMPS = f"SELECT 1 {FROM_FAR} WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}"
+
+
+class _RowPlace(msgspec.Struct, frozen=True, gc=False):
+    """The place of a row's commit, as far as walking back needs it."""
+
+    row: int
+    space: int
+    prev: int | None
+    jump: int | None
+    depth: int
+    turn: int
+
+
+def commit_row(db: Database, index: Index, space: int | None, commit: Digest) -> int:
+    """Return the row of a commit; raise `NotFound`."""
+    digest = bytes.fromhex(commit)
+    for row in index.candidates(db, space, object_key(commit)) if space is not None else ():
+        if db.execute(
+            "SELECT 1 FROM log WHERE id=? AND space=? AND digest=?", (row, space, digest)
+        ).fetchone():
+            return row
+    raise NotFound(
+        f"there is no commit {commit} in this space; nothing was returned.",
+        code="commit_not_found",
+        commit=commit,
+    )
+
+
+def commits_from(db: Database, index: Index, space: int | None, prefix: str) -> list[Digest]:
+    """Return the commits whose digest starts with these hex digits, sorted."""
+    found: set[Digest] = set()
+    for at in () if space is None else index.between(db, space, prefix):
+        digest = db.execute("SELECT digest FROM log WHERE id=? AND space=?", (at, space)).get
+        if isinstance(digest, bytes) and digest.hex().startswith(prefix):
+            found.add(Digest(digest.hex()))
+    return sorted(found)
+
+
+def back(db: Database, row: int, skip: int) -> int | None:
+    """Return the ancestor `skip` commits back: by a far jump where it does not go too far, else by a step."""
+    if skip <= 0:
+        return row
+    line: _RowPlace | None = _line(db, row)
+    wanted = line.depth - skip
+    while line is not None and line.depth > wanted:
+        far = None if line.jump is None else _line(db, line.jump)
+        line = _parent(db, line) if far is None or far.depth < wanted else _jumped(db, line, far)
+    return None if line is None else line.row
+
+
+def last_of_turn(db: Database, row: int, turn: int) -> int | None:
+    """Return the newest commit of that turn on the line that ends at `row`."""
+    line: _RowPlace | None = _line(db, row)
+    while line is not None and line.turn > turn:
+        far = None if line.jump is None else _line(db, line.jump)
+        line = _parent(db, line) if far is None or far.turn <= turn else _jumped(db, line, far)
+    if line is None or line.turn == turn:
+        return None if line is None else line.row
+    steps_from(db, line.row, 1)  # before it is believed that there is none
+    return None
+
+
+def steps_from(db: Database, row: int, limit: int) -> list[Step]:
+    """Return the commits from `row` backwards, newest first."""
+    if limit <= 0:
+        return []
+    found = db.execute(_ONE, (row,)) if limit == 1 else db.execute(_BACK, (row, limit))
+    return [step_of(row_of(values)) for values in found]
+
+
+def _parent(db: Database, line: _RowPlace) -> _RowPlace | None:
+    """Return the place of the first parent, which the commit itself names; None if it has none."""
+    steps_from(db, line.row, 1)
+    return None if line.prev is None else _checked_place(line, _line(db, line.prev))
+
+
+def _jumped(db: Database, line: _RowPlace, far: _RowPlace) -> _RowPlace:
+    """Return `far`, if that is where `line` must jump to; a row is checked when it is left."""
+    if db.execute(_JUMPS, (line.row,)).fetchone() is None:
+        raise _not_followed(line.row)
+    return _checked_place(line, far)
+
+
+def _checked_place(line: _RowPlace, found: _RowPlace) -> _RowPlace:
+    """Return the place before `line`, which must be in the same space and earlier: anything else is damage."""
+    if found.space != line.space or not 0 <= line.turn - found.turn <= line.depth - found.depth > 0:
+        raise _not_followed(line.row)
+    return found
+
+
+def _line(db: Database, row: int) -> _RowPlace:
+    values = db.execute(_PLACE, (row,)).fetchone()
+    if values is None or not isinstance(values[4], int) or not isinstance(values[5], int):
+        raise _not_followed(row)
+    return _RowPlace(*values)
+
+
+def _not_followed(row: int) -> Corrupt:
+    return damaged(
+        f"row {row} of the log is missing or damaged; its history could not be followed.", "row_lost", row=row
+    )
+
+
+def labelled(db: Database, rows: Rows, space: int | None, label: str) -> list[Digest]:
+    """Return the commits of a space that a message id or a run id names."""
+    if space is None:
+        return []
+    rows.index.catch_up(db)
+    found = rows.named(db, space, label_keys(label))
+    steps = [step_of(row) for row in found if row.digest is not None]
+    return list(dict.fromkeys(step.digest for step in steps if _is_labelled(step, label)))
+
+
+def moves(
+    db: Database, rows: Rows, space: int | None, timeline: str, before: int | None, limit: int
+) -> list[MoveRecord]:
+    """Return the recorded moves of a timeline to versions below `before`, newest first; raise `Corrupt` if one is missing.
+
+    `main` is at version 0 without a move.
+    """
+    hold = hold_of(db, space, timeline)[0]
+    if space is None or hold is None:
+        return []
+    top = hold.head.version if before is None else min(hold.head.version, before - 1)
+    found: list[MoveRecord] = []
+    for version in range(top, max(-1, top - limit), -1):
+        move = _move(db, rows, space, timeline, version)
+        if move is not None:
+            found.append(move)
+        elif version or timeline != MAIN:
+            raise damaged(
+                f"the move of timeline '{timeline}' to version {version} is missing; nothing was read.",
+                "move_lost",
+                timeline=timeline,
+                version=version,
+            )
+    return found
+
+
+def _move(db: Database, rows: Rows, space: int, timeline: str, version: int) -> MoveRecord | None:
+    for at in rows.index.candidates(db, space, version_key(timeline, version)):
+        row = rows.row(db, at)
+        for record in moves_of(row) if row is not None and row.space == space else ():
+            if record.timeline == timeline and record.version == version:
+                return record
+    return None
+
+
+def _is_labelled(step: Step, label: str) -> bool:
+    """True if a message or a run of that id names the commit."""
+    messages = (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
+    return step.commit.run == label or label in messages
