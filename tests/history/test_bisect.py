@@ -4,7 +4,7 @@ import pytest
 
 from perdure.engines.contract import Step
 from perdure.errors import Invalid
-from perdure.history.query.blame import bisect
+from perdure.history.query import bisect
 from perdure.model.canonical import Json
 from tests.history.hand import Hand, value_at
 

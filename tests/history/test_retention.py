@@ -12,7 +12,7 @@ from perdure.engines.memory import MemoryEngine, MemoryStore
 from perdure.engines.sqlite import open_sqlite
 from perdure.errors import Conflict, Forgotten
 from perdure.history import artifacts, reader, retention, timelines
-from perdure.history.retention import Plan, Policy, SpaceRemoval
+from perdure.history.retention import RetentionPlan, RetentionPolicy, SpaceRemoval
 from perdure.history.retention.digest_set import Digests
 from perdure.history.space import ALIVE
 from perdure.history.tree import EMPTY
@@ -25,17 +25,17 @@ from tests.history.hand import Hand, damage, value_at
 
 DAY = 24 * 60 * 60 * 1_000_000
 LARGE = Random(3).randbytes(6 * CHUNK_BYTES)
-UNDONE = Policy(undone_after_days=30)
-STAGED = Policy(staged_after_days=1)
+UNDONE = RetentionPolicy(undone_after_days=30)
+STAGED = RetentionPolicy(staged_after_days=1)
 
 
-def planned(hand: Hand, policy: Policy, *, days: int = 60) -> Plan:
+def planned(hand: Hand, policy: RetentionPolicy, *, days: int = 60) -> RetentionPlan:
     """What the policy would remove so many days after the last commit."""
     return retention.plan(hand.engine, policy, hand.now + days * DAY)
 
 
-def carried_out(hand: Hand, policy: Policy, *, days: int = 60) -> Sequence[SpaceRemoval]:
-    """Plan and carry out."""
+def carried_out(hand: Hand, policy: RetentionPolicy, *, days: int = 60) -> Sequence[SpaceRemoval]:
+    """RetentionPlan and carry out."""
     return retention.carry_out(hand.engine, planned(hand, policy, days=days), ids=hand.space.ids)
 
 
@@ -59,7 +59,7 @@ def undone_of(hand: Hand) -> Digest:
 
 def test_without_a_policy_nothing_goes(hand: Hand) -> None:
     """Everything ever committed counts as reachable until the user says otherwise."""
-    assert planned(hand, Policy()).spaces == ()
+    assert planned(hand, RetentionPolicy()).spaces == ()
 
 
 def test_a_plan_changes_nothing(hand: Hand) -> None:
@@ -253,7 +253,7 @@ def test_a_finished_upload_stays() -> None:
     hand.write({"/large": LARGE})
     artifacts.put(hand.space, [LARGE[1:]])
 
-    assert planned(hand, Policy(staged_after_days=0, undone_after_days=0), days=9).spaces == ()
+    assert planned(hand, RetentionPolicy(staged_after_days=0, undone_after_days=0), days=9).spaces == ()
 
 
 def removed(hand: Hand) -> None:
@@ -267,11 +267,11 @@ def test_a_removed_thread_is_dropped_only_if_the_policy_says_so(hand: Hand) -> N
     removed(hand)
     assert planned(hand, UNDONE).spaces == ()
 
-    (done,) = carried_out(hand, Policy(removed_threads=True))
+    (done,) = carried_out(hand, RetentionPolicy(removed_threads=True))
 
     assert done.dropped
     assert hand.engine.scan(hand.space.name, limit=9) == ([], None)
-    assert planned(hand, Policy(removed_threads=True)).spaces == ()
+    assert planned(hand, RetentionPolicy(removed_threads=True)).spaces == ()
 
 
 def test_a_removed_thread_with_an_open_outbox_is_left_alone(hand: Hand) -> None:
@@ -280,7 +280,7 @@ def test_a_removed_thread_with_an_open_outbox_is_left_alone(hand: Hand) -> None:
     hand.engine.apply(Write(space=hand.space.name, op_id="outbox", intent=EMPTY, cells=(cell,)))
     removed(hand)
 
-    plan = planned(hand, Policy(removed_threads=True))
+    plan = planned(hand, RetentionPolicy(removed_threads=True))
 
     assert "has not taken over" in (plan.spaces[0].left_alone or "")
     assert retention.carry_out(hand.engine, plan, ids=hand.space.ids) == ()
@@ -418,12 +418,12 @@ def test_a_store_on_disk_forgets_and_still_verifies(tmp_path: Path) -> None:
     artifacts.stage(hand.space, [Random(4).randbytes(5 * CHUNK_BYTES)])
     before = hand.state()
 
-    (done,) = carried_out(hand, Policy(undone_after_days=1, staged_after_days=1))
+    (done,) = carried_out(hand, RetentionPolicy(undone_after_days=1, staged_after_days=1))
     hand.engine.close()
 
     hand = Hand(open_sqlite(tmp_path / "store.db"))
     assert done.freed > len(LARGE)
     assert hand.state() == before
     assert verify(hand.engine).ok
-    assert planned(hand, Policy(undone_after_days=0, staged_after_days=0), days=99).spaces == ()
+    assert planned(hand, RetentionPolicy(undone_after_days=0, staged_after_days=0), days=99).spaces == ()
     hand.engine.close()

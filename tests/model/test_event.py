@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import Unsupported
-from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.commit import Changeset, decode_changeset, encode_changeset
 from perdure.model.digest import Digest
 from perdure.model.event import (
     CATALOGUE,

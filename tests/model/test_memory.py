@@ -12,8 +12,8 @@ from perdure.errors import Corrupt, Invalid, PerdureError
 from perdure.model import canonical, names
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.memory import (
-    Item,
     MemoryChange,
+    MemoryItem,
     Reference,
     Remembering,
     Source,
@@ -27,13 +27,13 @@ from perdure.model.memory import (
 )
 
 ONE = Digest("1" * 64)
-ITEM = Item(text="aisle", trust="user", at=1)
+ITEM = MemoryItem(text="aisle", trust="user", at=1)
 
 
 def test_the_digest_of_a_version_is_pinned() -> None:
     """What is stored once stays what it is."""
     version = Version(
-        item=Item(text="aisle", trust="model", at=5, kind="preference", scope="project", expires_at=9),
+        item=MemoryItem(text="aisle", trust="model", at=5, kind="preference", scope="project", expires_at=9),
         source=Source(space="thread:x", thread="t1", commit=ONE, run="r", call="c", agent="planner"),
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.errors import Corrupt, Unsupported
 from perdure.model import canonical
-from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.commit import Changeset, decode_changeset, encode_changeset
 from perdure.model.patch import OPS_VERSION, Clear, Delete, Patch, decode_patch
 
 NEWER = {

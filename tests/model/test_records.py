@@ -8,15 +8,19 @@ import msgspec
 import pytest
 
 from perdure.errors import Corrupt
-from perdure.model.changeset import Changeset, RunMeta, StateAction, decode_changeset, encode_changeset
 from perdure.model.commit import (
     Act,
+    Changeset,
     Commit,
     LedgerRead,
     MoveRecord,
     Reads,
+    RunMeta,
+    StateAction,
+    decode_changeset,
     decode_commit,
     decode_move,
+    encode_changeset,
     encode_commit,
     encode_move,
 )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from perdure.engines.contract import Engine, Fact
 from perdure.errors import Corrupt
-from perdure.model.changeset import Changeset
+from perdure.model.commit import Changeset
 from perdure.model.digest import Digest
 from perdure.model.event import (
     AgentChanged,

@@ -20,13 +20,23 @@ from perdure.engines import shared_rules
 from perdure.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
 from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from perdure.history.changes import patch_builder
-from perdure.history.changes.patch_builder import Ops, ValueSource, covered, reapply
-from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.patch_builder import Ops, Touched, ValueSource, covered, reapply
 from perdure.history.changes.values import StoredValue
 from perdure.history.space import Space, removed, stale_because_removed
 from perdure.model import canonical, names
-from perdure.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
-from perdure.model.commit import NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
+from perdure.model.commit import (
+    NO_PATCH,
+    NO_READS,
+    Act,
+    Changeset,
+    Commit,
+    LedgerRead,
+    Reads,
+    RunMeta,
+    StateAction,
+    encode_changeset,
+    encode_commit,
+)
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import AgentChanged, Event, MemoryWritten
 from perdure.model.head import Head

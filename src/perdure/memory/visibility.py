@@ -26,7 +26,7 @@ from perdure.history.tree import Entry
 from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
 from perdure.model.digest import Digest
 from perdure.model.memory import (
-    Item,
+    MemoryItem,
     Reference,
     Remembered,
     Version,
@@ -52,7 +52,7 @@ def standing(
     return None
 
 
-def is_expired(item: Item, now: int) -> bool:
+def is_expired(item: MemoryItem, now: int) -> bool:
     """Whether its time is over."""
     return item.expires_at is not None and item.expires_at <= now
 
@@ -169,7 +169,7 @@ class Visibility:
         return found.digest if found else None
 
 
-def _item(version: Version) -> Item:
+def _item(version: Version) -> MemoryItem:
     assert version.item is not None, "what stands was not forgotten"
     return version.item
 

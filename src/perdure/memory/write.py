@@ -22,7 +22,15 @@ from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MemoryWritten
 from perdure.model.head import MAIN, Head
-from perdure.model.memory import Item, MemoryChange, Source, Version, decode_item, item_prefix, version_path
+from perdure.model.memory import (
+    MemoryChange,
+    MemoryItem,
+    Source,
+    Version,
+    decode_item,
+    item_prefix,
+    version_path,
+)
 
 __all__ = ["deliver", "events_of", "until", "write"]
 
@@ -138,7 +146,7 @@ def _put(ops: Ops, path: str, version: Version) -> None:
     ops.put(path, canonical.decode(canonical.encode_struct(version)))
 
 
-def _read(thread: Space, event: MemoryWritten) -> Item | None:
+def _read(thread: Space, event: MemoryWritten) -> MemoryItem | None:
     return None if event.body is None else decode_item(thread.body(event.body))
 
 

@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from perdure.errors import Corrupt, Invalid
+from perdure.errors import Invalid
 from perdure.model import canonical
 from perdure.model.digest import Digest, check_digest
 
@@ -52,10 +52,7 @@ def encode_artifact(artifact: Artifact) -> bytes:
 
 def decode_artifact(body: bytes) -> Artifact:
     """The artifact that `body` describes; raises `Corrupt` if it describes none."""
-    try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored artifact cannot be read: {error}. Run `perdure verify`.") from error
+    return canonical.decode_struct(_decoder, body, "artifact")
 
 
 def reference(digest: Digest) -> str:

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.errors import Corrupt
 from perdure.model import canonical
 from perdure.model.commit import NO_LEDGER, LedgerRead
 from perdure.model.digest import Digest
@@ -173,7 +172,4 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 def decode_checkpoint(body: bytes) -> Checkpoint:
     """The checkpoint that `body` holds; raises `Corrupt` if it is not one."""
-    try:
-        return _checkpoints.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored checkpoint cannot be read: {error}. Run `perdure verify`.") from error
+    return canonical.decode_struct(_checkpoints, body, "checkpoint")

@@ -12,7 +12,7 @@ that commit can be reached; one that was written by hand stands by itself.
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -20,13 +20,14 @@ import msgspec
 from perdure.errors import Corrupt, Invalid
 from perdure.model import canonical, names
 from perdure.model.digest import Digest, check_digest
+from perdure.model.text import well_formed
 
 __all__ = [
     "KINDS",
     "MEMORY",
     "TEXT_BYTES_MAX",
     "TRUSTS",
-    "Item",
+    "MemoryItem",
     "ItemKind",
     "Reference",
     "Remembered",
@@ -48,7 +49,6 @@ __all__ = [
     "version_path",
 ]
 
-_T = TypeVar("_T")
 
 ItemKind: TypeAlias = Literal["semantic", "episodic", "procedural", "preference"]
 Trust: TypeAlias = Literal["system", "user", "model", "tool", "import"]
@@ -65,7 +65,7 @@ _PATH = re.compile(r"/items/([A-Za-z0-9][A-Za-z0-9._-]{0,127})/([0-9]{12})\.([0-
 _REFERENCE = re.compile(r"mem://([^/@]+)/([^/@]+)/([^/@]+)(?:@([0-9a-f]+))?\Z")
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemoryItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that is remembered."""
 
     text: str
@@ -90,7 +90,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the map of a memory holds at one path."""
 
-    item: Item | None = None  # None: it was forgotten here
+    item: MemoryItem | None = None  # None: it was forgotten here
     source: Source | None = None  # None: it stands by itself
     origin: Source | None = None  # where something that was kept by hand came from
 
@@ -99,7 +99,7 @@ class MemoryChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """One change that a call makes to memory."""
 
     id: str
-    item: Item | None = None  # None: it is forgotten
+    item: MemoryItem | None = None  # None: it is forgotten
 
 
 class Remembering(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -139,17 +139,17 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: Source | None = None  # None: it was added by hand
 
 
-_items = msgspec.json.Decoder(Item)
+_items = msgspec.json.Decoder(MemoryItem)
 _versions = msgspec.json.Decoder(Version)
 _rememberings = msgspec.json.Decoder(Remembering)
 
 
 def remade(text: str) -> str:
     """`text` with U+FFFD for each lone surrogate: what others said may hold some."""
-    return _text(text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return well_formed(_text(text))
 
 
-def check_item(item: Item) -> Item:
+def check_item(item: MemoryItem) -> MemoryItem:
     """`item` if it can be remembered; raises `Invalid`."""
     if not _text(item.text).strip():
         raise Invalid("an item of memory is text, and not empty; nothing was remembered.")
@@ -225,26 +225,19 @@ def parse_memory_reference(text: str) -> Reference:
     return Reference(check_scope(found[1]), owner, check_item_id(found[3]), commit)
 
 
-def decode_item(body: bytes) -> Item:
+def decode_item(body: bytes) -> MemoryItem:
     """The item that a body holds; raises `Corrupt`."""
-    return _decoded(_items, body)
+    return canonical.decode_struct(_items, body, "item of memory")
 
 
 def decode_version(body: bytes) -> Version:
     """The version that a value of the map holds; raises `Corrupt`."""
-    return _decoded(_versions, body)
+    return canonical.decode_struct(_versions, body, "item of memory")
 
 
 def decode_remembering(body: bytes) -> Remembering:
     """What a call did to memory; raises `Corrupt`."""
-    return _decoded(_rememberings, body)
-
-
-def _decoded(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored item of memory cannot be read: {error}. Run `perdure verify`.") from error
+    return canonical.decode_struct(_rememberings, body, "item of memory")
 
 
 def _check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:

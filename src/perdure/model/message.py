@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from perdure.errors import Corrupt, Invalid
 from perdure.model import canonical, names
+from perdure.model.text import well_formed_json
 
 __all__ = [
     "Block",
@@ -176,7 +177,7 @@ def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message
 
 def view(message: Message) -> dict[str, Any]:
     """The documents' shape of a message: parsed args and vendorMetadata in place."""
-    shape: dict[str, Any] = {"content": []} | _well_formed(msgspec.to_builtins(message))
+    shape: dict[str, Any] = {"content": []} | well_formed_json(msgspec.to_builtins(message))
     for result in shape.get("toolResults", ()):
         result.setdefault("content", [])
     for call, raw in zip(shape.get("toolCalls", ()), message.tool_calls, strict=True):
@@ -239,7 +240,7 @@ def _encode(message: Message) -> bytes:
 
 def _encode_surrogates(message: Message) -> bytes:
     shape = msgspec.to_builtins(message)
-    words = {key: _well_formed(value) for key, value in shape.items()}
+    words = {key: well_formed_json(value) for key, value in shape.items()}
     for call, raw in zip(words.get("toolCalls", ()), message.tool_calls, strict=False):
         call["args"] = raw.args
     text = json.dumps(words, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -251,15 +252,3 @@ def _decode(body: bytes) -> Message:
         return _decoder.decode(body)
     except UnicodeDecodeError:
         return msgspec.convert(json.loads(body.decode("utf-8", "surrogatepass")), Message)
-
-
-def _well_formed(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case list() | tuple():
-            return [_well_formed(item) for item in cast("list[Any]", value)]
-        case dict():
-            return {key: _well_formed(item) for key, item in cast("dict[str, Any]", value).items()}
-        case _:
-            return value

@@ -121,7 +121,12 @@ def unreadable(what: str, error: Exception) -> Corrupt | Unsupported:
     """Why stored bytes, whose digest was right, cannot be read: an event or op that is not known is a newer one."""
     if _NEWER.match(str(error)):
         return _newer(what, str(error))
-    return Corrupt(f"a stored {what} cannot be read: {error}. Run `perdure verify`.")
+    return Corrupt(
+        f"a stored {what} cannot be read: {error}.",
+        code="record_unreadable",
+        advice="Run `perdure verify`.",
+        what=what,
+    )
 
 
 def _newer(what: str, why: str) -> Unsupported:

@@ -90,12 +90,7 @@ def encode_recipe(recipe: Recipe) -> bytes:
 
 def decode_recipe(body: bytes) -> Recipe:
     """The recipe that `body` holds; raises `Corrupt` if it is none."""
-    try:
-        return _recipes.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(
-            f"a stored recipe of a context cannot be read: {error}. Run `perdure verify`."
-        ) from error
+    return canonical.decode_struct(_recipes, body, "recipe of a context")
 
 
 def encode_frame(frame: Frame) -> bytes:

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from perdure.model.call import SETTLED, UNCLEAR, CallRecord
-from perdure.model.changeset import Changeset
+from perdure.model.commit import Changeset
 from perdure.model.event import MessageAppended, RunFinished, RunStarted
 from perdure.model.ticket import Ticket
 from perdure.projections.working_memory import Note

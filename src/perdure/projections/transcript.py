@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from perdure.errors import Forgotten
-from perdure.model.changeset import Changeset
-from perdure.model.commit import Commit
+from perdure.model.commit import Changeset, Commit
 from perdure.model.digest import Digest
 from perdure.model.event import BackendSwitched, MessageAppended
 from perdure.model.message import Message, Role, ToolCall, decode_message

@@ -6,8 +6,8 @@ import pytest
 
 from perdure.errors import Corrupt, Invalid, NotFound
 from perdure.history.tree import NodeCache, Tree, build, refs
-from perdure.history.tree.builder import grow, seal
 from perdure.history.tree.encoding import Leaf, make_item, make_tail
+from perdure.history.tree.map import grow, seal
 from tests.history.tree.maps import Shelf, entry, ordinary, paths_of
 
 PATHS = ordinary(2_000)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Self
 
 import msgspec
 
@@ -23,18 +24,27 @@ from perdure.engines.contract import CellWrite
 from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.history.changes import json_edits, values
 from perdure.history.changes.json_edits import Place
-from perdure.history.changes.touched_paths import Touched
 from perdure.history.changes.values import StoredValue, Value
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, Entry, MapDraft, diff
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
-from perdure.model.changeset import NO_PATCH
+from perdure.model.commit import NO_PATCH, Changeset
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import ConflictCovered
+from perdure.model.event import ConflictCovered, Event, MessageAppended
 from perdure.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Stored, Verb
 
-__all__ = ["Ops", "Patched", "apply", "document_faults", "replay", "ValueSource", "covered", "reapply"]
+__all__ = [
+    "Ops",
+    "Patched",
+    "apply",
+    "document_faults",
+    "replay",
+    "Touched",
+    "ValueSource",
+    "covered",
+    "reapply",
+]
 
 
 class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -390,3 +400,65 @@ def _edit_again(ops: Ops, op: Edit, source: ValueSource) -> None:
             ops.put_stored(op.path, source.kept(left))
         except NotFound:
             return  # a document between two ops of one patch, which is not kept; the last one is
+
+
+class Touched:
+    """A growing set of paths and prefixes, and whether the transcript is in it."""
+
+    __slots__ = ("paths", "prefixes", "transcript")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.paths: set[str] = set()
+        self.prefixes: set[str] = set()
+        self.transcript = False
+
+    @classmethod
+    def by(cls, changesets: Iterable[Changeset]) -> Self:
+        """What these changesets wrote."""
+        touched = cls()
+        for changeset in changesets:
+            touched.add_ops(changeset.patch.ops)
+            touched.add_events(changeset.events)
+        return touched
+
+    def add_ops(self, ops: Iterable[Op]) -> None:
+        """Add what `ops` write."""
+        for op in ops:
+            match op:
+                case Clear(prefix):
+                    self.prefixes.add(prefix)
+                case Replace():
+                    self.prefixes.add("/")
+                case _:
+                    self.paths.add(op.path)
+
+    def add_events(self, events: Iterable[Event]) -> None:
+        """Add the transcript if there is a message among `events`."""
+        self.transcript = self.transcript or any(isinstance(event, MessageAppended) for event in events)
+
+    def meets(self, other: Touched) -> bool:
+        """Whether anything is in both."""
+        return (
+            (self.transcript and other.transcript)
+            or not self.paths.isdisjoint(other.paths)
+            or _covers(self.prefixes, other.paths)
+            or _covers(other.prefixes, self.paths)
+            or _overlap(self.prefixes, other.prefixes)
+        )
+
+    def covers(self, path: str) -> bool:
+        """Whether `path` is in it, by itself or under a prefix."""
+        return path in self.paths or _covers(self.prefixes, (path,))
+
+
+def _covers(prefixes: Iterable[str], paths: Iterable[str]) -> bool:
+    return any(names.under(path, prefix) for prefix in prefixes for path in paths)
+
+
+def _overlap(some: Iterable[str], others: Iterable[str]) -> bool:
+    return any(
+        one.startswith(below) or below.startswith(one)
+        for one in (names.prefixes_of(prefix)[1] for prefix in some)
+        for below in (names.prefixes_of(prefix)[1] for prefix in others)
+    )

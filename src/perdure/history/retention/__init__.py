@@ -10,6 +10,6 @@ without supplying it is fenced by the generation (`perdure.history.gc_generation
 from __future__ import annotations
 
 from perdure.history.retention.planner import carry_out, plan
-from perdure.history.retention.policy import Lot, Plan, Policy, SpacePlan, SpaceRemoval
+from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 
-__all__ = ["SpaceRemoval", "Lot", "Plan", "Policy", "SpacePlan", "carry_out", "plan"]
+__all__ = ["SpaceRemoval", "Lot", "RetentionPlan", "RetentionPolicy", "SpacePlan", "carry_out", "plan"]

@@ -20,7 +20,7 @@ from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests
-from perdure.history.retention.policy import Lot, Plan, Policy, SpacePlan, SpaceRemoval
+from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.history.retention.reachability import Doomed, Living, abandoned, left_behind, roots, unliving
 from perdure.history.space import ALIVE, Space, label_of
 from perdure.history.stored_objects import spaces
@@ -44,7 +44,7 @@ __all__ = [
 class ForeignReads:
     """What commits have read in other spaces, found when it is first asked for."""
 
-    def __init__(self, engine: Engine, policy: Policy, now: int) -> None:
+    def __init__(self, engine: Engine, policy: RetentionPolicy, now: int) -> None:
         """Look over every space of `engine`, if need be."""
         self._engine, self._policy, self._now = engine, policy, now
         self._found: Digests | None = None
@@ -63,7 +63,7 @@ class ForeignReads:
 
 
 def removable(
-    space: Space, policy: Policy, now: int, elsewhere: ForeignReads
+    space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads
 ) -> Iterator[tuple[str, Object]]:
     """The objects that may go, and why.
 
@@ -95,7 +95,7 @@ def _is_read(step: Step, elsewhere: ForeignReads) -> bool:
     return step.digest in elsewhere.found() or step.commit.root in elsewhere.found()
 
 
-def expire_uploads(space: Space, policy: Policy, now: int) -> None:
+def expire_uploads(space: Space, policy: RetentionPolicy, now: int) -> None:
     """Mark the uploads that are older than the policy allows, so that none of them can be finished any more."""
     for cell in list(abandoned(space, policy, now)):
         upload = upload_of(cell)
@@ -104,7 +104,7 @@ def expire_uploads(space: Space, policy: Policy, now: int) -> None:
             _put(space, cell, canonical.encode_struct(expired))
 
 
-def forget_uploads(space: Space, policy: Policy, now: int) -> None:
+def forget_uploads(space: Space, policy: RetentionPolicy, now: int) -> None:
     """Empty the cells of expired uploads, whose chunks are gone."""
     for cell in list(abandoned(space, policy, now)):
         if upload_of(cell).expired:
@@ -129,14 +129,14 @@ def _put(space: Space, cell: Cell, value: bytes | None) -> None:
         return  # it was written to in this moment: it is not abandoned
 
 
-def plan(engine: Engine, policy: Policy, now: int) -> Plan:
+def plan(engine: Engine, policy: RetentionPolicy, now: int) -> RetentionPlan:
     """What `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
     elsewhere = ForeignReads(engine, policy, now)
     planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in spaces(engine))
-    return Plan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
+    return RetentionPlan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
 
 
-def _plan_space(space: Space, policy: Policy, now: int, elsewhere: ForeignReads) -> SpacePlan | None:
+def _plan_space(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> SpacePlan | None:
     """What would go of one space; None if nothing does."""
     if _is_removed(space):
         return plan_removed(space, policy)
@@ -152,7 +152,7 @@ def _plan_space(space: Space, policy: Policy, now: int, elsewhere: ForeignReads)
     return SpacePlan(space=space.name, lots=lots) if lots else None
 
 
-def plan_removed(space: Space, policy: Policy) -> SpacePlan | None:
+def plan_removed(space: Space, policy: RetentionPolicy) -> SpacePlan | None:
     """What would go of the space of a removed thread; None: nothing, or it is none."""
     if not policy.removed_threads or not _is_removed(space):
         return None
@@ -175,7 +175,7 @@ _TRIES_MAX = 5
 
 
 def carry_out(
-    engine: Engine, plan: Plan, *, ids: Callable[[], str], cache: NodeCache | None = None
+    engine: Engine, plan: RetentionPlan, *, ids: Callable[[], str], cache: NodeCache | None = None
 ) -> tuple[SpaceRemoval, ...]:
     """Remove what `plan` names, each space as it stands now; `ids` names the writes that this takes.
 
@@ -195,7 +195,7 @@ def carry_out(
     return tuple(done)
 
 
-def _drop(space: Space, policy: Policy) -> SpaceRemoval:
+def _drop(space: Space, policy: RetentionPolicy) -> SpaceRemoval:
     planned = plan_removed(space, policy)
     if planned is None or not planned.dropped:
         return SpaceRemoval(
@@ -205,7 +205,7 @@ def _drop(space: Space, policy: Policy) -> SpaceRemoval:
     return SpaceRemoval(space=space.name, dropped=True, freed=freed)
 
 
-def _forget(space: Space, policy: Policy, now: int, elsewhere: ForeignReads) -> SpaceRemoval:
+def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> SpaceRemoval:
     """Forget what may go of one space, marking it afresh as long as others write to it."""
     count = freed = 0
     for _ in range(_TRIES_MAX):
@@ -240,7 +240,7 @@ def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:
         yield batch
 
 
-def _why(policy: Policy) -> str:
+def _why(policy: RetentionPolicy) -> str:
     days = {"undone": policy.undone_after_days, "staged": policy.staged_after_days}
     rules = " or ".join(f"{what} for {count} days" for what, count in days.items() if count is not None)
     return f"the retention policy: nothing live needs it, and it was {rules}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["SpaceRemoval", "Lot", "Plan", "Policy", "SpacePlan"]
+__all__ = ["SpaceRemoval", "Lot", "RetentionPlan", "RetentionPolicy", "SpacePlan"]
 
 _DAY = 24 * 60 * 60 * 1_000_000  # µs
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What may be forgotten.  As it stands without arguments: nothing."""
 
     undone_after_days: int | None = None  # the content of undone commits; None: never
@@ -53,10 +53,10 @@ class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(lot.bytes for lot in self.lots)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy would remove at a moment.  Spaces of which nothing goes are not named."""
 
-    policy: Policy
+    policy: RetentionPolicy
     now: int  # µs since 1970, UTC
     spaces: tuple[SpacePlan, ...] = ()
 

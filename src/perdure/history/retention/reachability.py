@@ -34,13 +34,12 @@ from perdure.errors import Forgotten, NotFound
 from perdure.history import reader, stored_objects
 from perdure.history.artifacts import UPLOAD, upload_of
 from perdure.history.retention.digest_set import Digests
-from perdure.history.retention.policy import Policy
+from perdure.history.retention.policy import RetentionPolicy
 from perdure.history.space import Space
 from perdure.history.stored_objects import whole_pages
 from perdure.history.tree import EMPTY, refs
 from perdure.model.artifact import decode_artifact
-from perdure.model.changeset import decode_changeset
-from perdure.model.commit import Act, MoveRecord, decode_commit
+from perdure.model.commit import Act, MoveRecord, decode_changeset, decode_commit
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, BackendSwitched, CheckpointCreated, Event
 
@@ -68,7 +67,7 @@ class AbandonedCommit(msgspec.Struct, frozen=True):
     may_go: bool
 
 
-def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
+def roots(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Digest]:
     """What must stay, commits and other things; some may not be of this space.  Raises `Corrupt` if a head leads nowhere."""
     for hold in _holds(space):
         if hold.head.commit is not None:
@@ -102,7 +101,7 @@ def left_behind(space: Space, since: int) -> Iterator[AbandonedCommit]:
                 yield AbandonedCommit(move.from_, not lately and _made_at(space, move.from_) < since)
 
 
-def abandoned(space: Space, policy: Policy, now: int) -> Iterator[Cell]:
+def abandoned(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Cell]:
     """The cells of uploads that are older than the policy allows."""
     since = policy.staged_since(now)
     if since is None:

@@ -31,8 +31,15 @@ from perdure.history.tree import EMPTY, NodeCache, check, refs
 from perdure.history.verify.records import check_cells, check_directory, check_ledger
 from perdure.history.verify.report import DAMAGE, Findings, Report
 from perdure.model.artifact import Artifact, decode_artifact
-from perdure.model.changeset import decode_changeset
-from perdure.model.commit import Commit, LedgerRead, MoveRecord, decode_commit, decode_move, encode_move
+from perdure.model.commit import (
+    Commit,
+    LedgerRead,
+    MoveRecord,
+    decode_changeset,
+    decode_commit,
+    decode_move,
+    encode_move,
+)
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN

@@ -22,8 +22,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.model.changeset import Changeset
-from perdure.model.commit import Commit
+from perdure.model.commit import Changeset, Commit
 from perdure.model.digest import Digest
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.projections.git.names import path_of, segment_of

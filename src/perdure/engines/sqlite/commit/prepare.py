@@ -24,8 +24,14 @@ from perdure.engines.sqlite.format.index import label_keys, object_key
 from perdure.engines.sqlite.format.pack import KINDS, PackForm, deflated, difference
 from perdure.engines.sqlite.format.records import pack_changeset, pack_commit
 from perdure.errors import NotFound
-from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
-from perdure.model.commit import Commit, decode_commit, encode_commit
+from perdure.model.commit import (
+    Changeset,
+    Commit,
+    decode_changeset,
+    decode_commit,
+    encode_changeset,
+    encode_commit,
+)
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import CheckpointCreated, MessageAppended, ToolCallRequested
 

@@ -1,32 +1,143 @@
-"""Blame: who wrote the value that a path holds.
+"""Answers three questions about a history: what differs between two commits, which commit wrote a value, since when.
 
-A value can change and change back, so the commits are looked at one by one, from the newest
-back along first parents, until one is found whose patch wrote the path.  Where that is a
-merge which took the value from the other line, the search goes on there.
+`between` compares the state from `a` to `b`.  Messages and calls are those of each side since the two lines parted.
+The transcript follows first parents, so messages are counted along the line alone; a call happened in the world, so
+calls count through merges too.
 
-Bisect: the first moment at which something is true, found by asking about few of them.
+`blame` finds the commit that wrote the value of a path.  A value can change and change back, so it reads the commits
+one by one, from the newest back along first parents, until the patch of one writes the path.  Where that commit is a
+merge that took the value from the other line, the search continues there.
 
-The question must be false at the old end of the line and true at the new end.  If it turns
-true only once, the answer is where; if it turns several times, the answer is one of these
-places: true there, and false just before.  A line of n commits takes about log2(n) questions.
+`bisect` finds the first commit at which a predicate is true with about log2(n) questions on a line of n commits.  The
+predicate must be false at the old end and true at the new end.  If it changes several times, the answer is one of
+the commits where it is true and was false just before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from perdure.engines.contract import Step
 from perdure.errors import Corrupt, Invalid, NotFound
-from perdure.history import reader
+from perdure.history import ancestry, reader
+from perdure.history.ancestry import Point, Stretch
 from perdure.history.space import Space
-from perdure.history.tree import Entry
+from perdure.history.tree import Entry, diff
 from perdure.model.digest import Digest
-from perdure.model.event import Event, MessageAppended, RunStarted
+from perdure.model.event import Event, MessageAppended, RunStarted, ToolCallRequested
+from perdure.model.names import check_prefix, prefixes_of
 from perdure.model.patch import Clear, Op, Replace
 
-__all__ = ["Blame", "blame", "bisect"]
+__all__ = ["Blame", "Called", "Difference", "Said", "StateChange", "between", "bisect", "blame", "changes"]
+
+
+class StateChange(msgspec.Struct, frozen=True):
+    """One path at which the state differs."""
+
+    path: str
+    before: Entry | None  # at a; None: there was nothing
+    after: Entry | None  # at b; None: there is nothing any more
+
+    @property
+    def what(self) -> Literal["added", "changed", "removed"]:
+        """What became of the path on the way from a to b."""
+        if self.before is None:
+            return "added"
+        return "removed" if self.after is None else "changed"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message of one side, and the commit that appended it."""
+
+    commit: Digest
+    event: MessageAppended
+
+
+class Called(msgspec.Struct, frozen=True):
+    """A tool call of one side, and the commit that requested it."""
+
+    commit: Digest
+    event: ToolCallRequested
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between two moments.  Messages and calls are in the order in which they happened."""
+
+    a: Digest | None
+    b: Digest | None
+    base: Digest | None  # the best common ancestor; None: they have none
+    state: tuple[StateChange, ...]  # in the order of the paths
+    messages_a: tuple[Said, ...]
+    messages_b: tuple[Said, ...]
+    calls_a: tuple[Called, ...]
+    calls_b: tuple[Called, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference at all."""
+        return not (self.state or self.messages_a or self.messages_b or self.calls_a or self.calls_b)
+
+
+def between(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "/") -> Difference:
+    """What differs between two commits; None is the moment before the first.
+
+    Costs what differs and what happened since the two parted, not what they share.
+    `prefix` narrows the state that is compared.  Raises `NotFound` for a commit that is not here.
+    """
+    one, other = (Point(each, space.given(each).place.depth) if each else None for each in (a, b))
+    base = ancestry.common(space, one, other) if one and other else None
+    return Difference(
+        a=a,
+        b=b,
+        base=base.digest if base else None,
+        state=tuple(changes(space, a, b, prefix=prefix)),
+        messages_a=_messages(space, one, other),
+        messages_b=_messages(space, other, one),
+        calls_a=_calls(space, one, other),
+        calls_b=_calls(space, other, one),
+    )
+
+
+def changes(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "/") -> Iterator[StateChange]:
+    """The paths under `prefix` at which the states of two commits differ, in order, as they are asked for."""
+    before, after = space.tree_at(a), space.tree_at(b)
+    own, below = prefixes_of(check_prefix(prefix))
+    if own is not None and (old := before.get(own)) != (new := after.get(own)):
+        yield StateChange(own, old, new)
+    for change in diff(before, after, below):
+        yield StateChange(change.path, change.before, change.after)
+
+
+def _messages(space: Space, tip: Point | None, other: Point | None) -> tuple[Said, ...]:
+    """The messages on the line of `tip` since it parted from the line of `other`."""
+    if tip is None:
+        return ()
+    parted = ancestry.meet(space, tip, other)
+    stretch = Stretch(tip, parted.depth if parted else -1)
+    newest_first = [
+        Said(step.digest, event)
+        for step in ancestry.walk(space, stretch)
+        for event in reversed(step.changeset.events)
+        if isinstance(event, MessageAppended)
+    ]
+    return tuple(reversed(newest_first))
+
+
+def _calls(space: Space, tip: Point | None, other: Point | None) -> tuple[Called, ...]:
+    """The calls in the history of `tip` that are not in the history of `other`; merged lines first."""
+    if tip is None:
+        return ()
+    newest_first = [
+        Called(step.digest, event)
+        for stretch in ancestry.ahead(space, tip, other)
+        for step in ancestry.walk(space, stretch)
+        for event in reversed(step.changeset.events)
+        if isinstance(event, ToolCallRequested)
+    ]
+    return tuple(reversed(newest_first))
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
