@@ -43,7 +43,7 @@ class StateChange(msgspec.Struct, frozen=True):
 
     @property
     def what(self) -> Literal["added", "changed", "removed"]:
-        """What became of the path on the way from a to b."""
+        """How the path changed from a to b."""
         if self.before is None:
             return "added"
         return "removed" if self.after is None else "changed"
@@ -77,12 +77,12 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference at all."""
+        """True if there is no difference at all."""
         return not (self.state or self.messages_a or self.messages_b or self.calls_a or self.calls_b)
 
 
 def between(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "/") -> Difference:
-    """What differs between two commits; None is the moment before the first.
+    """Return what differs between two commits; None is the moment before the first.
 
     Costs what differs and what happened since the two parted, not what they share.
     `prefix` narrows the state that is compared.  Raises `NotFound` for a commit that is not here.
@@ -102,7 +102,7 @@ def between(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "
 
 
 def changes(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "/") -> Iterator[StateChange]:
-    """The paths under `prefix` at which the states of two commits differ, in order, as they are asked for."""
+    """Yield the paths under `prefix` at which the states of two commits differ, in order, reading lazily."""
     before, after = space.tree_at(a), space.tree_at(b)
     own, below = prefixes_of(check_prefix(prefix))
     if own is not None and (old := before.get(own)) != (new := after.get(own)):
@@ -112,7 +112,7 @@ def changes(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "
 
 
 def _messages(space: Space, tip: Point | None, other: Point | None) -> tuple[Said, ...]:
-    """The messages on the line of `tip` since it parted from the line of `other`."""
+    """Return the messages on the line of `tip` since it parted from the line of `other`."""
     if tip is None:
         return ()
     parted = ancestry.meet(space, tip, other)
@@ -127,7 +127,7 @@ def _messages(space: Space, tip: Point | None, other: Point | None) -> tuple[Sai
 
 
 def _calls(space: Space, tip: Point | None, other: Point | None) -> tuple[Called, ...]:
-    """The calls in the history of `tip` that are not in the history of `other`; merged lines first."""
+    """Return the calls in the history of `tip` that are not in the history of `other`; merged lines first."""
     if tip is None:
         return ()
     newest_first = [
@@ -141,7 +141,7 @@ def _calls(space: Space, tip: Point | None, other: Point | None) -> tuple[Called
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit that wrote a value, and what stood behind it."""
+    """The commit that wrote a value, with its run, message, backend and author."""
 
     path: str
     commit: Digest
@@ -151,45 +151,50 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None  # the id of the last one appended in the same turn, up to that commit
     provider: str | None = None
     model: str | None = None
-    backend: str | None = None  # provider:model, as the run was told
+    backend: str | None = None  # provider:model, as the run recorded it
     author: str | None = None
 
 
 def blame(space: Space, at: Digest | None, path: str) -> Blame:
-    """Who wrote the value that `path` holds at a commit; raises `NotFound` if it holds none."""
-    held = reader.entry_at(space, at, path)
+    """Return the commit that wrote the value of `path` at a commit; raises `NotFound` if it has none."""
+    entry = reader.entry_at(space, at, path)
     step = _writer(space, at, path)
-    while (other := _origin(space, step, held)) is not None:
+    while (other := _origin(space, step, entry)) is not None:
         step = _writer(space, other, path)
     return _blamed(path, step, list(_turn_so_far(space, step)))
 
 
 def _writer(space: Space, at: Digest | None, path: str) -> Step:
-    """The last commit on the line whose patch wrote `path`."""
+    """Return the last commit on the line whose patch wrote `path`."""
     for step in reader.steps(space, at):
         if any(_writes(op, path) for op in step.changeset.patch.ops):
             return step
-    raise Corrupt(f"{path} holds a value, but no commit of its line wrote it. Run `perdure verify`.")
+    raise Corrupt(
+        f"{path} holds a value, but no commit of its line wrote it.",
+        code="value_without_writer",
+        advice="Run `perdure verify`.",
+        path=path,
+    )
 
 
 def _writes(op: Op, path: str) -> bool:
     match op:
         case Clear():
-            return False  # what it covers holds nothing, so it wrote no value that anybody could ask about
+            return False  # it removes values and writes none
         case Replace(entries):
             return path in entries
         case _:
             return op.path == path
 
 
-def _origin(space: Space, step: Step, held: Entry) -> Digest | None:
-    """The merged line that `step` took the value from; None if it was written by `step` itself."""
+def _origin(space: Space, step: Step, entry: Entry) -> Digest | None:
+    """Return the merged line that `step` took the value from; None if it was written by `step` itself."""
     merged = step.commit.parents[1:]
-    return next((line for line in merged if space.tree_at(line).get(held.path) == held), None)
+    return next((line for line in merged if space.tree_at(line).get(entry.path) == entry), None)
 
 
 def _turn_so_far(space: Space, step: Step) -> Iterator[Step]:
-    """The commits of the same turn up to `step`, newest first."""
+    """Yield the commits of the same turn up to `step`, newest first."""
     for earlier in reader.steps(space, step.digest):
         if earlier.place.turn != step.place.turn:
             return
@@ -215,36 +220,45 @@ def _blamed(path: str, step: Step, turn: Sequence[Step]) -> Blame:
 
 
 def _backend(turn: Sequence[Step], events: Sequence[Event], acting: Event | None) -> str | None:
-    """What took the turn: as the run recorded it, else as its events tell."""
+    """Return the backend of the turn: as the run recorded it, else from its events."""
     metas = (earlier.changeset.run_meta for earlier in turn)
-    told = [meta.backend for meta in metas if meta and meta.backend]
-    told += [event.backend for event in events if isinstance(event, RunStarted) and event.backend]
+    known = [meta.backend for meta in metas if meta and meta.backend]
+    known += [event.backend for event in events if isinstance(event, RunStarted) and event.backend]
     if acting and acting.provider and acting.model:
-        told.append(f"{acting.provider}:{acting.model}")
-    return told[0] if told else None
+        known.append(f"{acting.provider}:{acting.model}")
+    return known[0] if known else None
 
 
 def bisect(
     space: Space, at: Digest | None, predicate: Callable[[Step], bool], *, good: Digest | None = None
 ) -> Step:
-    """The first commit after `good` and up to `at` where `predicate` is true.
+    """Return the first commit after `good` and up to `at` where `predicate` is true.
 
-    `good` stands on the same line of first parents; None is the moment before the first
-    commit, when nothing is true yet.  A predicate that raises `NotFound` says false: what it
-    asks about is not there yet.  Raises `Invalid` unless it is false at `good` and true at `at`.
+    `good` is on the same line of first parents; None is the moment before the first
+    commit, when nothing is true yet.  A predicate that raises `NotFound` counts as false: what it
+    reads does not exist yet.  Raises `Invalid` unless it is false at `good` and true at `at`.
     """
     if at is None:
-        raise Invalid("nothing is committed on this line, so nothing was searched. Name another timeline.")
+        raise Invalid(
+            "nothing is committed on this line, so nothing was searched.",
+            code="nothing_committed",
+            advice="Name another timeline.",
+        )
     newest = space.step(at)
     low, high = _depth_of(space, good, at), newest.place.depth
     if not _true_at(predicate, newest):
         raise Invalid(
-            f"the predicate is not true at the new end ({at[:12]}), so nothing was searched. Ask the opposite, or "
-            "begin at a moment where it is true."
+            f"the predicate is not true at the new end ({at[:12]}), so nothing was searched.",
+            code="predicate_false_at_end",
+            advice="Ask the opposite, or begin at a moment where it is true.",
+            commit=at,
         )
     if good is not None and _true_at(predicate, space.step(good)):
         raise Invalid(
-            f"the predicate is true at the old end ({good[:12]}) already, so nothing was searched. Name an older one."
+            f"the predicate is true at the old end ({good[:12]}) already, so nothing was searched.",
+            code="predicate_true_at_start",
+            advice="Name an older one.",
+            commit=good,
         )
     found = newest
     while high - low > 1:
@@ -265,12 +279,14 @@ def _true_at(predicate: Callable[[Step], bool], step: Step) -> bool:
 
 
 def _depth_of(space: Space, good: Digest | None, at: Digest) -> int:
-    """Where the old end stands on the line."""
+    """Return the depth of the old end."""
     if good is None:
         return -1
     if good == at or not reader.is_ancestor(space, good, at):
         raise Invalid(
-            f"{good[:12]} does not stand before {at[:12]} on its line, so nothing was searched. Name a commit that "
-            "log() shows after it."
+            f"{good[:12]} is not before {at[:12]} on its line, so nothing was searched.",
+            code="not_an_ancestor",
+            advice="Name a commit that log() shows after it.",
+            commit=good,
         )
     return space.step(good).place.depth

@@ -57,7 +57,7 @@ class Embedder:
         return self._width
 
     def vectors(self, texts: Sequence[str]) -> list[bytes | None]:
-        """The vector of each text as float32 of length 1; None for one that is all zeros.
+        """Return the vector of each text as float32 of length 1; None for one that is all zeros.
 
         Raises `Unavailable` if the function raises, `Invalid` if it gives something else than vectors.
         """

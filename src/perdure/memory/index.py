@@ -38,7 +38,7 @@ _UNSPACED = re.compile(
 
 
 def terms(text: str) -> Iterator[str]:
-    """The terms of a text, in order."""
+    """Yield the terms of a text, in order."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     for word in _WORD.findall(folded):
         if _UNSPACED.search(word) is None:
@@ -48,7 +48,7 @@ def terms(text: str) -> Iterator[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """The first different terms of a text, as many as a query takes."""
+    """Return the first different terms of a text, as many as a query takes."""
     found: dict[str, None] = {}
     for term in terms(text):
         found.setdefault(term)
@@ -58,7 +58,7 @@ def query_terms(text: str) -> list[str]:
 
 
 def _apart(word: str) -> Iterator[str]:
-    """The letters of unspaced scripts one by one, and what stands between them."""
+    """Yield the letters of unspaced scripts one by one, and what stands between them."""
     at = 0
     for letter in _UNSPACED.finditer(word):
         if letter.start() > at:
@@ -92,7 +92,7 @@ class Indexing:
         self.embedder = embedder
 
     def at(self, space: Space, root: Digest, *, newest: bool) -> SearchIndex:
-        """An index that stands at `root`; `newest`: that is where the head is.
+        """Return an index that stands at `root`; `newest`: that is where the head is.
 
         Raises `Unavailable` if there is none to be had, or what the embedding function raises.
         """
@@ -177,7 +177,7 @@ def _moved(index: SearchIndex, space: Space, before: Digest | None, root: Digest
 
 
 def _rows(space: Space, changes: Iterator[PathChange] | Sequence[PathChange]) -> Iterator[SearchRow]:
-    """The rows of what is there after these changes, read a batch at a time."""
+    """Yield the rows of what is there after these changes, read a batch at a time."""
     batch: list[tuple[str, Digest]] = []
     for change in changes:
         if change.after is not None:

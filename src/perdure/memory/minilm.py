@@ -53,7 +53,7 @@ class WordPiece:
         self._first, self._last = vocabulary["[CLS]"], vocabulary["[SEP]"]
 
     def numbers(self, text: str, *, limit: int) -> list[int]:
-        """The numbers of a text's pieces between the marks for beginning and end, at most `limit` in all."""
+        """Return the numbers of a text's pieces between the marks for beginning and end, at most `limit` in all."""
         found: list[int] = [self._first]
         for word in _words(text):
             found += self._pieces(word)
@@ -62,7 +62,7 @@ class WordPiece:
         return [*found[: limit - 1], self._last]
 
     def _pieces(self, word: str) -> list[int]:
-        """The numbers of the longest pieces that make up a word; the unknown one if there are none."""
+        """Return the numbers of the longest pieces that make up a word; the unknown one if there are none."""
         if len(word) > _WORD_MAX:
             return [self._unknown]
         found: list[int] = []
@@ -88,7 +88,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _spaced(letter: str) -> str:
-    """A letter as it is read: white space as a space, what cannot be seen as nothing, Chinese as a word of its own."""
+    """Return a letter as it is read: white space as a space, what cannot be seen as nothing, Chinese as a word of its own."""
     if letter in "\t\n\r":
         return " "
     category = unicodedata.category(letter)
@@ -100,7 +100,7 @@ def _spaced(letter: str) -> str:
 
 
 def _split(word: str) -> Iterator[str]:
-    """A word cut at its punctuation, each mark being a word."""
+    """Yield a word cut at its punctuation, each mark being a word."""
     start = 0
     for at, letter in enumerate(word):
         if _is_mark(letter):
@@ -145,7 +145,7 @@ class MiniLM:
         self._pieces = WordPiece({piece: number for number, piece in enumerate(pieces)})
 
     def __call__(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """A vector of length 1 for each text."""
+        """Return a vector of length 1 for each text."""
         return [cast("list[float]", self._vector(text).tolist()) for text in texts]
 
     def _vector(self, text: str) -> _Array:
@@ -169,7 +169,7 @@ class MiniLM:
         return self._normed(states + self._dense(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
     def _attended(self, states: _Array, name: str) -> _Array:
-        """What each place takes from all others, head by head."""
+        """Return what each place takes from all others, head by head."""
         query, key, value = (
             self._dense(states, f"{name}.{part}").reshape(len(states), _HEADS, -1).transpose(1, 0, 2)
             for part in ("query", "key", "value")
@@ -190,7 +190,7 @@ class MiniLM:
 
 @cache
 def minilm() -> MiniLM:
-    """The model with the weights that are installed; raises `Unsupported` if there are none."""
+    """Return the model with the weights that are installed; raises `Unsupported` if there are none."""
     # The package itself is not imported: it would load another runtime, which is not used here.
     found = find_spec(_PACKAGE)
     folder = None if found is None or found.origin is None else Path(found.origin).parent / "model"
@@ -219,7 +219,7 @@ def _gelu(states: _Array) -> _Array:
 
 
 def _read(file: Path) -> dict[str, _Array]:
-    """The float32 tensors of a safetensors file, which stays where it is and is mapped into memory."""
+    """Return the float32 tensors of a safetensors file, which stays where it is and is mapped into memory."""
     with file.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     try:

@@ -81,7 +81,7 @@ class ReachableMemory:
         self._behind: dict[tuple[Digest, Digest], bool] = {}
 
     def holds(self, source: Source, standing: Line | None = None) -> bool:
-        """Whether what came from `source` counts, for somebody who stands on that line too."""
+        """True if what came from `source` counts, for somebody who stands on that line too."""
         try:
             space = self._space(source)
             tips = self._live(space)
@@ -99,7 +99,7 @@ class ReachableMemory:
         return found
 
     def _live(self, space: Space) -> tuple[Digest, ...]:
-        """The commits of the live heads of a thread."""
+        """Return the commits of the live heads of a thread."""
         standing = space.engine.standing(space.name)  # first: what moves meanwhile makes this one out of date
         known = self._tips.get(space.name)
         if known is not None and known[0] == standing:
@@ -164,7 +164,7 @@ class OwnerMemory:
         return hold.head.commit if hold else None
 
     def sight(self, commit: Digest | None = None) -> MemorySnapshot:
-        """The memory as it is now, or as it was at one of its commits."""
+        """Return the memory as it is now, or as it was at one of its commits."""
         commit = commit or self.commit
         return MemorySnapshot(commit=commit, root=self.space.root_at(commit), at=self.space.clock())
 
@@ -173,7 +173,7 @@ class OwnerMemory:
         return self.space.tree(sight.root)
 
     def version(self, entry: Entry) -> Version:
-        """What the map holds there; raises `Corrupt` or `Forgotten`."""
+        """Return what the map holds there; raises `Corrupt` or `Forgotten`."""
         found = self._known.get(entry.value)
         if found is None:
             found = decode_version(self.space.body(entry.value))
@@ -213,7 +213,7 @@ class Memories:
         self._lock = ThreadLock()
 
     def of(self, owner: str) -> OwnerMemory:
-        """The memory of one owner; raises `Invalid` for what cannot be one."""
+        """Return the memory of one owner; raises `Invalid` for what cannot be one."""
         names.check_id("owner", owner)
         with self._lock:
             found = self._open.pop(owner, None) or self._made(owner)

@@ -82,11 +82,11 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     sight: MemorySnapshot  # what was searched: given again with the same question, the answer is the same
 
     def __iter__(self) -> Iterator[Found]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What was found."""
+        """Return what was found."""
         return iter(self.items)
 
     def __len__(self) -> int:
-        """How many."""
+        """Return how many."""
         return len(self.items)
 
     def __getitem__(self, at: int) -> Found:
@@ -112,7 +112,7 @@ def relevant(
     sight: MemorySnapshot | None = None,
     line: Line | None = None,
 ) -> Recall:
-    """What the memory holds about `query`, the best first.
+    """Return what the memory holds about `query`, the best first.
 
     `sight` is that of an earlier answer, to get the same again; None looks at the memory as it is now.
     `line` is where the one who asks stands, whose own commits count whether or not a head holds them.
@@ -130,7 +130,7 @@ def relevant(
 
 
 def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[Leg, list[Judged]]:
-    """What each leg finds, as an index that stands where we look says it."""
+    """Return what each leg finds, as an index that stands where we look says it."""
     memory, root = judge.memory, judge.sight.root
     newest = judge.sight.commit == memory.commit
     for _ in range(_TRIES_MAX):
@@ -166,7 +166,7 @@ def _there(hits: Sequence[Hit] | None) -> Sequence[Hit]:
 
 
 def _leg(ask: _Ask, judge: Visibility, depth: int) -> list[Judged]:
-    """The first `depth` hits that count."""
+    """Return the first `depth` hits that count."""
     limit = depth
     while True:
         hits = ask(limit)

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 def standing(
     versions: Sequence[_T], read: Callable[[_T], Version], counts: Callable[[_T, Version], bool]
 ) -> tuple[_T, Version] | None:
-    """The last version that counts, wherever it is kept; None if none does, or it says that the item was forgotten."""
+    """Return the last version that counts, wherever it is kept; None if none does, or it says that the item was forgotten."""
     for each in reversed(versions):
         version = read(each)
         if counts(each, version):
@@ -53,7 +53,7 @@ def standing(
 
 
 def is_expired(item: MemoryItem, now: int) -> bool:
-    """Whether its time is over."""
+    """True if its time is over."""
     return item.expires_at is not None and item.expires_at <= now
 
 
@@ -86,7 +86,7 @@ class Visibility:
         self._standing: dict[str, tuple[list[Entry], str | None]] = {}
 
     def of(self, id: str, path: str, digest: Digest) -> Judged | None:
-        """What became of the version that an index names; None if the map has no such thing there."""
+        """Return what became of the version that an index names; None if the map has no such thing there."""
         entries, stands = self._item(id)
         entry = next((each for each in entries if each.path == path and each.value == digest), None)
         if entry is None:
@@ -101,13 +101,13 @@ class Visibility:
         self.memory.load([found[path] for path in paths if path in found])
 
     def item(self, id: str) -> Judged | None:
-        """The version of an item that counts; None if there is none."""
+        """Return the version of an item that counts; None if there is none."""
         entries, stands = self._item(id)
         found = next((each for each in entries if each.path == stands), None)
         return None if found is None else self.of(id, found.path, found.value)
 
     def items(self) -> Iterator[Judged]:
-        """All that count, by id, read as they are asked for."""
+        """Yield all that count, by id, read as they are asked for."""
         last = None
         for entry in self._tree.entries("/items/"):
             id, _ = parse_version_path(entry.path)
@@ -118,7 +118,7 @@ class Visibility:
                     yield found
 
     def remembered(self, judged: Judged) -> Remembered:
-        """The item, with a reference that names this version of it."""
+        """Return the item, with a reference that names this version of it."""
         item, memory = _item(judged.version), self.memory
         reference = Reference(item.scope, memory.owner, judged.id, self._written(judged.entry.path))
         return Remembered(
@@ -136,13 +136,13 @@ class Visibility:
         )
 
     def seen(self) -> MemorySnapshot:
-        """The sight, with what was met and could not be reached."""
+        """Return the sight, with what was met and could not be reached."""
         if self._known is not None:
             return self.sight
         return msgspec.structs.replace(self.sight, withdrawn=tuple(sorted(self._withdrawn)))
 
     def _item(self, id: str) -> tuple[list[Entry], str | None]:
-        """The versions of an item, and the path of the one that stands."""
+        """Return the versions of an item, and the path of the one that stands."""
         known = self._standing.get(id)
         if known is None:
             entries = list(self._tree.entries(item_prefix(id)))
@@ -161,7 +161,7 @@ class Visibility:
         return False
 
     def _written(self, path: str) -> Digest | None:
-        """The commit of the memory that wrote the version at `path`."""
+        """Return the commit of the memory that wrote the version at `path`."""
         space, commit = self.memory.space, self.sight.commit
         if commit is None:
             return None
@@ -175,7 +175,7 @@ def _item(version: Version) -> MemoryItem:
 
 
 def resolve(memory: OwnerMemory, text: str) -> Remembered:
-    """What a reference names: as of its commit, or now, if it has none.
+    """Return what a reference names: as of its commit, or now, if it has none.
 
     With a commit it names one version for ever, whatever was undone since.  Raises `NotFound` if there is
     no such thing, and for everything that is another owner's: that is not looked up.
@@ -194,7 +194,7 @@ def resolve(memory: OwnerMemory, text: str) -> Remembered:
 
 
 def _last(judge: Visibility, id: str) -> Judged | None:
-    """The last version of an item in the map; None if there is none, or it was forgotten there."""
+    """Return the last version of an item in the map; None if there is none, or it was forgotten there."""
     entries: list[Entry] = list(judge.memory.tree(judge.sight).entries(item_prefix(id)))
     if not entries:
         return None

@@ -95,7 +95,7 @@ def deliver(thread: Space, memory: Space, step: Step, owner: str, *, agent: str 
 def events_of(
     space: Space, owner: str, written: Sequence[MemoryChange], call: str | None
 ) -> tuple[list[MemoryWritten], list[Object]]:
-    """The events that say what a call wrote to memory, and the bodies that hold the words."""
+    """Return the events that say what a call wrote to memory, and the bodies that hold the words."""
     events: list[MemoryWritten] = []
     bodies: list[Object] = []
     for each in written:
@@ -138,7 +138,7 @@ def _head(space: Space) -> Head:
 
 
 def _depth(space: Space, head: Head) -> int:
-    """The depth of the commit that comes on top of `head`."""
+    """Return the depth of the commit that comes on top of `head`."""
     return 0 if head.commit is None else space.step(head.commit).commit.depth + 1
 
 

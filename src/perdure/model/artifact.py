@@ -46,22 +46,22 @@ _decoder = msgspec.json.Decoder(Artifact)
 
 
 def encode_artifact(artifact: Artifact) -> bytes:
-    """The artifact's canonical bytes."""
+    """Return the artifact's canonical bytes."""
     return canonical.encode_struct(artifact)
 
 
 def decode_artifact(body: bytes) -> Artifact:
-    """The artifact that `body` describes; raises `Corrupt` if it describes none."""
+    """Return the artifact that `body` describes; raises `Corrupt` if it describes none."""
     return canonical.decode_struct(_decoder, body, "artifact")
 
 
 def reference(digest: Digest) -> str:
-    """The reference that names the artifact of this digest in messages and ledgers."""
+    """Return the reference that names the artifact of this digest in messages and ledgers."""
     return _REFERENCE + digest
 
 
 def parse_reference(text: str) -> Digest:
-    """The digest that `artifact://sha256/<digest>` names; raises `Invalid` for anything else."""
+    """Return the digest that `artifact://sha256/<digest>` names; raises `Invalid` for anything else."""
     if not text.startswith(_REFERENCE):
         raise Invalid(
             f"{text[:120]!r} is not a reference of the form {_REFERENCE}<digest>; nothing was looked up."
@@ -70,7 +70,7 @@ def parse_reference(text: str) -> Digest:
 
 
 def check_media_type(text: str) -> str:
-    """`text` if it can stand as a media type; raises `Invalid`."""
+    """Return `text` if it can stand as a media type; raises `Invalid`."""
     if not isinstance(text, str) or not _MEDIA_TYPE.match(text):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(f"{ascii(text)[:120]} is not a media type such as 'image/png'; nothing was written.")
     return text
@@ -110,7 +110,7 @@ _JSON_START = re.compile(r'\s*(\{\s*["}]|\[\s*["\[{\]tfn\d-])')
 
 
 def sniff(head: bytes, *, whole: bool) -> str:
-    """The media type that the first bytes speak for; `whole` says that there are no more.
+    """Return the media type that the first bytes speak for; `whole` says that there are no more.
 
     A guess from a small table, then text or JSON, else `application/octet-stream`.
     """
@@ -126,7 +126,7 @@ def sniff(head: bytes, *, whole: bool) -> str:
 
 
 def _as_text(head: bytes, *, whole: bool) -> str | None:
-    """`head` decoded, if it is UTF-8 without control characters; a letter cut off at the end is allowed."""
+    """Return `head` decoded, if it is UTF-8 without control characters; a letter cut off at the end is allowed."""
     try:
         text = head.decode()
     except UnicodeDecodeError as error:

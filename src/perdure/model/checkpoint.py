@@ -74,7 +74,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
     @property
     def is_written(self) -> bool:
-        """Whether the world may have been changed by it, so that it must not be repeated."""
+        """True if the world may have been changed by it, so that it must not be repeated."""
         happened = self.outcome == "done" or (
             self.outcome is None and self.state not in NOTHING_HAPPENED | NOT_YET
         )
@@ -92,7 +92,7 @@ class Many(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
     @property
     def is_written(self) -> bool:
-        """Whether the world may have been changed by them; of those that are not told apart nobody can say."""
+        """True if the world may have been changed by them; of those that are not told apart nobody can say."""
         return not self.tool or any(each.is_written for each in self.calls)
 
 
@@ -159,7 +159,7 @@ _checkpoints = msgspec.json.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The checkpoint's canonical bytes; what says nothing is left out, however it was made."""
+    """Return the checkpoint's canonical bytes; what says nothing is left out, however it was made."""
     return canonical.encode_struct(
         msgspec.structs.replace(
             checkpoint,
@@ -171,5 +171,5 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(body: bytes) -> Checkpoint:
-    """The checkpoint that `body` holds; raises `Corrupt` if it is not one."""
+    """Return the checkpoint that `body` holds; raises `Corrupt` if it is not one."""
     return canonical.decode_struct(_checkpoints, body, "checkpoint")

@@ -72,14 +72,14 @@ _changesets: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Changeset)
 
 
 def encode_changeset(changeset: Changeset) -> bytes:
-    """The changeset's canonical bytes; an empty patch is left out, however it was made."""
+    """Return the changeset's canonical bytes; an empty patch is left out, however it was made."""
     if not changeset.patch.ops and changeset.patch is not NO_PATCH:
         changeset = msgspec.structs.replace(changeset, patch=NO_PATCH)
     return canonical.encode_struct(changeset)
 
 
 def decode_changeset(body: bytes) -> Changeset:
-    """The changeset that `body` holds; raises `Corrupt` if it is not one, `Unsupported` if a newer Perdure wrote it."""
+    """Return the changeset that `body` holds; raises `Corrupt` if it is not one, `Unsupported` if a newer Perdure wrote it."""
     try:
         changeset: Changeset = _changesets.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -160,7 +160,7 @@ _moves = msgspec.json.Decoder(MoveRecord)
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """The commit's canonical bytes; what was not read is left out, however it was said."""
+    """Return the commit's canonical bytes; what was not read is left out, however it was said."""
     if commit.reads is not NO_READS and commit.reads == NO_READS:
         commit = msgspec.structs.replace(commit, reads=NO_READS)
     if commit.ledger is not NO_LEDGER and commit.ledger == NO_LEDGER:
@@ -169,15 +169,15 @@ def encode_commit(commit: Commit) -> bytes:
 
 
 def decode_commit(body: bytes) -> Commit:
-    """The commit that `body` holds; raises `Corrupt` if it is not one."""
+    """Return the commit that `body` holds; raises `Corrupt` if it is not one."""
     return canonical.decode_struct(_commits, body, "commit")
 
 
 def encode_move(move: MoveRecord) -> bytes:
-    """The move's canonical bytes."""
+    """Return the move's canonical bytes."""
     return canonical.encode_struct(move)
 
 
 def decode_move(body: bytes) -> MoveRecord:
-    """The move that `body` holds; raises `Corrupt` if it is not one."""
+    """Return the move that `body` holds; raises `Corrupt` if it is not one."""
     return canonical.decode_struct(_moves, body, "move")

@@ -51,13 +51,13 @@ class Document(msgspec.Struct, frozen=True):
     name: str = "the document"
 
     def line(self, place: Place) -> int:
-        """The line of a place in the value."""
+        """Return the line of a place in the value."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
     def wrong(self, place: Place, why: str) -> Invalid:
-        """The error that names a place."""
+        """Return the error that names a place."""
         where = ".".join(str(part) for part in place)
         return Invalid(
             f"{self.name}, line {self.line(place)}: {where + ': ' if where else ''}{why}; nothing was changed."
@@ -65,7 +65,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def read_yaml(text: str, *, name: str = "the document") -> Document:
-    """What a YAML text says; raises `Invalid`, naming the line, for what is no YAML or says more than JSON can."""
+    """Return what a YAML text says; raises `Invalid`, naming the line, for what is no YAML or says more than JSON can."""
     import yaml  # few need it
 
     _check_size(text, name)
@@ -82,7 +82,7 @@ def read_yaml(text: str, *, name: str = "the document") -> Document:
 
 
 def read_toml(text: str, *, name: str = "the document") -> Document:
-    """What a TOML text says; raises `Invalid`, naming the line."""
+    """Return what a TOML text says; raises `Invalid`, naming the line."""
     _check_size(text, name)
     try:
         value = tomllib.loads(text)
@@ -94,7 +94,7 @@ def read_toml(text: str, *, name: str = "the document") -> Document:
 
 
 def write_yaml(value: Json) -> str:
-    """A YAML text that says the value, keys in their order; reading it gives the value back."""
+    """Return a YAML text that says the value, keys in their order; reading it gives the value back."""
     return "\n".join(_written(value, 0)) + "\n"
 
 
@@ -190,7 +190,7 @@ def _check_size(text: str, name: str) -> None:
 
 
 def _toml_lines(text: str) -> dict[Place, int]:
-    """Where keys are written, as far as lines tell."""
+    """Return where keys are written, as far as lines tell."""
     lines: dict[Place, int] = {}
     table: Place = ()
     counts: dict[Place, int] = {}
@@ -285,7 +285,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _as_block(text: str) -> bool:
-    """Whether the text can stand as lines of its own, just as it is."""
+    """True if the text can stand as lines of its own, just as it is."""
     body = text.removesuffix("\n")
     return (
         "\n" in body

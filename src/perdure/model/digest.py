@@ -41,12 +41,12 @@ _PREFIX = {kind: b"perdure/1\0" + kind.encode() + b"\0" for kind in Kind}
 
 
 def digest_of(kind: Kind, body: bytes) -> Digest:
-    """The address of `body` as an object of this kind."""
+    """Return the address of `body` as an object of this kind."""
     return Digest(sha256(_PREFIX[kind] + len(body).to_bytes(8, "big") + body).hexdigest())
 
 
 def check_digest(text: str) -> Digest:
-    """`text` as a digest; raises `Invalid` unless it is 64 lower-case hex digits."""
+    """Return `text` as a digest; raises `Invalid` unless it is 64 lower-case hex digits."""
     if not isinstance(text, str) or not _SHAPE.match(text):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"{ascii(text)[:80]} is not a digest: expected 64 lower-case hex digits; nothing was looked up."
@@ -86,7 +86,7 @@ class Object(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @classmethod
     def read(cls, kind: Kind, digest: Digest, body: bytes) -> Object:
-        """What storage gave back for `digest`; raises `Corrupt` if it is anything else."""
+        """Return what storage gave back for `digest`; raises `Corrupt` if it is anything else."""
         if digest_of(kind, body) != digest:
             raise Corrupt(
                 f"{kind} {digest} does not match its digest; it was not returned. Run `perdure verify`."

@@ -39,28 +39,28 @@ class Reach(msgspec.Struct, frozen=True):
 
     @property
     def writes(self) -> bool:
-        """Whether it changes anything at all; then `started` is durable before the tool is called."""
+        """True if it changes anything at all; then `started` is durable before the tool is called."""
         return _RANK[self.effect] >= _LOCAL
 
     @property
     def repeatable(self) -> bool:
-        """Whether a call that was cut off may simply run again."""
+        """True if a call that was cut off may simply run again."""
         return self.idempotent or not self.writes
 
     @property
     def guarded(self) -> bool:
-        """Whether it is an external write: the repeat guard watches it."""
+        """True if it is an external write: the repeat guard watches it."""
         return _RANK[self.effect] >= _EXTERNAL and not self.idempotent
 
 
 def higher(one: Reach, other: Reach) -> Reach:
-    """What governs where two say how far a call reaches: the higher level, and repeatable only if both say so."""
+    """Return what governs where two say how far a call reaches: the higher level, and repeatable only if both say so."""
     effect = one.effect if within(other.effect, one.effect) else other.effect
     return Reach(effect, one.idempotent and other.idempotent)
 
 
 def within(effect: Effect, most: Effect | None) -> bool:
-    """Whether `effect` is allowed where `most` is the highest that is; None allows all."""
+    """True if `effect` is allowed where `most` is the highest that is; None allows all."""
     return most is None or _RANK[effect] <= _RANK[most]
 
 
@@ -74,7 +74,7 @@ def check_decider(effect: Effect, by: str | None, what: str) -> None:
 
 
 def check_effect(effect: str) -> Effect:
-    """`effect` if it is one; raises `Invalid`."""
+    """Return `effect` if it is one; raises `Invalid`."""
     if effect not in EFFECTS:
         raise Invalid(f"{effect!r} is not an effect; nothing was declared. Use one of {', '.join(EFFECTS)}.")
     return effect

@@ -118,7 +118,7 @@ class Reference(msgspec.Struct, frozen=True):
     commit: Digest | None = None  # of the owner's memory; None: as it is now
 
     def __str__(self) -> str:
-        """The reference as it is written."""
+        """Return the reference as it is written."""
         at = f"@{self.commit}" if self.commit else ""
         return f"mem://{self.scope}/{quote(self.owner, safe='')}/{self.id}{at}"
 
@@ -145,12 +145,12 @@ _rememberings = msgspec.json.Decoder(Remembering)
 
 
 def remade(text: str) -> str:
-    """`text` with U+FFFD for each lone surrogate: what others said may hold some."""
+    """Return `text` with U+FFFD for each lone surrogate: what others said may hold some."""
     return well_formed(_text(text))
 
 
 def check_item(item: MemoryItem) -> MemoryItem:
-    """`item` if it can be remembered; raises `Invalid`."""
+    """Return `item` if it can be remembered; raises `Invalid`."""
     if not _text(item.text).strip():
         raise Invalid("an item of memory is text, and not empty; nothing was remembered.")
     if len(canonical.encode(item.text)) > TEXT_BYTES_MAX:
@@ -175,7 +175,7 @@ def _text(text: str) -> str:
 
 
 def check_item_id(id: str) -> str:
-    """`id` if an item can have it; raises `Invalid`."""
+    """Return `id` if an item can have it; raises `Invalid`."""
     if not isinstance(id, str) or not _ID.match(id):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"{ascii(id)[:100]} cannot be the id of an item: use up to 128 letters, digits, '.', '_' and '-', the "
@@ -185,7 +185,7 @@ def check_item_id(id: str) -> str:
 
 
 def check_scope(scope: str) -> str:
-    """`scope` if an item can have it; raises `Invalid`."""
+    """Return `scope` if an item can have it; raises `Invalid`."""
     if not isinstance(scope, str) or not _SCOPE.match(scope):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"{ascii(scope)[:100]} cannot be a scope: use up to 63 of a-z, 0-9, '.', '_' and '-', such as 'user' or "
@@ -195,17 +195,17 @@ def check_scope(scope: str) -> str:
 
 
 def item_prefix(id: str) -> str:
-    """Where the versions of an item lie in the map."""
+    """Return where the versions of an item lie in the map."""
     return f"{_ITEMS}{id}/"
 
 
 def version_path(id: str, depth: int, place: int) -> str:
-    """Where a version lies that the commit of that depth writes; later ones come after it."""
+    """Return where a version lies that the commit of that depth writes; later ones come after it."""
     return f"{_ITEMS}{id}/{depth:012}.{place:06}"
 
 
 def parse_version_path(path: str) -> tuple[str, int]:
-    """The item whose version lies at `path`, and the depth of the commit that wrote it; raises `Corrupt`."""
+    """Return the item whose version lies at `path`, and the depth of the commit that wrote it; raises `Corrupt`."""
     found = _PATH.match(path)
     if found is None:
         raise Corrupt(f"{path!a} is no place for an item of memory. Run `perdure verify`.")
@@ -213,7 +213,7 @@ def parse_version_path(path: str) -> tuple[str, int]:
 
 
 def parse_memory_reference(text: str) -> Reference:
-    """What a reference names; raises `Invalid` if it is none."""
+    """Return what a reference names; raises `Invalid` if it is none."""
     found = _REFERENCE.match(text) if isinstance(text, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if found is None:
         raise Invalid(
@@ -226,17 +226,17 @@ def parse_memory_reference(text: str) -> Reference:
 
 
 def decode_item(body: bytes) -> MemoryItem:
-    """The item that a body holds; raises `Corrupt`."""
+    """Return the item that a body holds; raises `Corrupt`."""
     return canonical.decode_struct(_items, body, "item of memory")
 
 
 def decode_version(body: bytes) -> Version:
-    """The version that a value of the map holds; raises `Corrupt`."""
+    """Return the version that a value of the map holds; raises `Corrupt`."""
     return canonical.decode_struct(_versions, body, "item of memory")
 
 
 def decode_remembering(body: bytes) -> Remembering:
-    """What a call did to memory; raises `Corrupt`."""
+    """Return what a call did to memory; raises `Corrupt`."""
     return canonical.decode_struct(_rememberings, body, "item of memory")
 
 

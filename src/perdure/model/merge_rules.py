@@ -23,7 +23,7 @@ ADDING: tuple[Rule, ...] = ("counter", "append")  # two equal steps are two
 
 
 def check_rules(rules: Mapping[str, str]) -> dict[str, Rule]:
-    """`rules`, from path prefix to the name of a rule; raises `Invalid` for a name that is none."""
+    """Return `rules`, from path prefix to the name of a rule; raises `Invalid` for a name that is none."""
     for prefix, rule in rules.items():
         names.check_prefix(prefix)
         if rule not in RULES:
@@ -32,13 +32,13 @@ def check_rules(rules: Mapping[str, str]) -> dict[str, Rule]:
 
 
 def rule_for(path: str, rules: Mapping[str, Rule]) -> Rule | None:
-    """The rule of the longest prefix that covers `path`; None if none does."""
+    """Return the rule of the longest prefix that covers `path`; None if none does."""
     covering = [prefix for prefix in rules if names.under(path, prefix)]
     return rules[max(covering, key=len)] if covering else None
 
 
 def adds_up(rule: Rule | None, *values: Json) -> bool:
-    """Whether the rule takes two equal steps for two, and these values are of the kind that it adds."""
+    """True if the rule takes two equal steps for two, and these values are of the kind that it adds."""
     match rule:
         case "counter":
             return all(type(value) in (int, float) for value in values)
@@ -59,12 +59,12 @@ def join(rule: Rule, base: Json | None, ours: Json, theirs: Json) -> Json:
 
 
 def _counter(base: Json, ours: Json, theirs: Json) -> Json:
-    """What both sides added."""
+    """Return what both sides added."""
     return _number(ours) + _number(theirs) - (0 if base is None else _number(base))
 
 
 def _set(base: Json, ours: Json, theirs: Json) -> Json:
-    """What either side has, without what either took away: first what was there, then what is new, sorted."""
+    """Return what either side has, without what either took away: first what was there, then what is new, sorted."""
     before, mine, others = (_items_by_bytes(each) for each in ([] if base is None else base, ours, theirs))
     stayed = [item for key, item in before.items() if key in mine and key in others]
     new = {key: item for key, item in (mine | others).items() if key not in before}
@@ -99,7 +99,7 @@ _RULES: dict[Rule, Callable[[Json, Json, Json], Json]] = {
 
 
 def _rank(*sides: Json) -> Callable[[Json], tuple[float | str, bytes]]:
-    """How two values compare: numbers with numbers, texts with texts; 1 before 1.0, so that sides do not matter."""
+    """Return how two values compare: numbers with numbers, texts with texts; 1 before 1.0, so that sides do not matter."""
     if all(isinstance(side, str) for side in sides):
         return lambda side: (cast("str", side), b"")
     for side in sides:
@@ -120,5 +120,5 @@ def _items(value: Json) -> list[Json]:
 
 
 def _items_by_bytes(value: Json) -> dict[bytes, Json]:
-    """The items of a list, each once; two items are the same if their canonical bytes are."""
+    """Return the items of a list, each once; two items are the same if their canonical bytes are."""
     return {canonical.encode(item): item for item in _items(value)}

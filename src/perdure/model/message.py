@@ -144,7 +144,7 @@ def _check_results(results: Sequence[object]) -> None:
 
 
 def encode_message(message: Message) -> bytes:
-    """The message's canonical bytes, without vendorMetadata; raises `Invalid` if they could not be read back.
+    """Return the message's canonical bytes, without vendorMetadata; raises `Invalid` if they could not be read back.
 
     Lone surrogates become U+FFFD in words, and stay as they came in the raw arguments of calls.
     """
@@ -164,7 +164,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message:
-    """The message that `body` holds; raises `Corrupt` if it is not one."""
+    """Return the message that `body` holds; raises `Corrupt` if it is not one."""
     try:
         message = _decode(body)
     except (ValueError, RecursionError) as error:
@@ -176,7 +176,7 @@ def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message
 
 
 def view(message: Message) -> dict[str, Any]:
-    """The documents' shape of a message: parsed args and vendorMetadata in place."""
+    """Return the documents' shape of a message: parsed args and vendorMetadata in place."""
     shape: dict[str, Any] = {"content": []} | well_formed_json(msgspec.to_builtins(message))
     for result in shape.get("toolResults", ()):
         result.setdefault("content", [])

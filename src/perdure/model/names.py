@@ -52,12 +52,12 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u
 
 
 def with_article(noun: str) -> str:
-    """`noun` as one of its kind: an object, a list."""
+    """Return `noun` as one of its kind: an object, a list."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def check_path(path: str) -> str:
-    """`path` if it can name a value; raises `Invalid`."""
+    """Return `path` if it can name a value; raises `Invalid`."""
     if not (type(path) is str and path.isascii() and path.isprintable() and 0 < len(path) <= PATH_BYTES_MAX):
         _check_text("path", path, PATH_BYTES_MAX)
     if not path.startswith("/") or path == "/":
@@ -70,12 +70,12 @@ def check_path(path: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """`prefix` if paths can lie under it: '/' for all of them, else a path, with or without a closing '/'."""
+    """Return `prefix` if paths can lie under it: '/' for all of them, else a path, with or without a closing '/'."""
     return prefix if prefix == "/" else check_path(prefix)
 
 
 def prefixes_of(prefix: str) -> tuple[str | None, str]:
-    """The one path that `prefix` itself names, if any, and the text that all paths below it start with.
+    """Return the one path that `prefix` itself names, if any, and the text that all paths below it start with.
 
     '/notes' covers '/notes' and '/notes/…' but not '/notes2'; '/notes/' covers only what is below.
     """
@@ -83,18 +83,18 @@ def prefixes_of(prefix: str) -> tuple[str | None, str]:
 
 
 def under(path: str, prefix: str) -> bool:
-    """Whether `prefix` covers `path`."""
+    """True if `prefix` covers `path`."""
     own, below = prefixes_of(prefix)
     return path == own or path.startswith(below)
 
 
 def reserved(path: str) -> bool:
-    """Whether `path` belongs to Perdure: it is under one of `KERNEL_PREFIXES`."""
+    """True if `path` belongs to Perdure: it is under one of `KERNEL_PREFIXES`."""
     return str(path).startswith("/__") and any(under(path, prefix) for prefix in KERNEL_PREFIXES)
 
 
 def check_name(what: str, name: str) -> str:
-    """`name` if an agent or a timeline can have it; raises `Invalid`."""
+    """Return `name` if an agent or a timeline can have it; raises `Invalid`."""
     if not isinstance(name, str) or not _NAME.match(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"{what} {_shown(name)} is not a name: use a-z, 0-9, '.', '_', '-' in up to 8 parts of up to 63 "
@@ -104,14 +104,14 @@ def check_name(what: str, name: str) -> str:
 
 
 def check_id(what: str, text: str) -> str:
-    """`text` if a thread, message, call, run or write can have it as its id; raises `Invalid`."""
+    """Return `text` if a thread, message, call, run or write can have it as its id; raises `Invalid`."""
     if type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= ID_BYTES_MAX:
         return text  # what most are
     return _check_text(what, text, ID_BYTES_MAX)
 
 
 def check_label(what: str, text: str) -> str:
-    """`text` if it can stand as a reason or an author; raises `Invalid`."""
+    """Return `text` if it can stand as a reason or an author; raises `Invalid`."""
     return check_id(what, text)
 
 
@@ -175,7 +175,7 @@ _LENGTH_MAX = 200  # characters of a name: comparing costs their product
 
 
 def near(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]:
-    """Those of the first `COMPARED_MAX` names that are close to `name`, the closest first."""
+    """Return those of the first `COMPARED_MAX` names that are close to `name`, the closest first."""
     from difflib import get_close_matches  # only where something is wrong
 
     if len(name) > _LENGTH_MAX:
@@ -189,6 +189,6 @@ def near(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
-    """A question that names what is close, with a space after it; empty where nothing is."""
+    """Return a question that names what is close, with a space after it; empty where nothing is."""
     found = near(name, known, likeness=likeness)
     return f"Did you mean {' or '.join(repr(each) for each in found)}? " if found else ""

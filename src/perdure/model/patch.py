@@ -102,7 +102,7 @@ _NEWER = re.compile(r"Invalid (?:enum )?value .* - at `\$.*\.(?:type|op|verb)`\Z
 
 
 def decode_patch(body: bytes) -> Patch:
-    """The patch that `body` holds; raises `Corrupt` if it is not one, `Unsupported` for ops of a newer Perdure."""
+    """Return the patch that `body` holds; raises `Corrupt` if it is not one, `Unsupported` for ops of a newer Perdure."""
     try:
         patch = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -118,7 +118,7 @@ def check_version(patch: Patch) -> None:
 
 
 def unreadable(what: str, error: Exception) -> Corrupt | Unsupported:
-    """Why stored bytes, whose digest was right, cannot be read: an event or op that is not known is a newer one."""
+    """Return why stored bytes, whose digest was right, cannot be read: an event or op that is not known is a newer one."""
     if _NEWER.match(str(error)):
         return _newer(what, str(error))
     return Corrupt(

@@ -84,17 +84,17 @@ _recipes = msgspec.json.Decoder(Recipe)
 
 
 def encode_recipe(recipe: Recipe) -> bytes:
-    """The recipe's canonical bytes."""
+    """Return the recipe's canonical bytes."""
     return canonical.encode_struct(recipe)
 
 
 def decode_recipe(body: bytes) -> Recipe:
-    """The recipe that `body` holds; raises `Corrupt` if it is none."""
+    """Return the recipe that `body` holds; raises `Corrupt` if it is none."""
     return canonical.decode_struct(_recipes, body, "recipe of a context")
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The frame's bytes.
+    """Return the frame's bytes.
 
     Keys stay in the order in which they were given: schemas are others' words, and a request has them in it.
     """
@@ -106,7 +106,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(body: bytes) -> Frame:
-    """The frame that `body` holds; raises `Corrupt` if it is none."""
+    """Return the frame that `body` holds; raises `Corrupt` if it is none."""
     try:
         shape: dict[str, Any] = json.loads(body.decode("utf-8", "surrogatepass"))
         tools = tuple(ToolSpec(**tool) for tool in shape.pop("tools", ()))
@@ -119,6 +119,6 @@ def decode_frame(body: bytes) -> Frame:
 
 
 def needs(recipe: Recipe) -> Iterator[Digest]:
-    """What a recipe names and its space must hold."""
+    """Yield what a recipe names and its space must hold."""
     yield recipe.frame
     yield from (each for each in (recipe.lead, recipe.note) if each is not None)

@@ -82,7 +82,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_tokens: int = 0  # of the output
 
     def __bool__(self) -> bool:
-        """Whether anything is known to have been taken."""
+        """True if anything is known to have been taken."""
         return self != _NOTHING
 
     def __add__(self, other: Usage) -> Usage:

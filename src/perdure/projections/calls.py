@@ -42,7 +42,7 @@ _tickets = msgspec.json.Decoder(Ticket)
 
 
 def decode_transition(body: bytes) -> Transition:
-    """What an entry says; raises `Corrupt` if it cannot be read."""
+    """Return what an entry says; raises `Corrupt` if it cannot be read."""
     try:
         return _transitions.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -89,7 +89,7 @@ class Book:
 
 
 def fold(entries: Iterable[bytes]) -> dict[str, CallRecord]:
-    """Every call by its id, as the entries leave it; raises `Corrupt` where they do not fit together."""
+    """Return every call by its id, as the entries leave it; raises `Corrupt` where they do not fit together."""
     book = Book()
     for body in entries:
         book.take(decode_transition(body))

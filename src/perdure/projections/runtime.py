@@ -50,7 +50,7 @@ class RuntimeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def open_runs(changesets: Iterable[Changeset]) -> list[OpenRun]:
-    """The runs of a line, given oldest first, that have not ended."""
+    """Return the runs of a line, given oldest first, that have not ended."""
     begun: dict[str, OpenRun] = {}
     steps: Counter[str] = Counter()
     for changeset in changesets:
@@ -74,7 +74,7 @@ def runtime(
     tickets: Iterable[Ticket],
     counters: Iterable[Note],
 ) -> RuntimeState:
-    """The runtime state that these make; `tickets` are those that wait."""
+    """Return the runtime state that these make; `tickets` are those that wait."""
     waiting = sorted(tickets, key=lambda ticket: ticket.id)
     asked = {ticket.run for ticket in waiting}
     unsettled = sorted((call for call in calls if call.state not in SETTLED), key=lambda call: call.id)

@@ -61,7 +61,7 @@ class CanonicalAgentState(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeState = RuntimeState()
 
     def layers(self) -> dict[str, bytes]:
-        """The canonical bytes of each layer, by its name."""
+        """Return the canonical bytes of each layer, by its name."""
         return {
             "transcript": canonical.encode([_said(entry) for entry in self.transcript]),
             "ledger": canonical.encode_struct(self.ledger),
@@ -71,7 +71,7 @@ class CanonicalAgentState(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def digests(self) -> dict[str, Digest]:
-        """The digest of each layer's bytes, by its name."""
+        """Return the digest of each layer's bytes, by its name."""
         return {name: digest_of(Kind.BODY, body) for name, body in self.layers().items()}
 
 

@@ -97,7 +97,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def said(digest: Digest, commit: Commit, changeset: Changeset) -> Iterator[MessageAt]:
-    """The messages that one commit appended, in order."""
+    """Yield the messages that one commit appended, in order."""
     for event in changeset.events:
         if isinstance(event, MessageAppended):
             yield MessageAt(event, digest, commit)
@@ -106,14 +106,14 @@ def said(digest: Digest, commit: Commit, changeset: Changeset) -> Iterator[Messa
 def entries(
     messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten]
 ) -> list[TranscriptEntry]:
-    """The transcript that `messages` make with their `bodies`."""
+    """Return the transcript that `messages` make with their `bodies`."""
     return [_entry(each, bodies) for each in messages]
 
 
 def turn(
     number: int, steps: Sequence[tuple[Digest, Commit, Changeset]], said: Iterable[TranscriptEntry]
 ) -> Turn:
-    """The turn that these commits make, oldest first; `said` are their messages."""
+    """Return the turn that these commits make, oldest first; `said` are their messages."""
     first, last = steps[0], steps[-1]
     spoken = tuple(said)
     return Turn(

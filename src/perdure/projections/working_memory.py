@@ -64,7 +64,7 @@ class WorkingMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def working(values: Mapping[str, object], notes: Iterable[Note]) -> WorkingMemory:
-    """The working memory that these values make; `values` holds what stands at the known paths, decoded."""
+    """Return the working memory that these values make; `values` holds what stands at the known paths, decoded."""
     faults: list[str] = []
     return WorkingMemory(
         goal=_text(values, GOAL, faults),

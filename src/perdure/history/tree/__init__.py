@@ -1,6 +1,6 @@
 """The versioned map: paths to values, as a tree of nodes named by digest.
 
-An ordered radix tree whose shape is a pure function of its entries (`rule`).  The same content
+An ordered radix tree whose shape is a pure function of its entries (see `encoding`).  The same content
 has the same root whatever the order of writes; a change costs one path of nodes; listing by
 prefix is ordered; comparing two maps costs what differs; hostile keys cannot unbalance it.
 

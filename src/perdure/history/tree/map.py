@@ -1,13 +1,14 @@
-"""The versioned map: an immutable view of everything that a root names.
+"""Reads and edits the versioned map: `Tree` is the immutable map of one root, `MapDraft` a map under edit.
 
-Drafts: a map under edit.
+A draft copies the nodes on the path to each change, once, and alters its copies.  After every
+step they obey the rule (see `encoding`), so the numbers are true at any time; but nothing is
+encoded or hashed until `finish`, and then each node once, however many changes it had.
 
-A draft copies the nodes on the way to each change, once, and alters its copies.  After every
-step they obey the rule, so the numbers are true at any time; but nothing is encoded or hashed
-until `finish`, and then each node once, however many changes met in it.
+If the draft refuses a change, it stays as it was.  If the store cannot be read in the middle of
+a repair, the draft is lost: every later call raises `Unavailable`.
 
-A change that is refused leaves the draft as it was.  One that fails because the store could
-not be read, in the middle of a repair, leaves a draft that only says so.
+`build` makes a whole map from entries: `grow` follows the rule downwards over entries in memory,
+`seal` turns nodes under edit into objects, children before parents, each encoded and hashed once.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _Trail: TypeAlias = list[tuple[BranchNode, int, int]]
 
 
 class MapDraft:
-    """One patch's worth of changes to a map; it sees its own changes, and nobody else does."""
+    """The changes of one patch to a map.  Reads through the draft see its changes; no other reader does."""
 
     __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn", "_way")
 
@@ -63,16 +64,16 @@ class MapDraft:
         self._torn = False  # a change began and could not be completed
 
     def count(self, prefix: str = "") -> int:
-        """How many paths start with `prefix`, without reading what is below it."""
+        """Return how many paths start with `prefix`, from the counts in the nodes."""
         return read.count(self._reader, self._node(), prefix_of(prefix))
 
     def get(self, path: str) -> Entry | None:
-        """The entry at `path`; None if there is none."""
+        """Return the entry at `path`; None if there is none."""
         tail = read.find(self._reader, self._node(), key_of(path))
         return None if tail is None else make_entry(path, tail)
 
     def value_to_change(self, path: str) -> Digest | None:
-        """The value at `path`, whose place is about to be changed; None if there is none."""
+        """Return the value at `path`, whose place is about to be changed; None if there is none."""
         key = key_of(path)
         trail, node, offset = self._descend(key)
         self._way = key, trail, node, offset
@@ -80,7 +81,7 @@ class MapDraft:
         return None if tail is None else value_of(tail)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries whose paths start with `prefix`, in order; the draft must not change meanwhile."""
+        """Yield the entries whose paths start with `prefix`, in order; the draft must not change during the iteration."""
         for key, tail in read.scan(self._reader, self._node(), prefix=prefix_of(prefix)):
             yield make_entry(path_of(key), tail)
 
@@ -106,7 +107,7 @@ class MapDraft:
         return True
 
     def clear(self, prefix: str) -> int:
-        """Let no path that starts with `prefix` hold anything; how many did.  What goes is not read."""
+        """Remove every path that starts with `prefix` without reading it; return how many there were."""
         key = prefix_of(prefix)
         trail, node, offset = self._descend(key)
         left, gone, gone_bytes = _clear(node, key[offset:], offset)
@@ -115,7 +116,7 @@ class MapDraft:
         return gone
 
     def finish(self) -> tuple[Digest, tuple[Object, ...]]:
-        """The root, and those of its nodes that are new, children before parents.  It ends the draft."""
+        """End the draft; return the root and those of its nodes that are new, children before parents."""
         if self._finished is None:
             if self._torn:
                 raise _torn()
@@ -140,7 +141,7 @@ class MapDraft:
         return self._reader.root(self._root) if self._top is None else self._top
 
     def _descend(self, key: bytes) -> tuple[_Trail, Node, int]:
-        """Open the way to `key`: the branches passed, the node where the way ends, and its offset."""
+        """Open the path to `key`: return the branches passed, the node where the path ends, and its offset."""
         assert self._finished is None, "a draft is finished once"
         if self._torn:
             raise _torn()
@@ -200,7 +201,7 @@ class MapDraft:
         self._torn = False
 
     def _repair(self, node: Node, above: bytes) -> Node:
-        """What the rule puts in the place of `node`, all of whose children obey it."""
+        """Return the node that the rule requires instead of `node`, all of whose children obey it."""
         if isinstance(node, Leaf):
             return node
         if is_leaf(*node.weigh(len(above))):
@@ -210,7 +211,7 @@ class MapDraft:
         return node
 
     def _collapse(self, branch: BranchNode, above: bytes) -> Leaf:
-        """All entries of a branch that has become light, as one leaf."""
+        """Return one leaf with all entries of a branch that has become light enough for it."""
         found = list(read.scan(self._reader, branch, at=above))
         keys = [key[len(above) :] for key, _ in found]
         leaf = Leaf(keys, [make_item(key, tail) for key, (_, tail) in zip(keys, found, strict=True)])
@@ -218,7 +219,7 @@ class MapDraft:
         return leaf
 
     def _join(self, branch: BranchNode, offset: int) -> Node:
-        """The only child of a branch, in its place."""
+        """Return the only child of a branch, with the prefix of the branch in front of its own."""
         label = branch.labels[0]
         child = self._open(branch, label, offset + len(branch.prefix) + 1)
         # A lone leaf would have made its parent a leaf as well: their entries weigh the same.
@@ -230,12 +231,14 @@ class MapDraft:
 def _torn() -> Unavailable:
     return Unavailable(
         "an earlier change to this draft could not read the nodes that it needed, so the draft is lost; "
-        "nothing was written. Begin again from the map."
+        "nothing was written.",
+        code="draft_lost",
+        advice="Begin again from the map.",
     )
 
 
 def _put(node: Node, key: bytes, offset: int, tail: bytes, *, room: int) -> Node | None:
-    """What stands in the place of `node` once `key` is added; None if the key was there and nothing else changed."""
+    """Return the node that replaces `node` once `key` is added; None if only the value of `key` changed."""
     if isinstance(node, Leaf):
         return _put_in_leaf(node, key[offset:], tail, offset, room)
     fork = offset + len(node.prefix)
@@ -268,7 +271,7 @@ def _put_in_leaf(leaf: Leaf, suffix: bytes, tail: bytes, offset: int, room: int)
 
 
 def _split(branch: BranchNode, at: int, offset: int) -> BranchNode:
-    """A branch that forks after the first `at` bytes of the prefix of `branch`, its only child so far."""
+    """Return a branch that forks after the first `at` bytes of the prefix of `branch`, its only child so far."""
     above = BranchNode(branch.prefix[:at])
     label, branch.prefix = branch.prefix[at], branch.prefix[at + 1 :]
     above.attach(label, branch, offset)
@@ -301,7 +304,7 @@ def _delete(node: Node, key: bytes, offset: int) -> bool:
 
 
 def _clear(node: Node, rest: bytes, offset: int) -> tuple[Node, int, int]:
-    """What is left of `node` without the keys that start with `rest`; how many went, and their bytes."""
+    """Return what is left of `node` without the keys that start with `rest`; how many went, and their bytes."""
     if isinstance(node, BranchNode):
         if not node.prefix.startswith(rest):
             return node, 0, 0
@@ -317,7 +320,7 @@ def _clear(node: Node, rest: bytes, offset: int) -> tuple[Node, int, int]:
 
 
 def _without_child(trail: _Trail, above: bytes, gone_height: int) -> tuple[BranchNode, bytes, int]:
-    """Drop the last child on the way, which is empty: the branch it hung from, its place, and its old height."""
+    """Remove the last child on the path, which is empty; return its parent, the parent's place and old height."""
     branch, offset, label = trail.pop()
     was = branch.height
     branch.detach(label)
@@ -335,7 +338,7 @@ def _raise_heights(trail: _Trail, height: int) -> None:
 
 
 def _lower_heights(trail: _Trail, was: int, now: int) -> None:
-    """Correct the heights on the way after a child's height has changed."""
+    """Correct the heights on the path after a child's height has changed."""
     for branch, _, _ in reversed(trail):
         if was == now or branch.height != was + 1:
             break
@@ -345,12 +348,12 @@ def _lower_heights(trail: _Trail, was: int, now: int) -> None:
 
 
 class Tree:
-    """The map with one root.  It never changes; reading it reads only the nodes on the way."""
+    """The map with one root.  It never changes; reading it reads only the nodes on the path."""
 
     __slots__ = ("reader", "root")
 
     def __init__(self, nodes: Nodes, root: Digest = EMPTY, *, cache: NodeCache | None = None) -> None:
-        """Read by `nodes`; `cache` is best shared by all maps of a store, and None is one of its own."""
+        """Read by `nodes`; the maps of a store should share one `cache`.  None: the tree makes its own."""
         self.reader = Reader(nodes, NodeCache() if cache is None else cache)
         self.root = root
 
@@ -360,22 +363,22 @@ class Tree:
         return self.reader.root(self.root)
 
     def count(self, prefix: str = "") -> int:
-        """How many paths start with `prefix`, without reading what is below it."""
+        """Return how many paths start with `prefix`, from the counts in the nodes."""
         return read.count(self.reader, self.top, prefix_of(prefix))
 
     def get(self, path: str) -> Entry | None:
-        """The entry at `path`; None if there is none."""
+        """Return the entry at `path`; None if there is none."""
         tail = read.find(self.reader, self.top, key_of(path))
         return None if tail is None else make_entry(path, tail)
 
     def get_many(self, paths: Iterable[str]) -> dict[str, Entry]:
-        """The entries at those of `paths` that have one; each level of the tree is one read."""
+        """Return the entries at those of `paths` that have one; each level of the tree is one read."""
         wanted = {key_of(path): path for path in paths}
         found = dict(read.find_many(self.reader, self.top, wanted))
         return {path: make_entry(path, found[key]) for key, path in wanted.items() if key in found}
 
     def entries(self, prefix: str = "", *, after: str | None = None) -> Iterator[Entry]:
-        """The entries whose paths start with `prefix`, in the order of their bytes, read as they are asked for.
+        """Yield the entries whose paths start with `prefix`, in the order of their bytes, read as they are asked for.
 
         `after` starts behind that path, whether or not it is there; None starts at the first.
         """
@@ -385,30 +388,34 @@ class Tree:
             yield make_entry(path_of(key), tail)
 
     def edit(self) -> MapDraft:
-        """A draft that begins as this map."""
+        """Return a draft that begins as this map."""
         return MapDraft(self.reader, self.root)
 
 
 def build(entries: Iterable[Entry]) -> tuple[Digest, tuple[Object, ...]]:
-    """The root of the map of `entries`, which come in any order, and its nodes, children before parents.
+    """Return the root of the map of `entries`, which come in any order, and its nodes, children before parents.
 
-    Raises `Invalid` if a path comes twice, or if the map would be too deep.
+    Raises `Invalid` if a path is given twice, or if the map would be too deep.
     """
     tails: dict[bytes, bytes] = {}
     for entry in entries:
         key = key_of(entry.path)
         if key in tails:
-            raise Invalid(f"path {entry.path[:60]!r} comes twice; nothing was written.")
+            raise Invalid(
+                f"path {entry.path[:60]!r} is given twice; nothing was written.",
+                code="path_repeated",
+                path=entry.path,
+            )
         tails[key] = make_tail(entry)
     keys = sorted(tails)
-    made = seal(grow(keys, [tails[key] for key in keys]), 0)
-    objects = {thing.digest: thing for thing, _ in made}
-    root = made[-1][0].digest
+    sealed = seal(grow(keys, [tails[key] for key in keys]), 0)
+    objects = {thing.digest: thing for thing, _ in sealed}
+    root = sealed[-1][0].digest
     return root, () if root == EMPTY else tuple(objects.values())
 
 
 def grow(keys: Sequence[bytes], tails: Sequence[bytes], *, offset: int = 0, room: int = BRANCHES_MAX) -> Node:
-    """The node for sorted entries whose keys have `offset` bytes above them.
+    """Return the node for sorted entries whose keys have `offset` bytes above them.
 
     Raises `Invalid` if a path would lead through more than `room` branches.
     """
@@ -419,14 +426,14 @@ def grow(keys: Sequence[bytes], tails: Sequence[bytes], *, offset: int = 0, room
 
 
 def seal(node: Node, offset: int) -> list[tuple[Object, Node]]:
-    """All nodes under edit from `node` down as objects, children before parents; `node` itself is the last."""
-    made: list[tuple[Object, Node]] = []
-    _seal(node, offset, made)
-    return made
+    """Return all nodes under edit from `node` down as objects, children before parents; `node` itself is the last."""
+    sealed: list[tuple[Object, Node]] = []
+    _seal(node, offset, sealed)
+    return sealed
 
 
 def _shared(one: bytes, other: bytes) -> int:
-    """How many bytes the two have in common at the start."""
+    """Return how many bytes the two have in common at the start."""
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length
@@ -434,33 +441,36 @@ def _shared(one: bytes, other: bytes) -> int:
 
 
 def _too_deep() -> Invalid:
-    """The refusal of a map whose paths branch too often."""
+    """Return the refusal of a map whose paths branch too often."""
     return Invalid(
         f"these paths share their beginnings in more than {BRANCHES_MAX} nested ways, "
-        "which no map can hold; nothing was written. Use fewer paths that are built upon each other."
+        "which no map can hold; nothing was written.",
+        code="map_too_deep",
+        advice="Use fewer paths that extend each other.",
+        limit=BRANCHES_MAX,
     )
 
 
-def _seal(node: Node, offset: int, made: list[tuple[Object, Node]]) -> tuple[Digest, bytes]:
+def _seal(node: Node, offset: int, sealed: list[tuple[Object, Node]]) -> tuple[Digest, bytes]:
     if isinstance(node, BranchNode):
         below = offset + len(node.prefix) + 1
         for label, child in node.opened.items():
-            digest, told = _seal(child, below, made)
-            node.records[node.labels.find(label)] = make_record(label, digest, told)
+            digest, child_tally = _seal(child, below, sealed)
+            node.records[node.labels.find(label)] = make_record(label, digest, child_tally)
         node.opened = {}
     thing = Object.of(Kind.NODE, encode(node), base=node.base)
-    told = tally(node, offset)
-    node.digest, node.fit = thing.digest, (offset, told)
-    made.append((thing, node))
-    return thing.digest, told
+    own_tally = tally(node, offset)
+    node.digest, node.fit = thing.digest, (offset, own_tally)
+    sealed.append((thing, node))
+    return thing.digest, own_tally
 
 
 class _TooDeep(Exception):
-    """There is no room for another branch; `grow` says so without the way down to here."""
+    """Another branch would be too deep; `grow` turns it into `Invalid` without this traceback."""
 
 
 class _Growth:
-    """Sorted entries that are becoming nodes."""
+    """Makes nodes from sorted entries."""
 
     def __init__(self, keys: Sequence[bytes], tails: Sequence[bytes], offset: int) -> None:
         self._keys = keys
@@ -468,7 +478,7 @@ class _Growth:
         self._sums = list(accumulate((len(key) + offset for key in keys), initial=0))
 
     def node(self, low: int, high: int, at: int, room: int) -> Node:
-        """The node for the entries from `low` to `high`, whose keys are consumed up to `at`."""
+        """Return the node for the entries from `low` to `high`, whose keys are consumed up to `at`."""
         if is_leaf(high - low, self._sums[high] - self._sums[low]):
             return self._leaf(low, high, at)
         if not room:
@@ -499,7 +509,7 @@ class _Growth:
         return branch
 
     def _until(self, low: int, high: int, at: int) -> int:
-        """Where the keys that have the same byte at `at` as the one at `low` end."""
+        """Return where the keys that have the same byte at `at` as the one at `low` end."""
         key = self._keys[low]
         if key[at] == 0xFF:
             return high

@@ -85,14 +85,14 @@ def author_of(commit: Commit) -> tuple[Stamp, Stamp]:
 
 
 def message_of(digest: Digest, commit: Commit, changeset: Changeset, said: Sequence[TranscriptEntry]) -> str:
-    """The message of a git commit: a subject, what happened, and the trailers."""
+    """Return the message of a git commit: a subject, what happened, and the trailers."""
     events = _events(changeset)
     paragraphs = [_subject(commit, said), *(["\n".join(events)] if events else []), _trailers(digest, commit)]
     return "\n\n".join(paragraphs) + "\n"
 
 
 def told_in(message: str) -> dict[str, str]:
-    """The trailers of a git commit's message, by name; none if its last paragraph is something else."""
+    """Return the trailers of a git commit's message, by name; none if its last paragraph is something else."""
     lines = message.rstrip("\n").rpartition("\n\n")[2].split("\n")
     pairs = [line.partition(": ") for line in lines]
     return {name: value for name, _, value in pairs} if all(colon for _, colon, _ in pairs) else {}
@@ -117,7 +117,7 @@ def _trailers(digest: Digest, commit: Commit) -> str:
 
 
 def _events(changeset: Changeset) -> list[str]:
-    """A line for each event, up to a limit."""
+    """Return a line for each event, up to a limit."""
     lines: list[str] = []
     for event in changeset.events[:_EVENTS_MAX]:
         shape = msgspec.to_builtins(event)
@@ -152,7 +152,7 @@ class PutFile(msgspec.Struct, frozen=True):
 
 
 def message_files(entry: TranscriptEntry, sequence: int) -> list[PutFile]:
-    """The files of the message that is the event number `sequence` of its line."""
+    """Return the files of the message that is the event number `sequence` of its line."""
     number = f"{sequence:06}"
     name = f"{_MESSAGES}/{number[:-4]}/{number[-4:-2]}/{number}-{entry.role}-{segment_of(entry.id)}"
     if entry.words is None:
@@ -165,27 +165,27 @@ def message_files(entry: TranscriptEntry, sequence: int) -> list[PutFile]:
 
 
 def state_file(key: str, *, above: bool) -> str:
-    """The file that holds the value at a path of the state; `above`: there are paths below that one."""
+    """Return the file that holds the value at a path of the state; `above`: there are paths below that one."""
     return f"{STATE}/{path_of(key, above=above)}"
 
 
 def indented(body: bytes) -> bytes:
-    """A JSON document, one value a line."""
+    """Return a JSON document, one value a line."""
     return msgspec.json.format(body, indent=2) + b"\n"
 
 
 def is_indented(form: str, size: int) -> bool:
-    """Whether a value is written one value a line."""
+    """True if a value is written one value a line."""
     return form == "json" and size <= _INDENTED_MAX
 
 
 def lost_value(digest: Digest, size: int, why: str) -> bytes:
-    """What stands in place of a value that was forgotten."""
+    """Return what stands in place of a value that was forgotten."""
     return _encoded(f"This value was forgotten: {why}.\nIt had {size} bytes and the digest {digest}.\n")
 
 
 def lost_state(root: Digest, why: str) -> PutFile:
-    """What stands in place of a state that cannot be listed any more, since a part of its map was forgotten."""
+    """Return what stands in place of a state that cannot be listed any more, since a part of its map was forgotten."""
     text = f"The state at this commit was forgotten: {why}.\nIts root has the digest {root}.\n"
     return PutFile(_LOST_STATE, _encoded(text))
 
@@ -236,7 +236,7 @@ def _result(result: ToolResult) -> str:
 
 
 def _fenced(text: str, language: str) -> str:
-    """`text` between fences that are longer than any in it."""
+    """Return `text` between fences that are longer than any in it."""
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

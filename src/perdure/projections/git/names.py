@@ -49,7 +49,7 @@ def segment_of(text: str) -> str:
 
 
 def path_of(key: str, *, above: bool) -> str:
-    """The file that holds the value at the path `key` of a state.
+    """Return the file that holds the value at the path `key` of a state.
 
     `above`: other paths of the same state are below it, so that its name is a directory's.
     """
@@ -58,7 +58,7 @@ def path_of(key: str, *, above: bool) -> str:
 
 
 def branch_of(timeline: str) -> str:
-    """The name of a timeline's branch.
+    """Return the name of a timeline's branch.
 
     It has one segment: `a` and `a/b` may both be timelines, and cannot both be branches.
     """

@@ -40,7 +40,7 @@ class Stamp(msgspec.Struct, frozen=True):
 def begin_commit(
     ref: str, mark: int, *, author: Stamp, committer: Stamp, message: str, parents: Sequence[str]
 ) -> bytes:
-    """A commit, but for its files; parents are marks (`:7`) or names that git knows."""
+    """Return a commit, but for its files; parents are marks (`:7`) or names that git knows."""
     text = message.encode()
     # Without a parent git would go on from whatever the stream has put on that ref before.
     before = f"reset {ref}\n" if not parents else ""
@@ -50,7 +50,7 @@ def begin_commit(
 
 
 def put_header(path: str, size: int) -> bytes:
-    """What stands before the `size` bytes of a file's new content; a line break follows them."""
+    """Return what stands before the `size` bytes of a file's new content; a line break follows them."""
     return f"M 100644 inline {path}\ndata {size}\n".encode()
 
 
@@ -60,7 +60,7 @@ def delete_file(path: str) -> bytes:
 
 
 def end_commit() -> bytes:
-    """What ends the list of a commit's files."""
+    """Return what ends the list of a commit's files."""
     return b"\n"
 
 
