@@ -29,6 +29,7 @@ from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.model.limits import Limits
 from perdure.model.patch import Clear, Delete, Edit, Patch, Put, Replace, Stored
+from tests.coded import raises
 
 ONE, TWO = Digest("ab" * 32), Digest("cd" * 32)
 
@@ -150,7 +151,7 @@ def test_damaged_records_are_corrupt(decode: Callable[[bytes], object], good: by
     ]
 
     for body in damaged:
-        with pytest.raises(Corrupt, match="cannot be read"):
+        with raises(Corrupt, "record_unreadable"):
             decode(body)
 
 

@@ -351,7 +351,7 @@ def _artifact(space: Space, digest: Digest) -> Artifact:
             f"{digest} is a {found.kind}, not an artifact; nothing was returned.",
             code="not_an_artifact",
             digest=digest,
-            kind=str(found.kind),
+            found=str(found.kind),
         )
     return decode_artifact(found.body)
 

@@ -1,8 +1,8 @@
-"""Artifacts: bulky results, kept in chunks and named by one digest.
+"""Defines artifacts: bulky content, stored in chunks and named by one digest; guesses media types.
 
-The artifact object is small: it lists its chunks and says what the whole is.  Its digest
+The artifact object is small: it lists its chunks, and the type, size and hash of the whole.  Its digest
 is what a reference names (`artifact://sha256/<digest>`), not the plain SHA-256 inside it,
-which is there so that other programs can compare the content with a file of theirs.
+with which other programs can compare the content with a file.
 """
 
 from __future__ import annotations
@@ -64,15 +64,20 @@ def parse_reference(text: str) -> Digest:
     """Return the digest that `artifact://sha256/<digest>` names; raises `Invalid` for anything else."""
     if not text.startswith(_REFERENCE):
         raise Invalid(
-            f"{text[:120]!r} is not a reference of the form {_REFERENCE}<digest>; nothing was looked up."
+            f"{text[:120]!r} is not a reference of the form {_REFERENCE}<digest>; nothing was looked up.",
+            code="reference_invalid",
+            reference=text,
         )
     return check_digest(text.removeprefix(_REFERENCE))
 
 
 def check_media_type(text: str) -> str:
-    """Return `text` if it can stand as a media type; raises `Invalid`."""
+    """Return `text` if it is a media type; raises `Invalid`."""
     if not isinstance(text, str) or not _MEDIA_TYPE.match(text):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"{ascii(text)[:120]} is not a media type such as 'image/png'; nothing was written.")
+        raise Invalid(
+            f"{ascii(text)[:120]} is not a media type such as 'image/png'; nothing was written.",
+            code="media_type_invalid",
+        )
     return text
 
 
@@ -110,7 +115,7 @@ _JSON_START = re.compile(r'\s*(\{\s*["}]|\[\s*["\[{\]tfn\d-])')
 
 
 def sniff(head: bytes, *, whole: bool) -> str:
-    """Return the media type that the first bytes speak for; `whole` says that there are no more.
+    """Return the media type that the first bytes suggest; `whole`: there are no more bytes.
 
     A guess from a small table, then text or JSON, else `application/octet-stream`.
     """

@@ -37,7 +37,7 @@ __all__ = [
 
 
 class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a run was when it made this step."""
+    """The run that made this step: its version, backend, origin and end."""
 
     agent_version: str | None = None
     backend: str | None = None
@@ -79,7 +79,7 @@ def encode_changeset(changeset: Changeset) -> bytes:
 
 
 def decode_changeset(body: bytes) -> Changeset:
-    """Return the changeset that `body` holds; raises `Corrupt` if it is not one, `Unsupported` if a newer Perdure wrote it."""
+    """Return the changeset that `body` holds; raises `Corrupt`, or `Unsupported` if a newer Perdure wrote it."""
     try:
         changeset: Changeset = _changesets.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -89,7 +89,7 @@ def decode_changeset(body: bytes) -> Changeset:
 
 
 class Reads(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What lay outside the thread when the step was taken."""
+    """What the step read outside the thread."""
 
     agent_root: Digest | None = None
     agent_commit: Digest | None = None
@@ -97,7 +97,7 @@ class Reads(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LedgerRead(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How far the ledger had come when the step was taken."""
+    """The position and chain of the ledger when the step was taken."""
 
     position: int = 0
     chain: Digest | None = None
@@ -108,7 +108,7 @@ NO_LEDGER = LedgerRead()
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One step of a history: what happened and what is then true, fixed by one digest."""
+    """One step of a history: its changeset and the state after it, named by one digest."""
 
     parents: tuple[Digest, ...]
     changeset: Digest
@@ -160,7 +160,7 @@ _moves = msgspec.json.Decoder(MoveRecord)
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """Return the commit's canonical bytes; what was not read is left out, however it was said."""
+    """Return the commit's canonical bytes; empty reads are left out, however they were made."""
     if commit.reads is not NO_READS and commit.reads == NO_READS:
         commit = msgspec.structs.replace(commit, reads=NO_READS)
     if commit.ledger is not NO_LEDGER and commit.ledger == NO_LEDGER:

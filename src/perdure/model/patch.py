@@ -1,7 +1,7 @@
-"""Patches: the intended changes to state, as ordered ops.
+"""Defines patches: changes to state as ordered ops.
 
 `put` and the arguments of document ops are named by digest.  A document op also
-records the digest that it leaves, so that the tree can be checked without the values.
+records the digest of the document after it, so that the tree can be checked without the values.
 Document places are arrays of keys and indexes, never dotted strings.
 """
 
@@ -39,7 +39,7 @@ Verb: TypeAlias = Literal["set", "unset", "append", "merge", "increment", "inser
 
 
 class Stored(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A value by reference: what the map holds at a path."""
+    """A value by reference, as the map holds it at a path."""
 
     value: Digest
     size: int
@@ -70,7 +70,7 @@ class Clear(msgspec.Struct, frozen=True, tag_field="op", tag="clear", gc=False):
 
 
 class Replace(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="replace", gc=False):
-    """The whole thread-scoped state is now this; `keep` and the kernel's own prefixes are left alone."""
+    """The whole thread-scoped state is now this; `keep` and Perdure's own prefixes stay as they are."""
 
     entries: dict[str, Stored]
     keep: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ _NEWER = re.compile(r"Invalid (?:enum )?value .* - at `\$.*\.(?:type|op|verb)`\Z
 
 
 def decode_patch(body: bytes) -> Patch:
-    """Return the patch that `body` holds; raises `Corrupt` if it is not one, `Unsupported` for ops of a newer Perdure."""
+    """Return the patch that `body` holds; raises `Corrupt`, or `Unsupported` for ops of a newer Perdure."""
     try:
         patch = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -112,13 +112,13 @@ def decode_patch(body: bytes) -> Patch:
 
 
 def check_version(patch: Patch) -> None:
-    """Raise `Unsupported` for a patch whose ops may mean something that is not known here."""
+    """Raise `Unsupported` for a patch whose ops have a version that this release does not know."""
     if patch.version > OPS_VERSION:
         raise _newer("patch", f"its ops have version {patch.version}, over {OPS_VERSION}")
 
 
 def unreadable(what: str, error: Exception) -> Corrupt | Unsupported:
-    """Return why stored bytes, whose digest was right, cannot be read: an event or op that is not known is a newer one."""
+    """Return the error for stored bytes whose digest is right: an unknown event or op was written by a newer Perdure."""
     if _NEWER.match(str(error)):
         return _newer(what, str(error))
     return Corrupt(
@@ -131,5 +131,9 @@ def unreadable(what: str, error: Exception) -> Corrupt | Unsupported:
 
 def _newer(what: str, why: str) -> Unsupported:
     return Unsupported(
-        f"a stored {what} was written by a newer Perdure ({why}); it was not read. Install that version, or a later one."
+        f"a stored {what} was written by a newer Perdure ({why}); it was not read.",
+        code="written_by_newer_version",
+        advice="Install that version, or a later one.",
+        what=what,
+        why=why,
     )
