@@ -296,8 +296,8 @@ def test_a_damaged_store_is_left_as_it_is(hand: Hand) -> None:
     (done,) = retention.carry_out(hand.engine, plan, ids=hand.space.ids)
 
     assert (space.count, done.count) == (0, 0)
-    assert "cannot be told" in (space.left_alone or "")
-    assert "cannot be told" in (done.left_alone or "")
+    assert "is unknown" in (space.left_alone or "")
+    assert "is unknown" in (done.left_alone or "")
     assert not [fact for fact in hand.engine.scan(hand.space.name, limit=999)[0] if fact.forgotten]
 
 

@@ -84,12 +84,12 @@ class Visibility:
 
     def of(self, id: str, path: str, digest: Digest) -> Judged | None:
         """Return the version that an index names, and whether it counts; None if the map has no such version."""
-        entries, stands = self._item(id)
+        entries, counting = self._item(id)
         entry = next((each for each in entries if each.path == path and each.value == digest), None)
         if entry is None:
             return None
         version = self.memory.version(entry)
-        counts = stands == path and not is_expired(_item(version), self.sight.at)
+        counts = counting == path and not is_expired(_item(version), self.sight.at)
         return Judged(id, entry, version, counts)
 
     def prepare(self, paths: Sequence[str]) -> None:
@@ -99,8 +99,8 @@ class Visibility:
 
     def item(self, id: str) -> Judged | None:
         """Return the version of an item that counts; None if there is none."""
-        entries, stands = self._item(id)
-        found = next((each for each in entries if each.path == stands), None)
+        entries, counting = self._item(id)
+        found = next((each for each in entries if each.path == counting), None)
         return None if found is None else self.of(id, found.path, found.value)
 
     def items(self) -> Iterator[Judged]:

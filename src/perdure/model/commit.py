@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from perdure.model import canonical
+from perdure.model.canonical import Json
 from perdure.model.digest import Digest
-from perdure.model.event import Event
-from perdure.model.patch import Patch, check_version, unreadable
+from perdure.model.event import CATALOGUE, Event
+from perdure.model.patch import Patch, check_version, plain, unknown_op, unreadable
 
 __all__ = [
     "NO_LEDGER",
@@ -83,9 +84,21 @@ def decode_changeset(body: bytes) -> Changeset:
     try:
         changeset: Changeset = _changesets.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise unreadable("changeset", error) from error
+        raise unreadable("changeset", error, _unknown_name(plain(body))) from error
     check_version(changeset.patch)
     return changeset
+
+
+def _unknown_name(changeset: Json) -> str | None:
+    """Return the first event type, op or verb that this release does not know; None if there is none."""
+    if not isinstance(changeset, dict):
+        return None
+    events = changeset.get("events")
+    for event in events if isinstance(events, list) else ():
+        name = event.get("type") if isinstance(event, dict) else None
+        if isinstance(name, str) and name not in CATALOGUE:
+            return name
+    return unknown_op(changeset.get("patch"))
 
 
 class Reads(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

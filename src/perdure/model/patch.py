@@ -7,12 +7,13 @@ Document places are arrays of keys and indexes, never dotted strings.
 
 from __future__ import annotations
 
-import re
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from perdure.errors import Corrupt, Unsupported
+from perdure.model import canonical
+from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Verb",
     "check_version",
     "decode_patch",
+    "plain",
+    "unknown_op",
     "unreadable",
 ]
 
@@ -98,7 +101,10 @@ class Patch(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 _decoder = msgspec.json.Decoder(Patch)
-_NEWER = re.compile(r"Invalid (?:enum )?value .* - at `\$.*\.(?:type|op|verb)`\Z", re.DOTALL)
+_KNOWN: dict[str, frozenset[str]] = {
+    "op": frozenset(str(kind.__struct_config__.tag) for kind in get_args(Op)),
+    "verb": frozenset(get_args(Verb)),
+}
 
 
 def decode_patch(body: bytes) -> Patch:
@@ -106,7 +112,7 @@ def decode_patch(body: bytes) -> Patch:
     try:
         patch = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise unreadable("patch", error) from error
+        raise unreadable("patch", error, unknown_op(plain(body))) from error
     check_version(patch)
     return patch
 
@@ -117,10 +123,29 @@ def check_version(patch: Patch) -> None:
         raise _newer("patch", f"its ops have version {patch.version}, over {OPS_VERSION}")
 
 
-def unreadable(what: str, error: Exception) -> Corrupt | Unsupported:
-    """Return the error for stored bytes whose digest is right: an unknown event or op was written by a newer Perdure."""
-    if _NEWER.match(str(error)):
-        return _newer(what, str(error))
+def plain(body: bytes) -> Json:
+    """Return the JSON of stored bytes that are not of the expected type; None if they are not even JSON."""
+    try:
+        return canonical.decode(body)
+    except Corrupt:
+        return None
+
+
+def unknown_op(patch: Json) -> str | None:
+    """Return the first op or verb of a patch, as plain JSON, that this release does not know; None if there is none."""
+    ops = patch.get("ops") if isinstance(patch, dict) else None
+    for op in ops if isinstance(ops, list) else ():
+        for field, known in _KNOWN.items():
+            name = op.get(field) if isinstance(op, dict) else None
+            if isinstance(name, str) and name not in known:
+                return name
+    return None
+
+
+def unreadable(what: str, error: Exception, unknown: str | None) -> Corrupt | Unsupported:
+    """Return the error for stored bytes whose digest is right; a newer Perdure wrote an `unknown` event or op."""
+    if unknown is not None:
+        return _newer(what, f"it has '{unknown}', which this version does not know")
     return Corrupt(
         f"a stored {what} cannot be read: {error}.",
         code="record_unreadable",

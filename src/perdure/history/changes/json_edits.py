@@ -48,7 +48,7 @@ def check_place(at: object) -> Place:
             raise Invalid(
                 f"a place in a document holds keys and indexes, not {step!r}; nothing was written.",
                 code="place_invalid",
-                place=at,
+                place=steps,
             )
     return cast("Place", tuple(steps))
 

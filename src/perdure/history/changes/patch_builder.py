@@ -358,7 +358,7 @@ def _check_replaced(entries: Iterable[str], keep: tuple[str, ...]) -> None:
     for path in entries:
         if _spared(path, (*names.KERNEL_PREFIXES, *keep)):
             raise Invalid(
-                f"this `replace` keeps {path} as it is, so it cannot set it; nothing was written.",
+                f"{path} is left alone by this `replace`, so it cannot be given; nothing was written.",
                 code="path_kept_by_replace",
                 path=path,
             )

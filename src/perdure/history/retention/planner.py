@@ -147,7 +147,7 @@ def _plan_space(space: Space, policy: RetentionPolicy, now: int, elsewhere: Fore
             counts[why, str(found.kind)] += 1
             sizes[why, str(found.kind)] += len(found.body)
     except (Corrupt, NotFound) as error:
-        return SpacePlan(space=space.name, left_alone=f"what must stay cannot be told: {error}")
+        return SpacePlan(space=space.name, left_alone=f"what must stay is unknown: {error}")
     lots = tuple(Lot(why, kind, counts[why, kind], sizes[why, kind]) for why, kind in sorted(counts))
     return SpacePlan(space=space.name, lots=lots) if lots else None
 
@@ -219,7 +219,7 @@ def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignR
         except Conflict:
             continue  # a write since the marking may need any of it
         except (Corrupt, NotFound) as error:
-            why = f"what must stay cannot be told: {error}"
+            why = f"what must stay is unknown: {error}"
             return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
         return SpaceRemoval(space=space.name, count=count, freed=freed)
     why = "others were writing to it all the time"

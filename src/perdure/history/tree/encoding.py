@@ -354,7 +354,7 @@ class BranchNode:
         return self.count, self.below + (0 if self.end is None else offset + len(self.prefix))
 
     def tail(self, rest: bytes) -> bytes | None:
-        """Return the tail of the entry whose key ends here, where `rest` is what is left of it; None if it goes on."""
+        """Return the tail of the entry whose key ends here, where `rest` is the rest of the key; None if the key is longer."""
         return self.end if rest == self.prefix else None
 
     def attach(self, label: int, child: Node, offset: int) -> None:

@@ -279,7 +279,7 @@ def _split(branch: BranchNode, at: int, offset: int) -> BranchNode:
 
 
 def _add(branch: BranchNode, rest: bytes, tail: bytes, offset: int) -> None:
-    """Add an entry that goes on with `rest` after the prefix of `branch`, where no child or entry is."""
+    """Add an entry whose key continues with `rest` after the prefix of `branch`, where no child or entry is."""
     if rest:
         branch.attach(rest[0], Leaf([rest[1:]], [make_item(rest[1:], tail)]), offset)
     else:

@@ -93,7 +93,7 @@ class Reader:
         return node
 
     def child(self, branch: BranchNode, label: int, offset: int) -> Node | None:
-        """Return the child for the keys that go on with `label`; None if there is none.  Its own offset is `offset`."""
+        """Return the child for the keys that continue with `label`; None if there is none.  Its own offset is `offset`."""
         if label in branch.opened:
             return branch.opened[label]
         at = branch.labels.find(label)

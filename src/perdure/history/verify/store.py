@@ -317,7 +317,7 @@ def _check_timeline(space: Space, timeline: str, commits: int, findings: Finding
     with findings.watching("head", name=timeline):
         hold = space.engine.hold(space.name, timeline)
         if hold is None:
-            raise NotFound("it has moved, but where it stands is not recorded")
+            raise NotFound("it has moved, but its head is not recorded")
         _check_tip(space, hold, commits, findings)
         _check_moves(space, hold, findings)
 
