@@ -24,8 +24,7 @@ from bench.workload import Step, Turn
 from perdure.engines.sqlite.format.pack import PackForm, deflated, difference
 from perdure.history.tree import EMPTY, Entry, NodeCache, Tree
 from perdure.model import canonical
-from perdure.model.changeset import NO_PATCH, Changeset
-from perdure.model.commit import Act, Commit, MoveRecord
+from perdure.model.commit import NO_PATCH, Act, Changeset, Commit, MoveRecord
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.message import encode_message

@@ -22,8 +22,7 @@ from perdure.history.verify import report
 from perdure.ledger import call_identity, calls
 from perdure.model import artifact, canonical, names
 from perdure.model.artifact import Artifact
-from perdure.model.changeset import Changeset
-from perdure.model.commit import Act, Commit, MoveRecord
+from perdure.model.commit import Act, Changeset, Commit, MoveRecord
 from perdure.model.digest import Kind, digest_of
 from perdure.model.event import CATALOGUE
 from perdure.model.limits import Limits

@@ -8,7 +8,7 @@ import pytest
 import perdure
 from perdure import Store, Thread
 from perdure.errors import Conflict, Invalid, StaleHead
-from perdure.model.changeset import Changeset, RunMeta, StateAction, encode_changeset
+from perdure.model.commit import Changeset, RunMeta, StateAction, encode_changeset
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.patch import Patch, Put, Replace, Stored

@@ -15,7 +15,7 @@ from perdure.history.space import Space
 from perdure.history.tree import NodeCache
 from perdure.history.writer import Proposal, commit
 from perdure.model.canonical import Json
-from perdure.model.changeset import RunMeta
+from perdure.model.commit import RunMeta
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import Event, MessageAppended, ToolCallRequested
 from perdure.model.head import MAIN, Head

@@ -13,6 +13,7 @@ from perdure.history.verify import verify
 from perdure.model.artifact import CHUNK_BYTES, Artifact, decode_artifact, encode_artifact
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.limits import Limits
+from tests.coded import raises
 from tests.history.hand import Hand, damage
 
 LARGE = Random(7).randbytes(5 * CHUNK_BYTES + 1)  # more than one write takes
@@ -69,7 +70,7 @@ def test_content_over_the_limit_is_refused_and_not_listed() -> None:
     """The limit holds for the stream, not for what it claims to be."""
     hand = Hand(limits=Limits(artifact_bytes_max=6 * CHUNK_BYTES))
 
-    with pytest.raises(Invalid, match="it was not kept"):
+    with raises(Invalid, "artifact_too_large", limit=6 * CHUNK_BYTES):
         artifacts.put(hand.space, (b"x" * CHUNK_BYTES for _ in range(7)))
 
     assert artifacts.ls(hand.space, limit=9) == []
@@ -100,7 +101,7 @@ def test_a_damaged_chunk_is_not_given() -> None:
     reading = artifacts.get(hand.space, digest)
 
     assert next(reading) == LARGE[:CHUNK_BYTES]
-    with pytest.raises(Corrupt, match=chunk):
+    with pytest.raises(Corrupt):
         next(reading)
 
 
@@ -112,7 +113,7 @@ def test_an_artifact_that_lies_about_the_whole_is_found_out() -> None:
     forged = Object.of(Kind.ARTIFACT, encode_artifact(lie))
     hand.engine.apply(Write(space=hand.space.name, op_id="forge", intent=forged.digest, objects=(forged,)))
 
-    with pytest.raises(Corrupt, match="do not use what was read"):
+    with raises(Corrupt, "artifact_damaged", artifact=forged.digest):
         list(artifacts.get(hand.space, forged.digest))
 
 
@@ -121,7 +122,7 @@ def test_what_is_no_artifact_is_not_found() -> None:
     hand = Hand()
     commit = hand.write({"/a": 1})
 
-    with pytest.raises(NotFound, match="is a commit, not an artifact"):
+    with raises(NotFound, "not_an_artifact", found="commit"):
         artifacts.get(hand.space, commit)
     with pytest.raises(NotFound):
         artifacts.get(hand.space, digest_of(Kind.ARTIFACT, b"none"))
@@ -137,7 +138,7 @@ def test_an_upload_that_was_taken_for_abandoned_fails_instead_of_listing_nothing
         Write(space=hand.space.name, op_id="expire", intent=Digest("00" * 32), cells=(expired,))
     )
 
-    with pytest.raises(Conflict, match="Put it again"):
+    with raises(Conflict, "upload_expired"):
         artifacts.publish(hand.space, staged)
 
     assert artifacts.ls(hand.space, limit=9) == []
@@ -176,5 +177,5 @@ def test_forgotten_content_says_so() -> None:
     chunks = decode_artifact(hand.space.body(digest)).chunks
     hand.forget(chunks)
 
-    with pytest.raises(Forgotten, match="the user asked"):
+    with raises(Forgotten, "forgotten", why="the user asked"):
         list(artifacts.get(hand.space, digest))

@@ -4,8 +4,9 @@ import pytest
 
 from perdure.engines.contract import Step
 from perdure.errors import Invalid
-from perdure.history.query.blame import bisect
+from perdure.history.query import bisect
 from perdure.model.canonical import Json
+from tests.coded import raises
 from tests.history.hand import Hand, value_at
 
 
@@ -61,9 +62,9 @@ def test_it_must_be_true_at_the_new_end() -> None:
     hand = Hand()
     hand.write({"/n": 0})
 
-    with pytest.raises(Invalid, match="not true at the new end"):
+    with raises(Invalid, "predicate_false_at_end"):
         bisect(hand.space, hand.head().commit, lambda step: False)
-    with pytest.raises(Invalid, match="nothing was searched"):
+    with raises(Invalid, "nothing_committed"):
         bisect(hand.space, None, lambda step: True)
 
 
@@ -73,7 +74,7 @@ def test_it_must_be_false_at_the_old_end() -> None:
     good = hand.write({"/n": 0})
     hand.write({"/n": 1})
 
-    with pytest.raises(Invalid, match="true at the old end"):
+    with raises(Invalid, "predicate_true_at_start", commit=good):
         bisect(hand.space, hand.head().commit, lambda step: True, good=good)
 
 
@@ -86,5 +87,5 @@ def test_the_old_end_must_stand_on_the_line() -> None:
     hand.write({"/n": 2})
 
     for good in (elsewhere, hand.head().commit):
-        with pytest.raises(Invalid, match="does not stand before"):
+        with raises(Invalid, "not_an_ancestor", commit=good):
             bisect(hand.space, hand.head().commit, lambda step: True, good=good)

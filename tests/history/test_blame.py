@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import NotFound
-from perdure.history.query.blame import Blame, blame
+from perdure.history.query import Blame, blame
 from perdure.model.digest import Kind, Object
 from perdure.model.event import MessageAppended, RunStarted
 from perdure.model.message import Message, Text, encode_message

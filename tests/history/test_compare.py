@@ -10,6 +10,7 @@ from perdure.history.merge import Terms
 from perdure.history.verify import verify
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import Merged, Picked
+from tests.coded import raises
 from tests.history.hand import Hand
 
 
@@ -76,7 +77,7 @@ def test_different_changes_of_one_path_are_a_conflict(
     hand.write(theirs, timeline="other")
     before = hand.head()
 
-    with pytest.raises(MergeConflict, match="nothing was written") as refused:
+    with pytest.raises(MergeConflict) as refused:
         hand.merge("other")
 
     (conflict,) = refused.value.conflicts
@@ -94,8 +95,10 @@ def test_deleting_what_the_other_changed_is_a_conflict(hand: Hand, main: str, ot
         else:
             hand.write({"/n/count": 11}, timeline=timeline)
 
-    with pytest.raises(MergeConflict, match="deleted on"):
+    with pytest.raises(MergeConflict) as refused:
         hand.merge("other", rules={"/n/count": "counter"})
+
+    assert [each.path for each in refused.value.conflicts] == ["/n/count"]
 
 
 def test_every_conflict_is_reported(hand: Hand) -> None:
@@ -103,7 +106,7 @@ def test_every_conflict_is_reported(hand: Hand) -> None:
     hand.write({f"/c/{number}": "ours" for number in range(8)})
     hand.write({f"/c/{number}": "theirs" for number in range(8)}, timeline="other")
 
-    with pytest.raises(MergeConflict, match=r"8 paths are in conflict.* and 3 more") as refused:
+    with pytest.raises(MergeConflict) as refused:
         hand.merge("other")
 
     assert [each.path for each in refused.value.conflicts] == [f"/c/{number}" for number in range(8)]
@@ -126,8 +129,10 @@ def test_a_rule_that_does_not_fit_is_a_conflict(hand: Hand) -> None:
     hand.write({"/n/count": "twelve"})
     hand.write({"/n/count": 7}, timeline="other")
 
-    with pytest.raises(MergeConflict, match="'counter' does not fit: a side is not a number"):
+    with pytest.raises(MergeConflict) as refused:
         hand.merge("other", rules={"/n": "counter"})
+
+    assert [each.path for each in refused.value.conflicts] == ["/n/count"]
 
 
 def test_a_rule_for_bytes_is_a_conflict(hand: Hand) -> None:
@@ -135,8 +140,10 @@ def test_a_rule_for_bytes_is_a_conflict(hand: Hand) -> None:
     hand.write({"/raw": b"x"})
     hand.write({"/raw": b"y"}, timeline="other")
 
-    with pytest.raises(MergeConflict, match="not bytes"):
+    with pytest.raises(MergeConflict) as refused:
         hand.merge("other", rules={"/": "append"})
+
+    assert [each.path for each in refused.value.conflicts] == ["/raw"]
 
 
 def test_a_merge_is_recorded_even_where_our_line_could_move_on(hand: Hand) -> None:
@@ -214,7 +221,7 @@ def test_an_empty_line_cannot_be_merged_into(hand: Hand) -> None:
     """Without a first parent there is nothing that a merge could be a change of."""
     hand.fork("empty", None)
 
-    with pytest.raises(Invalid, match="Promote or fork"):
+    with raises(Invalid, "nothing_to_merge_into", timeline="empty"):
         hand.merge("other", into="empty")
 
 
@@ -292,8 +299,10 @@ def test_equal_steps_that_cannot_be_added_are_a_conflict(
     for timeline in ("main", "twin"):
         hand.write({"/v": now}, timeline=timeline)
 
-    with pytest.raises(MergeConflict, match="does not fit"):
+    with pytest.raises(MergeConflict) as refused:
         hand.merge("twin", rules={"/v": rule})
+
+    assert [each.path for each in refused.value.conflicts] == ["/v"]
 
 
 @pytest.mark.parametrize(

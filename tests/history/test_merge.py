@@ -10,6 +10,7 @@ from perdure.history.ancestry import Point
 from perdure.history.space import Space
 from perdure.history.verify import verify
 from perdure.model.digest import Digest
+from tests.coded import raises
 from tests.history.hand import Hand
 
 RULES = {"/n": "counter", "/log": "append", "/tags": "set"}
@@ -53,7 +54,7 @@ def test_a_change_that_was_taken_back_knowingly_is_reported(crossed: Hand) -> No
     crossed.write({"/p": "old"}, timeline="other")
     before = crossed.head()
 
-    with pytest.raises(MergeConflict, match="2 last commits in common") as refused:
+    with pytest.raises(MergeConflict) as refused:
         crossed.merge("other", rules=RULES)
 
     assert [each.path for each in refused.value.conflicts] == ["/p"]
@@ -150,8 +151,10 @@ def test_a_list_that_was_shortened_is_a_conflict() -> None:
     hand.write({"/log": ["x"]}, timeline="other")
     hand.write({"/log": ["x", "x", "x", "y"]})
 
-    with pytest.raises(MergeConflict, match="did more than append"):
+    with pytest.raises(MergeConflict) as refused:
         hand.merge("other", rules=RULES)
+
+    assert [each.path for each in refused.value.conflicts] == ["/log"]
 
 
 def test_bytes_are_compared_too(crossed: Hand) -> None:
@@ -179,7 +182,7 @@ def test_there_is_an_end_to_what_is_looked_at(crossed: Hand, monkeypatch: pytest
     crossed.write({"/n": 20}, timeline="other")
     before = crossed.head()
 
-    with pytest.raises(Conflict, match="more than 2 commits in common"):
+    with raises(Conflict, "too_many_common_ancestors", limit=2):
         crossed.merge("other", rules=RULES)
 
     assert crossed.head() == before

@@ -16,6 +16,7 @@ from perdure.history.tree import EMPTY
 from perdure.model.digest import Digest, Kind
 from perdure.model.limits import Limits
 from perdure.model.patch import Edit
+from tests.coded import raises
 from tests.history.hand import Hand
 
 
@@ -63,7 +64,7 @@ def test_replace_refuses_what_it_leaves_alone(hand: Hand, path: str) -> None:
     """An entry under a prefix that is left alone cannot be given."""
     ops = ops_of(hand)
 
-    with pytest.raises(Invalid, match="left alone"):
+    with raises(Invalid, "path_kept_by_replace", path=path):
         ops.replace({path: 1}, keep=["/keep"])
 
     assert not ops
@@ -75,11 +76,11 @@ def test_deleting_what_is_absent_is_not_found(hand: Hand) -> None:
     ops = ops_of(hand)
     ops.delete("/ab")
 
-    with pytest.raises(NotFound, match="/ab to delete"):
+    with raises(NotFound, "path_not_found", path="/ab"):
         ops.delete("/ab")
-    with pytest.raises(NotFound, match="no document at /ab"):
+    with raises(NotFound, "document_not_found", path="/ab"):
         ops.edit("/ab", "set", (), 1)
-    with pytest.raises(Invalid, match="holds bytes"):
+    with raises(Invalid, "value_not_document", path="/bytes"):
         ops.edit("/bytes", "set", (), 1)
 
 

@@ -9,6 +9,7 @@ from perdure.history import reader
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.message import Message, Text, ToolCall
+from tests.coded import raises
 from tests.history.hand import Hand
 
 
@@ -76,7 +77,7 @@ def test_a_forgotten_message_keeps_its_place() -> None:
 
     assert [entry.text for entry in after] == ["message 0", "", "message 2"]
     assert [entry.id for entry in after] == [entry.id for entry in before]
-    with pytest.raises(Forgotten, match="the user asked"):
+    with raises(Forgotten, "forgotten", why="the user asked"):
         _ = after[1].message
 
 
@@ -102,7 +103,7 @@ def test_an_absent_timeline_names_the_ones_that_are_close() -> None:
     hand = talked(1)
     hand.fork("what-if", None)
 
-    with pytest.raises(NotFound, match="Did you mean what-if"):
+    with raises(NotFound, "timeline_not_found", near=["what-if"]):
         reader.head_of(hand.space, "what-of")
-    with pytest.raises(NotFound, match="timelines"):
+    with raises(NotFound, "timeline_not_found", near=[]):
         reader.head_of(hand.space, "zzz")

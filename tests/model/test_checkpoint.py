@@ -20,6 +20,7 @@ from perdure.model.checkpoint import (
 )
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, Kind, digest_of
+from tests.coded import raises
 
 SOME = Digest("ab" * 32)
 FULL = Checkpoint(
@@ -80,7 +81,7 @@ def test_it_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"conversation":1}', b"\xff"])
 def test_what_is_none_is_corrupt(body: bytes) -> None:
     """Never an empty one."""
-    with pytest.raises(Corrupt, match="a stored checkpoint cannot be read"):
+    with raises(Corrupt, "record_unreadable", what="checkpoint"):
         decode_checkpoint(body)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from perdure.errors import Invalid
 from perdure.model.canonical import Json
 from perdure.model.config_text import read_toml, read_yaml, write_yaml
+from tests.coded import raises
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES: st.SearchStrategy[Json] = st.recursive(
@@ -59,24 +60,22 @@ def test_every_value_knows_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "line"),
     [
-        ("a: 1\na: 2\n", "line 2: 'a' is there twice"),
-        ("a: &x 1\nb: *x\n", "line 1: anchors and aliases"),
-        ("a: !!python/object:os.system x\n", "line 1: the tag"),
-        ("a: 1\n---\nb: 2\n", "line 2: there is a second document"),
-        ("a: [1\nb: 2\n", "no YAML"),
-        ("? [a]\n: 1\n", "line 1: a key is a word"),
-        ("a: 1e999\n", "line 1: 1e999 is larger"),
-        ("[" * 100, "levels deep"),
+        ("a: 1\na: 2\n", 2),  # a key twice
+        ("a: &x 1\nb: *x\n", 1),  # an anchor
+        ("a: !!python/object:os.system x\n", 1),  # a tag
+        ("a: 1\n---\nb: 2\n", 2),  # a second document
+        ("a: [1\nb: 2\n", 2),  # no YAML
+        ("? [a]\n: 1\n", 1),  # a key that is not text
+        ("a: 1e999\n", 1),  # a number that cannot be stored
+        ("[" * 100, 1),  # too deep
     ],
 )
-def test_what_is_more_than_json_is_refused(text: str, said: str) -> None:
+def test_what_is_more_than_json_is_refused(text: str, line: int) -> None:
     """An error names the line, and nothing is constructed."""
-    with pytest.raises(Invalid, match="nothing was changed") as refused:
+    with raises(Invalid, "document_invalid", line=line):
         read_yaml(text)
-
-    assert said in str(refused.value)
 
 
 def test_toml_is_read_with_its_lines() -> None:
@@ -95,5 +94,5 @@ def test_toml_is_read_with_its_lines() -> None:
 
 def test_toml_that_json_cannot_say_is_refused() -> None:
     """A date has no place in JSON."""
-    with pytest.raises(Invalid, match="line 2: when: a date is not taken"):
+    with raises(Invalid, "document_invalid", line=2, place=("when",)):
         read_toml("a = 1\nwhen = 2026-01-31\n")

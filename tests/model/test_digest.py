@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-import pytest
-
 from perdure.errors import Corrupt, Invalid
 from perdure.model.digest import Digest, Kind, Object, check_digest, digest_of
+from tests.coded import raises
 
 # Computed once, by hand: SHA-256("perdure/1" 00 kind 00 u64be(length) body).  A change of any of them is a new format.
 EMPTY = {
@@ -63,7 +62,7 @@ def test_reading_gives_back_only_what_was_written() -> None:
         (Kind.VALUE, b"milk\0"),
         (Kind.VALUE, b""),
     ]:
-        with pytest.raises(Corrupt, match=f"{written.digest}.*was not returned"):
+        with raises(Corrupt, "digest_mismatch", object=written.digest):
             Object.read(kind, written.digest, body)
 
 
@@ -83,5 +82,5 @@ def test_a_digest_is_64_lower_case_hex_digits() -> None:
         "０" * 64,
         " " + good[1:],
     ):
-        with pytest.raises(Invalid, match="is not a digest"):
+        with raises(Invalid, "digest_invalid"):
             check_digest(bad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import Unsupported
-from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
+from perdure.model.commit import Changeset, decode_changeset, encode_changeset
 from perdure.model.digest import Digest
 from perdure.model.event import (
     CATALOGUE,
@@ -29,6 +29,7 @@ from perdure.model.event import (
     ToolCallStarted,
     ToolCallSuspended,
 )
+from tests.coded import raises
 
 ONE = Digest("ab" * 32)
 
@@ -111,5 +112,7 @@ def test_an_event_comes_back_as_it_was(event: Event) -> None:
 
 def test_an_unknown_event_is_not_taken_for_another() -> None:
     """A name that this release does not know was written by a newer one: the error names it."""
-    with pytest.raises(Unsupported, match=r"newer Perdure .*robot\.rebelled"):
+    with raises(Unsupported, "written_by_newer_version", what="changeset") as refused:
         decode_changeset(b'{"events":[{"id":"e","type":"robot.rebelled"}],"reason":"r"}')
+
+    assert "robot.rebelled" in str(refused.value.facts["why"])

@@ -20,6 +20,7 @@ from perdure.model.message import (
     encode_message,
     view,
 )
+from tests.coded import raises
 
 FULL = Message(
     role="assistant",
@@ -171,7 +172,7 @@ def test_arguments_are_parsed_exactly() -> None:
 @pytest.mark.parametrize("raw", ["", "{", "[" * 100_000, "1" * 5_000])
 def test_arguments_that_are_no_json_say_so(raw: str) -> None:
     """The error names the call and the tool."""
-    with pytest.raises(Invalid, match="call 'c1' to book are not JSON"):
+    with raises(Invalid, "arguments_not_json", call="c1", tool="book"):
         _ = ToolCall("c1", "book", raw).arguments
 
 
@@ -198,5 +199,5 @@ def test_text_is_the_words_of_all_text_blocks() -> None:
 )
 def test_bytes_that_are_no_message_are_corrupt(body: bytes) -> None:
     """Damage is an error that says so, never an empty message."""
-    with pytest.raises(Corrupt, match="message cannot be read"):
+    with raises(Corrupt, "record_unreadable", what="message"):
         decode_message(body)

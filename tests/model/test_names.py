@@ -17,6 +17,7 @@ from perdure.model.names import (
     prefixes_of,
     under,
 )
+from tests.coded import raises
 
 ODD_TEXTS = [
     "dots.and..dots",
@@ -52,9 +53,9 @@ def test_odd_text_is_only_text(text: str) -> None:
 @pytest.mark.parametrize("code", CONTROL + DIRECTION, ids=hex)
 def test_characters_that_cannot_be_seen_are_refused(code: int) -> None:
     """Control and direction characters can make one name look like another."""
-    with pytest.raises(Invalid, match=r"thread .* holds a control or direction character; nothing was done"):
+    with raises(Invalid, "unseen_character", what="thread"):
         check_id("thread", f"a{chr(code)}b")
-    with pytest.raises(Invalid, match="control or direction"):
+    with raises(Invalid, "unseen_character", what="path"):
         check_path(f"/a{chr(code)}")
     with pytest.raises(Invalid):
         check_name("agent", f"a{chr(code)}")
@@ -63,16 +64,16 @@ def test_characters_that_cannot_be_seen_are_refused(code: int) -> None:
 @pytest.mark.parametrize("text", ["e\u0301", "\u1100\u1161", "\u212b", "\u2126"])
 def test_text_that_is_not_nfc_is_refused(text: str) -> None:
     """Two spellings of one letter would be two names that look the same."""
-    with pytest.raises(Invalid, match="not in Unicode form NFC; nothing was done"):
+    with raises(Invalid, "not_normalised", what="thread"):
         check_id("thread", text)
-    with pytest.raises(Invalid, match="NFC"):
+    with raises(Invalid, "not_normalised", what="path"):
         check_path(f"/{text}")
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
 def test_lone_surrogates_are_refused(text: str) -> None:
     """They are no text; the message itself can be printed all the same."""
-    with pytest.raises(Invalid, match="lone surrogate; nothing was done") as refused:
+    with raises(Invalid, "lone_surrogate", what="thread") as refused:
         check_id("thread", text)
 
     assert str(refused.value).isascii()
@@ -81,11 +82,11 @@ def test_lone_surrogates_are_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", None, 5, b"bytes", ["a"]])
 def test_what_is_no_text_is_refused(text: Any) -> None:
     """The error names the thing, not a type in our code."""
-    with pytest.raises(Invalid, match=r"call .* must be text and not empty; nothing was done"):
+    with raises(Invalid, "not_text", what="call"):
         check_id("call", text)
-    with pytest.raises(Invalid, match=r"path .* must be text"):
+    with raises(Invalid, "not_text", what="path"):
         check_path(text)
-    with pytest.raises(Invalid, match=r"agent .* is not a name"):
+    with raises(Invalid, "name_invalid", what="agent"):
         check_name("agent", text)
 
 
@@ -96,9 +97,9 @@ def test_an_id_has_at_most_200_bytes(letter: str) -> None:
     fits = letter * (200 // size) + "x" * (200 % size)
 
     assert len(check_id("thread", fits).encode()) == 200
-    with pytest.raises(Invalid, match="longer than 200 bytes; nothing was done"):
+    with raises(Invalid, "text_too_long", what="thread", limit=200):
         check_id("thread", fits + "x")
-    with pytest.raises(Invalid, match="longer than 200 bytes"):
+    with raises(Invalid, "text_too_long", what="reason", limit=200):
         check_label("reason", fits + "x")
 
 
@@ -106,16 +107,16 @@ def test_a_path_has_at_most_512_bytes_and_32_segments() -> None:
     """One more of either is refused."""
     assert check_path("/" + "x" * 511)
     assert check_path("/a" * 32)
-    with pytest.raises(Invalid, match="longer than 512 bytes; nothing was done"):
+    with raises(Invalid, "text_too_long", what="path", limit=512):
         check_path("/" + "x" * 512)
-    with pytest.raises(Invalid, match="more than 32 segments; nothing was done"):
+    with raises(Invalid, "path_too_deep", limit=32):
         check_path("/a" * 33)
 
 
 @pytest.mark.parametrize("path", ["/", "a", "a/b", "./a", " /a", "\\a"])
 def test_a_path_starts_at_the_root_and_names_something(path: str) -> None:
     """'/' is the prefix of everything, and no path."""
-    with pytest.raises(Invalid, match="must start with '/' and name something below it"):
+    with raises(Invalid, "path_invalid"):
         check_path(path)
 
 
@@ -178,7 +179,7 @@ def test_agents_and_timelines_have_plain_names(name: str) -> None:
 )
 def test_other_names_are_refused(name: str) -> None:
     """The error says what a name is."""
-    with pytest.raises(Invalid, match=r"timeline .* is not a name: use a-z, 0-9.* nothing was done"):
+    with raises(Invalid, "name_invalid", what="timeline"):
         check_name("timeline", name)
 
 

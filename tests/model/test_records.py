@@ -8,15 +8,19 @@ import msgspec
 import pytest
 
 from perdure.errors import Corrupt
-from perdure.model.changeset import Changeset, RunMeta, StateAction, decode_changeset, encode_changeset
 from perdure.model.commit import (
     Act,
+    Changeset,
     Commit,
     LedgerRead,
     MoveRecord,
     Reads,
+    RunMeta,
+    StateAction,
+    decode_changeset,
     decode_commit,
     decode_move,
+    encode_changeset,
     encode_commit,
     encode_move,
 )
@@ -25,6 +29,7 @@ from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.model.limits import Limits
 from perdure.model.patch import Clear, Delete, Edit, Patch, Put, Replace, Stored
+from tests.coded import raises
 
 ONE, TWO = Digest("ab" * 32), Digest("cd" * 32)
 
@@ -146,7 +151,7 @@ def test_damaged_records_are_corrupt(decode: Callable[[bytes], object], good: by
     ]
 
     for body in damaged:
-        with pytest.raises(Corrupt, match="cannot be read"):
+        with raises(Corrupt, "record_unreadable"):
             decode(body)
 
 

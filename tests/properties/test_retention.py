@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from perdure.errors import MergeConflict, NotFound
 from perdure.history import retention, stored_objects
-from perdure.history.retention import Policy
+from perdure.history.retention import RetentionPolicy
 from perdure.history.tree import bodies, refs
 from perdure.history.verify import verify
 from perdure.model.digest import Digest, Kind
@@ -85,7 +85,7 @@ def test_exactly_what_no_live_commit_needs_goes(steps: list[tuple[str | int, ...
     kinds = {Kind.VALUE, Kind.NODE, Kind.BODY}
     removable = {fact.digest for fact in facts if fact.kind in kinds}
 
-    plan = retention.plan(hand.engine, Policy(undone_after_days=1), hand.now + DAYS)
+    plan = retention.plan(hand.engine, RetentionPolicy(undone_after_days=1), hand.now + DAYS)
     retention.carry_out(hand.engine, plan, ids=hand.space.ids)
 
     gone = {fact.digest for fact in hand.engine.scan("thread:1", limit=100_000)[0] if fact.forgotten}

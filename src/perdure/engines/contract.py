@@ -17,8 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.model.changeset import Changeset
-from perdure.model.commit import Act, Commit, LedgerRead, MoveRecord
+from perdure.model.commit import Act, Changeset, Commit, LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
 from perdure.model.head import Head
 

@@ -41,8 +41,16 @@ from perdure.engines.contract import (
 from perdure.engines.holders import Openings
 from perdure.engines.shared_rules import damaged
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, Unavailable, Unsupported
-from perdure.model.changeset import Changeset, decode_changeset
-from perdure.model.commit import NO_LEDGER, Commit, LedgerRead, MoveRecord, decode_commit, decode_move
+from perdure.model.commit import (
+    NO_LEDGER,
+    Changeset,
+    Commit,
+    LedgerRead,
+    MoveRecord,
+    decode_changeset,
+    decode_commit,
+    decode_move,
+)
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.head import Head
 

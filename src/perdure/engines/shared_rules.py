@@ -10,8 +10,7 @@ from hashlib import sha256
 
 from perdure.engines.contract import Cell, Fence, Hold, Move, Place, Write
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound, Sealed, StaleHead
-from perdure.model.changeset import Changeset
-from perdure.model.commit import Commit, LedgerRead, MoveRecord, encode_move
+from perdure.model.commit import Changeset, Commit, LedgerRead, MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN, Head

@@ -1,19 +1,17 @@
-"""Where two commits come from: their common ancestors, and what only one of them has behind it.
+"""Finds common ancestors of commits, what only one of them has in its history, and whether a call is in a history.
 
-A commit's *line* is its chain of first parents; its *history* is everything behind it,
-through merges too.  Lines are compared by depth, in logarithmic time.  Histories are kept
+A commit's *line* is its chain of first parents; its *history* is every commit before it,
+through merges too.  Lines are compared by depth, in logarithmic time.  Histories are represented
 as stretches of lines, so that memory grows with the number of merges since two lines
 parted and never with the number of commits.
 
-Presence: whether a call is in the history of a line.
+A call is found by its label: the message that requested it, or its run.  A direct call is not in
+the conversation: its commit is found in the turn that it belongs to, its own or that of the run
+it was made beside.
 
-A call is named there by the message that asked for it, or by its run.  History is everything
-behind a commit, through either parent.  A call by hand says nothing in the conversation: its commit
-is found in the turn that it belongs to, its own or that of the run it was made beside.
-
-A run that waits goes on after what others committed meanwhile, so its commits are one or more
-*stretches* of its line.  The first commit of each is found by the run's id and the last by its turn:
-reading what a run did costs what it did, however long the line has become since.
+A run that waits continues after commits that other writers made in between, so its commits are one
+or more *stretches* of its line.  The first commit of each is found by the run's id and the last by
+its turn: reading the commits of a run costs their number, however long the line is.
 """
 
 from __future__ import annotations
@@ -61,19 +59,19 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A part of a line: `tip` and what is behind it, down to but without the depth `floor`."""
+    """A part of a line: `tip` and the commits before it, down to but without the depth `floor`."""
 
     tip: Point
     floor: int
 
 
 def point(space: Space, commit: Digest) -> Point:
-    """The commit with its depth; raises as `Space.step` does."""
+    """Return the commit with its depth; raises as `Space.step` does."""
     return Point(commit, space.step(commit).place.depth)
 
 
 def ancestor(space: Space, tip: Point, depth: int) -> Point | None:
-    """The commit of that depth on the line of `tip`; None before the first."""
+    """Return the commit of that depth on the line of `tip`; None before the first."""
     if depth < 0:
         return None
     if depth == tip.depth:
@@ -83,7 +81,7 @@ def ancestor(space: Space, tip: Point, depth: int) -> Point | None:
 
 
 def meet(space: Space, a: Point | None, b: Point | None) -> Point | None:
-    """The last commit that stands on both lines; None if they share none.
+    """Return the last commit that is on both lines; None if they share none.
 
     Costs a logarithm of how far back it is.
     """
@@ -108,7 +106,7 @@ def meet(space: Space, a: Point | None, b: Point | None) -> Point | None:
 
 
 def walk(space: Space, stretch: Stretch) -> Iterator[Step]:
-    """The commits of a stretch, newest first, read a batch at a time."""
+    """Yield the commits of a stretch, newest first, read a batch at a time."""
     left, skip = stretch.tip.depth - stretch.floor, 0
     while left > 0:
         batch = space.back(stretch.tip.digest, skip=skip, limit=min(left, _BATCH))
@@ -117,24 +115,24 @@ def walk(space: Space, stretch: Stretch) -> Iterator[Step]:
 
 
 def ahead(space: Space, tip: Point, of: Point | None) -> Sequence[Stretch]:
-    """What is in the history of `tip` and not in that of `of` (None: an empty one)."""
+    """Return what is in the history of `tip` and not in that of `of` (None: an empty one)."""
     return [stretch for stretch, _ in _parted(space, tip, of) if stretch.tip.depth > stretch.floor]
 
 
 def contains(space: Space, tip: Point, commit: Point) -> bool:
-    """Whether `commit` is in the history of `tip`; every commit is in its own."""
+    """True if `commit` is in the history of `tip`; every commit is in its own."""
     return not ahead(space, commit, tip)
 
 
 def common(space: Space, a: Point, b: Point) -> Point | None:
-    """The first of the best common ancestors of two commits; None if they have none."""
+    """Return the first of the best common ancestors of two commits; None if they have none."""
     return next(iter(commons(space, a, b)), None)
 
 
 def commons(space: Space, a: Point, b: Point) -> list[Point]:
-    """All best common ancestors of two commits, through merges too: those that are behind no other one.
+    """Return all best common ancestors of two commits, through merges too: those that are ancestors of no other one.
 
-    There are several where lines were merged crosswise, or where both took in the same other
+    There are several after a criss-cross merge, or if both lines merged the same other
     lines.  The deepest comes first, and of these the one with the greatest digest.
     """
     trunk = meet(space, a, b)
@@ -145,14 +143,16 @@ def commons(space: Space, a: Point, b: Point) -> list[Point]:
 
 
 def best(space: Space, points: Iterable[Point]) -> list[Point]:
-    """Those of `points` that are in the history of no other one, each once, the deepest first."""
-    given = set(points)
-    kept = [one for one in given if not any(one != other and contains(space, other, one) for other in given)]
-    return sorted(kept, key=lambda one: (one.depth, one.digest), reverse=True)
+    """Return those of `points` that are in the history of no other one, each once, the deepest first."""
+    distinct = set(points)
+    best = [
+        one for one in distinct if not any(one != other and contains(space, other, one) for other in distinct)
+    ]
+    return sorted(best, key=lambda one: (one.depth, one.digest), reverse=True)
 
 
 def _parted(space: Space, tip: Point, of: Point | None) -> Sequence[tuple[Stretch, Point | None]]:
-    """The history of `tip` back to where each line enters the history of `of`, and the commit where it does."""
+    """Return the history of `tip` back to where each line enters the history of `of`, and the commit where it does."""
     trunk = meet(space, tip, of)
     mine = _history(space, tip, trunk)
     theirs = _history(space, of, trunk) if of else []
@@ -164,7 +164,7 @@ def _parted(space: Space, tip: Point, of: Point | None) -> Sequence[tuple[Stretc
 
 
 def _stopped(space: Space, stretch: Stretch, by: Sequence[Point | None]) -> tuple[Stretch, Point | None]:
-    """What of `stretch` is on none of these lines, and the commit where it first meets one of them."""
+    """Return what of `stretch` is on none of these lines, and the commit where it first meets one of them."""
     met = [found for line in by if (found := meet(space, stretch.tip, line))]
     first = max(met, key=lambda found: found.depth, default=None)
     if first is None or first.depth < stretch.floor:
@@ -173,7 +173,7 @@ def _stopped(space: Space, stretch: Stretch, by: Sequence[Point | None]) -> tupl
 
 
 def _history(space: Space, tip: Point, trunk: Point | None) -> list[Stretch]:
-    """The history of `tip` without the line of `trunk`, as stretches that do not overlap."""
+    """Return the history of `tip` without the line of `trunk`, as stretches that do not overlap."""
     found: list[Stretch] = []
     pending = [tip]
     while pending:
@@ -184,39 +184,38 @@ def _history(space: Space, tip: Point, trunk: Point | None) -> list[Stretch]:
             continue
         found.append(Stretch(line, floor))
         merged = (parent for step in walk(space, found[-1]) for parent in step.commit.parents[1:])
-        pending += reversed(
-            [point(space, parent) for parent in merged]
-        )  # the newest first: it covers the rest
+        # The newest first: it covers the rest.
+        pending += reversed([point(space, parent) for parent in merged])
     return found
 
 
 def commits_of(space: Space, label: str | None) -> Sequence[Digest]:
-    """The commits that hold what `label` names; none if it was never committed, or nothing names it."""
+    """Return the commits that `label` names; none if it is None or was never committed."""
     return space.engine.labelled(space.name, label) if label else ()
 
 
 def present(space: Space, label: str | None, head: Digest | None) -> bool:
-    """Whether what `label` names is in the history of `head`."""
+    """True if a commit that `label` names is in the history of `head`."""
     return head is not None and any(behind(space, commit, head) for commit in commits_of(space, label))
 
 
 def stands_on(space: Space, label: str | None, head: Digest | None) -> bool:
-    """Whether what `label` names is in the conversation of `head`: on its line, not only merged into it."""
+    """True if a commit that `label` names is on the line of `head`, so that it is in the conversation."""
     return any(reader.is_ancestor(space, commit, head) for commit in commits_of(space, label))
 
 
 def of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
-    """The commits of a run on the line that ends at `at`, oldest first; others may stand between them."""
+    """Return the commits of a run on the line that ends at `at`, oldest first; other commits may be between them."""
     named = [commit for commit in commits_of(space, run) if reader.is_ancestor(space, commit, at)]
     firsts: dict[int, Step] = {}  # by turn
     for step in map(space.step, named):
-        if step.commit.run == run:  # else a message goes by the same name
+        if step.commit.run == run:  # else a message has the same id
             firsts.setdefault(step.place.turn, step)
     return [step for first in firsts.values() for step in _stretch(space, first, at)]
 
 
 def _stretch(space: Space, first: Step, at: Digest | None) -> list[Step]:
-    """The commits of one turn from its `first` on, oldest first, on the line that ends at `at`."""
+    """Return the commits of one turn from its `first` on, oldest first, on the line that ends at `at`."""
     assert at is not None, "a commit is on the line"
     end = space.step(at)
     if end.place.turn != first.place.turn:
@@ -230,7 +229,7 @@ def _stretch(space: Space, first: Step, at: Digest | None) -> list[Step]:
 
 
 def behind(space: Space, commit: Digest, head: Digest | None) -> bool:
-    """Whether `commit` is in the history of `head`; None is before the first commit."""
+    """True if `commit` is in the history of `head`; None is before the first commit."""
     if head is None:
         return False
     if reader.is_ancestor(space, commit, head):
@@ -239,12 +238,12 @@ def behind(space: Space, commit: Digest, head: Digest | None) -> bool:
 
 
 def told_in(space: Space, call: str, label: str, head: Digest | None) -> bool:
-    """Whether the history of `head` tells what a call by hand came to, in the turn of the run `label`."""
+    """True if the history of `head` has the result of a direct call, in the turn of the run `label`."""
     return head is not None and any(_told(space, call, commit, head) for commit in commits_of(space, label))
 
 
 def _told(space: Space, call: str, first: Digest, head: Digest) -> bool:
-    """The same, in the turn that begins with `first`; one that was merged in counts as a whole."""
+    """True if the turn that begins with `first` has the result; a turn that was merged in counts as a whole."""
     if not reader.is_ancestor(space, first, head):
         return behind(space, first, head)
     last = space.turn(head, space.step(first).place.turn)

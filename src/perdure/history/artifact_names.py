@@ -1,8 +1,8 @@
-"""Names of artifacts: `artifact://<collection>/<name>` leads to one digest as of a commit.
+"""Resolves names of artifacts: `artifact://<collection>/<name>` names one digest as of a commit.
 
 A name is an entry of the thread's own map, under a prefix that belongs to Perdure; so it is versioned,
-forked and undone like the rest of the state, and looking one up costs what reading a path costs.
-It lies in the space of the thread: nothing of another thread or agent can be named from here.
+forked and undone like the rest of the state, and looking one up costs as much as reading a path.
+It is in the space of the thread: a name cannot refer to an artifact of another thread or agent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from perdure.errors import Corrupt, Invalid, NotFound
+from perdure.errors import Invalid, NotFound
 from perdure.history import ancestry
 from perdure.history.changes.patch_builder import Ops
 from perdure.history.space import Space
@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 NAMES = "/__kernel/artifacts/"
-RESERVED = ("sha256", "tool-results")  # collections that are no one's to fill
+RESERVED = ("sha256", "tool-results")  # collections that programs cannot use
 
 _SCHEME = "artifact://"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}(/[A-Za-z0-9][A-Za-z0-9._-]{0,62}){1,7}\Z")
 
 
 class NamedArtifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the map holds at a name."""
+    """The artifact that a name refers to, as the map stores it."""
 
     artifact: Digest
     media_type: str
@@ -54,42 +54,48 @@ _decoder = msgspec.json.Decoder(NamedArtifact)
 
 
 def is_referable(name: str) -> bool:
-    """Whether a name is a collection and a name in it, so that a reference can name it."""
+    """True if a name is a collection and a name in it, so that a reference can name it."""
     return _NAME.match(name) is not None and name.partition("/")[0] not in RESERVED
 
 
 def check_referable(name: str) -> str:
-    """`name` if a reference can name it; raises `Invalid`."""
+    """Return `name` if a reference can name it; raises `Invalid`."""
     if not is_referable(name):
         raise Invalid(
             f"{name[:100]!a} is not a name of the form collection/name (letters, digits, '.', '_', '-'; the collections "
-            f"{' and '.join(RESERVED)} are taken); nothing was done."
+            f"{' and '.join(RESERVED)} are taken); nothing was done.",
+            code="artifact_name_invalid",
+            name=name,
         )
     return name
 
 
 def let_name(ops: Ops, name: str, named: NamedArtifact) -> None:
-    """Let a name lead to an artifact, whatever it led to before."""
+    """Set a name to an artifact, whatever it named before."""
     ops.put(NAMES + check_referable(name), canonical.decode(canonical.encode_struct(named)))
 
 
 def resolve_name(space: Space, name: str, *, at: Digest | None) -> NamedArtifact:
-    """What a name leads to as of a commit; raises `NotFound`."""
+    """Return the artifact that a name refers to as of a commit; raises `NotFound`."""
     entry = space.tree_at(at).get(NAMES + check_referable(name))
     if entry is None:
         where = f"at {at[:12]}" if at else "before the first commit"
-        raise NotFound(f"there is no artifact {_SCHEME}{name} {where} in '{space.label}'; nothing was read.")
+        raise NotFound(
+            f"there is no artifact {_SCHEME}{name} {where} in '{space.label}'; nothing was read.",
+            code="artifact_not_found",
+            name=name,
+        )
     return _read(space, entry)
 
 
 def known_names(space: Space, *, at: Digest | None) -> Iterator[tuple[str, NamedArtifact]]:
-    """All names as of a commit, sorted, with what they lead to."""
+    """Yield all names as of a commit, sorted, with the artifacts that they refer to."""
     for entry in space.tree_at(at).entries(NAMES):
         yield entry.path.removeprefix(NAMES), _read(space, entry)
 
 
 def written_by(space: Space, named: NamedArtifact, *, at: Digest | None) -> Digest | None:
-    """The commit on the line of `at` that wrote a name."""
+    """Return the commit on the line of `at` that wrote a name."""
     if at is None:
         return None
     tip = ancestry.point(space, at)
@@ -98,14 +104,16 @@ def written_by(space: Space, named: NamedArtifact, *, at: Digest | None) -> Dige
 
 
 def resolve(space: Space, reference: str, *, at: Digest | None) -> Digest:
-    """The digest that `artifact://sha256/<digest>` or `artifact://<collection>/<name>` leads to, as of a commit.
+    """Return the digest that `artifact://sha256/<digest>` or `artifact://<collection>/<name>` names, as of a commit.
 
-    Raises `NotFound` if this space has no such artifact, whoever else may have one, and `Invalid` for anything
-    that is no reference: nothing else is ever looked up.
+    Raises `NotFound` if this space has no such artifact, even if another space has it, and `Invalid` for a text
+    that is no reference.
     """
     if not reference.startswith(_SCHEME):
         raise Invalid(
-            f"{reference[:120]!r} is not a reference of the form {_SCHEME}…; nothing was looked up."
+            f"{reference[:120]!r} is not a reference of the form {_SCHEME}…; nothing was looked up.",
+            code="reference_invalid",
+            reference=reference,
         )
     if reference.startswith(f"{_SCHEME}sha256/"):
         return artifact.parse_reference(reference)
@@ -113,7 +121,4 @@ def resolve(space: Space, reference: str, *, at: Digest | None) -> Digest:
 
 
 def _read(space: Space, entry: Entry) -> NamedArtifact:
-    try:
-        return _decoder.decode(space.body(entry.value))
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"the name at {entry.path} cannot be read: {error}. Run `perdure verify`.") from error
+    return canonical.decode_struct(_decoder, space.body(entry.value), f"name of an artifact ({entry.path})")

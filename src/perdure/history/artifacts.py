@@ -1,16 +1,15 @@
-"""Artifacts: bulky content, streamed in and out, kept once however often it is put.
+"""Stores and reads artifacts: bulky content, streamed in and out, stored once however often it is put.
 
 Content is cut into chunks, and chunks are written as they fill up, so that memory holds a
-few of them whatever the size.  Chunks alone are nothing that a reader could see: an artifact
-becomes visible through one last write, either a commit with an `artifact.created` event or,
-for a put by hand, a write that only lists it (cell `artifact/<digest>`).
+few of them whatever the size.  Readers do not see chunks alone: an artifact becomes visible
+through one last write, either a commit with an `artifact.created` event or, for a direct put,
+a write that only lists it (cell `artifact/<digest>`).
 
-While an upload lasts, the cell `upload/<id>` says so and names the chunks written so far.
-Retention removes what an abandoned upload left behind only after marking that cell, and every
-further write of the upload is refused if it was: so either the chunks are still there, or the
-put fails and says so.
+During an upload the cell `upload/<id>` names the chunks written so far.  Retention removes the
+chunks of an abandoned upload only after marking that cell, and the engine then refuses every
+further write of the upload: so either the chunks are still there, or the put fails.
 
-Previews: what a model, or a person, is shown of an artifact instead of all of it.
+`preview` returns the beginning of an artifact for a prompt or a person.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines.contract import Cell, CellWrite, Write
+from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Corrupt, Forgotten, InDoubt, Invalid, NotFound
 from perdure.history import cells
 from perdure.history.space import Space
@@ -58,14 +58,13 @@ __all__ = [
 ]
 
 
-LISTED = "artifact/"  # cells of what is listed
+LISTED = "artifact/"  # cells of listed artifacts
 UPLOAD = "upload/"  # cells of uploads that are under way
 
 Piece: TypeAlias = bytes | bytearray | memoryview
 """Some of the content."""
 
 _BATCH = 4  # chunks in one write
-_TRIES_MAX = 5
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,16 +78,16 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int | None = None  # µs since 1970, UTC, when it was listed; None: it never was
     call: str | None = None  # the call whose result it is
     run: str | None = None
-    commit: Digest | None = None  # the commit that named it, or that tells of the call
+    commit: Digest | None = None  # the commit that named it, or that has the call
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact that nobody can see yet.  The write that makes it visible carries `objects` and `cells`."""
+    """An artifact that readers do not see yet.  The write that makes it visible carries `objects` and `cells`."""
 
     digest: Digest
     artifact: Artifact
     objects: tuple[Object, ...]  # what is still to be written
-    cells: tuple[CellWrite, ...] = ()  # ends the upload; refused if its chunks were removed meanwhile
+    cells: tuple[CellWrite, ...] = ()  # ends the upload; refused if its chunks were removed
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,7 +95,7 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     at: int  # µs since 1970, UTC, when it began
     chunks: tuple[Digest, ...]  # written so far
-    expired: bool = False  # retention has taken it for abandoned
+    expired: bool = False  # retention has marked it as abandoned
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,16 +115,16 @@ _uploads = msgspec.json.Decoder(Upload)
 def put(
     space: Space, chunks: Iterable[Piece], *, media_type: str | None = None, name: str | None = None
 ) -> Digest:
-    """Keep the content that `chunks` make up and list it; the artifact's digest.
+    """Store the content that `chunks` make up and list it; return the artifact's digest.
 
-    The media type is found from the first bytes unless it is given.  Raises `Invalid`, having
+    Without `media_type` the type is guessed from the first bytes.  Raises `Invalid`, having
     listed nothing, if the content is larger than the space's limit.
     """
     return publish(space, stage(space, chunks, media_type=media_type), name=name)
 
 
 def stage(space: Space, chunks: Iterable[Piece], *, media_type: str | None = None) -> Staged:
-    """Write the content that `chunks` make up, except for the last few, where nobody can see it."""
+    """Write the content that `chunks` make up, except for the last few; readers do not see it yet."""
     if media_type is not None:
         check_media_type(media_type)
     upload = _Uploading(space)
@@ -137,9 +136,11 @@ def stage(space: Space, chunks: Iterable[Piece], *, media_type: str | None = Non
 def publish(space: Space, staged: Staged, *, name: str | None = None) -> Digest:
     """Make `staged` visible by a write of its own that lists it.
 
-    Raises `Conflict`, having listed nothing, if retention took the upload for abandoned.
+    Raises `Conflict`, having listed nothing, if retention marked the upload as abandoned.
     """
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"artifact {staged.digest} was not listed")
+    while True:
+        attempts.begin()
         listed = listing(space, staged, name=name)
         cells = (*staged.cells, *([listed] if listed else ()))
         write = _write(space, objects=staged.objects, cells=cells)
@@ -152,13 +153,10 @@ def publish(space: Space, staged: Staged, *, name: str | None = None) -> Digest:
                 raise  # it was not about the listing
         else:
             return staged.digest
-    raise Conflict(
-        f"artifact {staged.digest} is being listed by others all the time; it was not listed. Try again."
-    )
 
 
 def listing(space: Space, staged: Staged, *, name: str | None = None) -> CellWrite | None:
-    """The cell that lists `staged`, for the write that makes it visible; None if it is listed already.
+    """Return the cell that lists `staged`, for the write that makes it visible; None if it is listed already.
 
     A second listing changes the name if it gives another one, and nothing else.
     """
@@ -181,16 +179,16 @@ def listing(space: Space, staged: Staged, *, name: str | None = None) -> CellWri
 
 
 def get(space: Space, digest: Digest) -> Iterator[bytes]:
-    """The content of the artifact, chunk by chunk.
+    """Return the content of the artifact, chunk by chunk.
 
     Raises `NotFound` or `Invalid` at once if there is no such artifact.  Each chunk is checked
-    before it is given; `Corrupt` is raised at the end if the whole is not what was put.
+    before it is returned; `Corrupt` is raised at the end if the whole is not what was put.
     """
     return _content(space, digest, _artifact(space, digest))
 
 
 def show(space: Space, digest: Digest) -> Listed:
-    """What is known of the artifact; raises `NotFound`."""
+    """Return what is known of the artifact; raises `NotFound`."""
     cell = space.engine.cell(space.name, LISTED + digest)
     if cell and cell.value is not None:
         return _listed(cell)
@@ -199,18 +197,18 @@ def show(space: Space, digest: Digest) -> Listed:
 
 
 def ls(space: Space, *, after: str = "", limit: int) -> Sequence[Listed]:
-    """Listed artifacts by digest, those after the digest `after`."""
+    """Return listed artifacts by digest, those after the digest `after`."""
     cells = space.engine.cells(space.name, prefix=LISTED, after=LISTED + after, limit=limit)
     return [_listed(cell) for cell in cells]
 
 
 def upload_of(cell: Cell) -> Upload:
-    """What an upload's cell says; raises `Corrupt`."""
+    """Return what an upload's cell says; raises `Corrupt`."""
     return cells.read(cell, _uploads)
 
 
 class _Uploading:
-    """Content on its way in: hashed as a whole, cut into objects, written a few at a time."""
+    """One upload: hashes the content as a whole, cuts it into objects, writes a few at a time."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -228,8 +226,10 @@ class _Uploading:
         self._size += len(chunk)
         if self._size > self._space.limits.artifact_bytes_max:
             raise Invalid(
-                f"the artifact is larger than {self._space.limits.artifact_bytes_max} bytes; it was not kept. "
-                "Split it, or raise the limit within which the store was opened."
+                f"the artifact is larger than {self._space.limits.artifact_bytes_max} bytes; it was not stored.",
+                code="artifact_too_large",
+                advice="Split it, or raise the limit with which the store was opened.",
+                limit=self._space.limits.artifact_bytes_max,
             )
         if len(self._pending) == _BATCH:
             self._flush()
@@ -240,7 +240,7 @@ class _Uploading:
         self._pending.append(piece)
 
     def finish(self, media_type: str | None) -> Staged:
-        """What is left to write, and what ends the upload."""
+        """Return the objects still to write, and the cell that ends the upload."""
         whole = Artifact(
             chunks=tuple(self._chunks),
             media_type=media_type or sniff(self._head, whole=len(self._chunks) < 2),
@@ -257,13 +257,13 @@ class _Uploading:
         )
 
     def _flush(self) -> None:
-        """Write what is pending, and say in the cell what has been written."""
+        """Write the pending chunks, and record them in the cell."""
         upload = Upload(at=self._at or self._space.clock(), chunks=tuple(self._chunks))
-        told = CellWrite(name=self._cell, expected=self._revision, value=canonical.encode_struct(upload))
+        progress = CellWrite(name=self._cell, expected=self._revision, value=canonical.encode_struct(upload))
         try:
-            _apply(self._space, _write(self._space, objects=self._pending, cells=(told,)))
+            _apply(self._space, _write(self._space, objects=self._pending, cells=(progress,)))
         except Conflict:
-            check_upload(self._space, told)
+            check_upload(self._space, progress)
             raise
         self._at = upload.at
         self._revision += 1
@@ -271,40 +271,42 @@ class _Uploading:
 
 
 def _cut(pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """The same content in chunks of CHUNK_BYTES, the last one shorter; none for no content."""
-    held = bytearray()
+    """Yield the same content in chunks of CHUNK_BYTES, the last one shorter; none for no content."""
+    chunk = bytearray()
     for piece in pieces:
         rest = _flat(piece)
         while rest:
-            room = CHUNK_BYTES - len(held)
-            held += rest[:room]
+            room = CHUNK_BYTES - len(chunk)
+            chunk += rest[:room]
             rest = rest[room:]
-            if len(held) == CHUNK_BYTES:
-                yield bytes(held)
-                held.clear()
-    if held:
-        yield bytes(held)
+            if len(chunk) == CHUNK_BYTES:
+                yield bytes(chunk)
+                chunk.clear()
+    if chunk:
+        yield bytes(chunk)
 
 
 def _flat(piece: Piece) -> memoryview:
-    """The bytes of one piece; raises `Invalid` if it has none."""
+    """Return the bytes of one piece; raises `Invalid` if it is not bytes."""
     try:
         return memoryview(piece).cast("B")
     except TypeError as error:
         raise Invalid(
-            f"content is bytes, not {type(piece).__name__}; it was not kept. Encode text first, or open its file in "
-            "binary mode."
+            f"content is bytes, not {type(piece).__name__}; it was not stored.",
+            code="content_not_bytes",
+            advice="Encode text first, or open its file in binary mode.",
+            type=type(piece).__name__,
         ) from error
 
 
 def _write(space: Space, *, objects: Iterable[Object], cells: tuple[CellWrite, ...]) -> Write:
-    """A write that moves no head.  Its op_id is new: content is its own protection against doubling."""
+    """Return a write that moves no head.  Its op_id is new: content stored twice is stored once."""
     supplied = tuple(objects)
-    told = {"objects": [each.digest for each in supplied], "cells": [cell.name for cell in cells]}
+    intent = {"objects": [each.digest for each in supplied], "cells": [cell.name for cell in cells]}
     return Write(
         space=space.name,
         op_id="artifact/" + space.ids(),
-        intent=digest_of(Kind.BODY, canonical.encode(told)),
+        intent=digest_of(Kind.BODY, canonical.encode(intent)),
         fences=space.fences,
         objects=supplied,
         cells=cells,
@@ -312,7 +314,7 @@ def _write(space: Space, *, objects: Iterable[Object], cells: tuple[CellWrite, .
 
 
 def _apply(space: Space, write: Write) -> None:
-    """Have the engine apply `write`; where its outcome is in doubt, ask once what became of it."""
+    """Have the engine apply `write`; if the outcome is in doubt, ask once whether it was applied."""
     try:
         space.engine.apply(write)
     except InDoubt:
@@ -326,11 +328,13 @@ def _revision(space: Space, name: str) -> int:
 
 
 def check_upload(space: Space, cell: CellWrite) -> None:
-    """Raise `Conflict`, saying why, if the upload was taken for abandoned."""
+    """Raise `Conflict` if retention marked the upload as abandoned."""
     if _revision(space, cell.name) != cell.expected:
         raise Conflict(
             "an upload took longer than the retention policy allows, and its chunks were removed; "
-            "the artifact was not listed. Put it again."
+            "the artifact was not listed.",
+            code="upload_expired",
+            advice="Put it again.",
         )
 
 
@@ -339,11 +343,16 @@ def _artifact(space: Space, digest: Digest) -> Artifact:
         found = space.engine.objects(space.name, (digest,))[0]
     except Forgotten:
         raise
-    except NotFound as error:  # a name that somebody gave, unless the thread lists the artifact
+    except NotFound as error:  # the caller gave an unknown digest, unless the thread lists it
         cell = space.engine.cell(space.name, LISTED + digest)
         raise (error if cell is None or cell.value is None else space.absence(digest)) from None
     if found.kind is not Kind.ARTIFACT:
-        raise NotFound(f"{digest} is a {found.kind}, not an artifact; nothing was returned.")
+        raise NotFound(
+            f"{digest} is a {found.kind}, not an artifact; nothing was returned.",
+            code="not_an_artifact",
+            digest=digest,
+            found=str(found.kind),
+        )
     return decode_artifact(found.body)
 
 
@@ -357,7 +366,10 @@ def _content(space: Space, digest: Digest, whole: Artifact) -> Iterator[bytes]:
     if size != whole.size or plain.hexdigest() != whole.sha256:
         raise Corrupt(
             f"artifact {digest} is {size} bytes with SHA-256 {plain.hexdigest()}, not {whole.size} bytes with "
-            f"{whole.sha256}; do not use what was read. Run `perdure verify`."
+            f"{whole.sha256}; do not use what was read.",
+            code="artifact_damaged",
+            advice="Run `perdure verify`.",
+            artifact=digest,
         )
 
 
@@ -377,7 +389,7 @@ _TEXTUAL = ("application/json", "application/xml", "application/yaml", "applicat
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """The head of an artifact, and what the whole is."""
+    """The beginning of an artifact, with the type and the size of the whole."""
 
     reference: str
     media_type: str
@@ -386,7 +398,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool
 
     def __str__(self) -> str:
-        """As it stands in a message."""
+        """Return the preview as a message shows it."""
         what = f"[{self.reference}: {self.media_type}, {self.size:,} bytes]"
         if self.text is None:
             return what
@@ -398,9 +410,11 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def preview(space: Space, digest: Digest, *, bytes_max: int = 2_000) -> Preview:
-    """The first `bytes_max` bytes of an artifact, if it is text; only the chunks that hold them are read."""
+    """Return the first `bytes_max` bytes of an artifact, if it is text; only the chunks that hold them are read."""
     if type(bytes_max) is not int or bytes_max < 1:
-        raise Invalid(f"bytes_max is a number above 0, not {bytes_max!r}; nothing was read.")
+        raise Invalid(
+            f"bytes_max is a number above 0, not {bytes_max!r}; nothing was read.", code="bytes_max_invalid"
+        )
     known = show(space, digest)
     text = None
     if known.media_type.startswith("text/") or known.media_type.partition(";")[0] in _TEXTUAL:

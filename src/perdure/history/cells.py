@@ -1,9 +1,7 @@
-"""Reading cells: from the text that a cell holds to the record that it means.
+"""Reads the records that cells hold, and lists small records of a thread: those of one timeline, or the last ones.
 
-Listing: small records of a thread, those of one line, and the last ones, without reading the rest.
-
-A *mark* is a cell whose name says it all: `<prefix><line>:<id>`.  No timeline has a colon in its name, so
-the marks of a line stand together.  Ids that we make begin with the time, so what came last stands last.
+A *mark* is a cell whose name is the whole record: `<prefix><timeline>:<id>`.  No timeline has a colon in its name, so
+the marks of a timeline are adjacent.  Ids that Perdure makes begin with the time, so the newest mark is the last.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite
 from perdure.errors import Corrupt
 from perdure.history.space import Space
@@ -24,33 +23,35 @@ _T = TypeVar("_T")
 
 
 def read(cell: Cell, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """What the cell says; raises `Corrupt`, naming it, if that cannot be read."""
+    """Return the record that the cell holds; raises `Corrupt`, naming the cell, if it cannot be read."""
     try:
         return decoder.decode(cell.value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(
-            f"cell '{cell.name}' cannot be read: {error}. Run `perdure verify`.", cell=cell.name
+            f"cell '{cell.name}' cannot be read: {error}.",
+            cell=cell.name,
+            code="cell_unreadable",
+            advice="Run `perdure verify`.",
         ) from error
 
 
-_FIRST_PAGE, _PAGE = 8, 256
 _MARKED = b"{}"
 
 
 def mark(prefix: str, line: str, id: str, *, expected: int, present: bool) -> CellWrite:
-    """The write that sets a mark, or takes it away."""
+    """Return the write that sets a mark, or removes it."""
     value = _MARKED if present else None
     return CellWrite(name=f"{prefix}{line}:{id}", expected=expected, value=value)
 
 
 def marked(space: Space, prefix: str, line: str) -> Iterator[str]:
-    """The ids that are marked on a line, in their order."""
-    wanted = f"{prefix}{line}:"
-    return (cell.name.removeprefix(wanted) for cell in _cells(space, wanted, wanted))
+    """Return the ids that are marked on a timeline, in their order."""
+    own = f"{prefix}{line}:"
+    return (cell.name.removeprefix(own) for cell in _cells(space, own, own))
 
 
 def marked_elsewhere(space: Space, prefix: str, line: str) -> Iterator[str]:
-    """The ids that are marked on other lines; no line is called '', so of that all others are meant."""
+    """Yield the ids that are marked on other timelines; with '' as `line`, on all timelines."""
     own = f"{prefix}{line}:"
     for cell in _cells(space, prefix, prefix):
         if cell.name >= own:
@@ -66,8 +67,4 @@ def last(space: Space, prefix: str, limit: int) -> list[Cell]:
 
 
 def _cells(space: Space, prefix: str, after: str) -> Iterator[Cell]:
-    """Page by page, each larger than the one before: whoever stops soon has read little."""
-    limit = _FIRST_PAGE
-    while page := space.engine.cells(space.name, prefix=prefix, after=after, limit=limit):
-        yield from page
-        after, limit = page[-1].name, min(2 * limit, _PAGE)
+    return paging.cells(space.engine, space.name, prefix=prefix, after=after)

@@ -1,13 +1,13 @@
-"""Generations: how a write that only names what is stored makes sure that it is still there.
+"""Fences a write that only references stored objects against garbage collection.
 
-A commit supplies what it needs, and an engine stores again what it had forgotten.  Fork, undo,
-redo, promote, merge and pick supply nothing of the kind: they name commits and values that
-were stored once, and retention may forget these between the reading and the writing.
+A commit supplies the objects that it needs, and an engine stores again what it had forgotten.
+Fork, undo, redo, promote, merge and pick supply no objects: they name commits and values that
+were stored before, and retention may forget these between the read and the write.
 
-So they read the generation of the space (the revision of its cell `gc`) before anything else,
-look at the store itself and not at what is remembered of it, and are fenced by that number.
-If something was forgotten meanwhile they begin again, and then meet `Forgotten`.  A write that
-came first is seen by retention, which forgets nothing once anything was written.
+So these acts read the generation of the space (the revision of its cell `gc`) before anything else,
+read the store itself and not the caches, and are fenced by that number.  If retention forgets
+something in between, the act is repeated, and then raises `Forgotten`.  If the write is first,
+retention sees it: it forgets nothing if anything was written since it marked the space.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import TypeVar
 import msgspec
 
 from perdure.engines.contract import GC, Fence
-from perdure.errors import Conflict, Forgotten, Moved
+from perdure.engines.retry import Attempts
+from perdure.errors import Forgotten, Moved
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, NodeCache
 from perdure.model.artifact import decode_artifact
@@ -26,7 +27,6 @@ from perdure.model.digest import Digest, Kind, Object
 
 __all__ = ["check_kept", "check_state", "fenced", "is_whole"]
 
-_TRIES_MAX = 16
 _BATCH = 16
 # Nothing was ever forgotten in the space, and the write is refused if that changes.
 _NOTHING_YET = Fence(GC, 0)
@@ -35,11 +35,13 @@ _T = TypeVar("_T")
 
 
 def fenced(space: Space, act: Callable[[Space], _T]) -> _T:
-    """Do `act` on a space whose writes are refused if anything is forgotten meanwhile; then do it again.
+    """Run `act` on a space whose writes are refused if anything is forgotten during it; then run it again.
 
-    Raises `Conflict`, having written nothing, if that happens all the time.
+    Raises `Conflict`, having written nothing, if that happens at each attempt.
     """
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"nothing was written to '{space.label}'")
+    while True:
+        attempts.begin()
         generation = _generation(space)
         fences = (*space.fences, Fence(GC, generation))
         try:
@@ -47,18 +49,15 @@ def fenced(space: Space, act: Callable[[Space], _T]) -> _T:
         except Moved:
             if _generation(space) == generation:
                 raise
-    raise Conflict(
-        f"parts of '{space.label}' are being forgotten all the time; nothing was written. Try again."
-    )
 
 
 def is_whole(space: Space) -> bool:
-    """Whether nothing was ever forgotten in a space that is `fenced`, so that what is remembered is there."""
+    """True if nothing was ever forgotten in a space that is `fenced`, so that a cached object is still stored."""
     return _NOTHING_YET in space.fences
 
 
 def check_state(space: Space, commit: Digest | None) -> None:
-    """Raise `Forgotten` if the state at a commit was; its root goes before all else of it."""
+    """Raise `Forgotten` if the state at a commit was forgotten; retention forgets its root first."""
     root = space.root_at(commit)
     if root == EMPTY or is_whole(space):
         return
@@ -69,7 +68,7 @@ def check_state(space: Space, commit: Digest | None) -> None:
 
 
 def check_kept(space: Space, values: Iterable[Digest]) -> None:
-    """Raise `Forgotten` if any of these values was, or a chunk of one."""
+    """Raise `Forgotten` if any of these values, or a chunk of one, was forgotten."""
     if is_whole(space):
         return
     left = list(dict.fromkeys(values))

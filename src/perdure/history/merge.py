@@ -1,30 +1,26 @@
-"""Merging: what another line changed since it parted from ours, taken in by one commit.
+"""Merges the changes of another line, or of one commit (cherry-pick), into a timeline by one commit.
 
 Paths that only one side changed merge, and so do paths that both made equal.  A path that
 both changed differently is joined by the rule declared for it, or it is a conflict: every
-conflict is reported, and nothing is written.  Lines that were merged crosswise parted more
-than once; then a path merges only if it does so alike from each of these commits.  Messages
-are not merged; the transcript goes on following first parents.
+conflict is reported, and nothing is written.  Messages are not merged; the transcript follows
+first parents.
 
-A merge is always recorded as a commit with two parents, even where our line has nothing of
-its own and could simply move on: so it is one turn, and one undo takes it back whole.
-Reserved prefixes hold what belongs to a run of its own line; they stay as they are on ours.
+A merge is always recorded as a commit with two parents, even if our line has no commits of
+its own since the base: so it is one turn, and one undo reverts it whole.  Reserved prefixes
+belong to runs of their own line; they stay as they are on ours.
 
-Resolving a merge path by path: what to do to our map so that it holds their changes too.
+`resolve` decides path by path and is pure: three maps and the declared rules give puts, deletes
+and conflicts.
 
-Pure: three maps and the declared rules give puts, deletes and conflicts.  Paths that only one
-side changed are taken, and so are paths that both made equal.  A path that both changed
-differently is joined by the rule declared for it, or it is a conflict.
+After a criss-cross merge, or if both lines merged the same other lines, two lines have several
+best common ancestors (`resolve_criss_cross`).  Seen from one of these alone, a change that a line
+made and then reverted on purpose looks like no change, and would be lost.  So each path is
+resolved from every base, and it is a conflict if the results differ.  Values that add up (a
+counter, or a list that is appended to) still have one right answer: they are joined from the sum
+of the bases, which is computed in the same way from the bases' own common ancestors.
 
-Merging lines that have several last commits in common: they were merged crosswise, or both took in the same others.
-
-Seen from one of these commits alone, what a line changed and knowingly took back looks like
-no change, and would be lost.  So each path is resolved from every one of them, and where the
-results are not the same it is a conflict.
-
-What adds up has one right answer even so.  A counter, or a list that is appended to, is
-joined from what the commits in common add up to; and that is found in the same way, from
-what they have in common themselves.
+The module has one importer, because the thread is the only place where merges begin; it is a
+module of its own because the rules of merging are tested alone.
 """
 
 from __future__ import annotations
@@ -74,18 +70,18 @@ __all__ = [
 
 
 Read: TypeAlias = Callable[[Entry], Json]
-"""The JSON of an entry."""
+"""Reads the JSON value of an entry."""
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A value that a rule made out of ours and theirs."""
+    """A value that a rule joined from ours and theirs."""
 
     path: str
     value: Json
 
 
 Decision: TypeAlias = Entry | Joined | str | PathConflict | None
-"""What one path needs: a put, a delete (its path), a report, or nothing."""
+"""The decision about one path: a put, a delete (its path), a conflict, or nothing."""
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,13 +98,13 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(base: Tree, ours: Tree, theirs: Tree, rules: Mapping[str, Rule], read: Read) -> Resolution:
-    """How to take what `theirs` changed since `base` into `ours`."""
+    """Return how to take what `theirs` changed since `base` into `ours`."""
     meetings = (meeting for meeting in merge3(base, ours, theirs) if not reserved(meeting.path))
     return collected(decide(meeting, rules, read) for meeting in meetings)
 
 
 def collected(decisions: Iterable[Decision]) -> Resolution:
-    """The decisions about all paths, which come in order, by what they are."""
+    """Return the decisions about all paths, sorted into puts, deletes and conflicts."""
     puts: list[Entry | Joined] = []
     deletes: list[str] = []
     conflicts: list[PathConflict] = []
@@ -126,12 +122,12 @@ def collected(decisions: Iterable[Decision]) -> Resolution:
 
 
 def reserved(path: str) -> bool:
-    """Whether the path belongs to a run of its own line, so that no merge touches it."""
+    """True if the path belongs to a run of its own line, so that no merge touches it."""
     return any(names.under(path, prefix) for prefix in names.KERNEL_PREFIXES)
 
 
 def decide(meeting: Meeting, rules: Mapping[str, Rule], read: Read) -> Decision:
-    """What one path needs that their side changed."""
+    """Return the decision about one path that their side changed."""
     match meeting.verdict:
         case "same":
             return _added_twice(meeting, rules, read)
@@ -143,7 +139,7 @@ def decide(meeting: Meeting, rules: Mapping[str, Rule], read: Read) -> Decision:
 
 
 def conflict(meeting: Meeting, why: str) -> PathConflict:
-    """The report of a path that cannot be merged."""
+    """Return the report of a path that cannot be merged."""
     base, ours, theirs = (
         each.value if each else None for each in (meeting.base, meeting.ours, meeting.theirs)
     )
@@ -151,14 +147,14 @@ def conflict(meeting: Meeting, why: str) -> PathConflict:
 
 
 def _added_twice(meeting: Meeting, rules: Mapping[str, Rule], read: Read) -> Joined | PathConflict | None:
-    """Two equal steps are two steps where they add up: each line counted, or appended, once."""
+    """Join equal changes of both sides if they add up: each line counted, or appended, once."""
     rule = rule_for(meeting.path, rules)
     if rule is None or meeting.ours is None or meeting.ours.form != "json":
         return None
     if meeting.base is not None and meeting.base.form != "json":
         return None
-    held = [read(each) for each in (meeting.ours, meeting.base) if each is not None]
-    return _join(meeting, rule, read) if adds_up(rule, *held) else None
+    documents = [read(each) for each in (meeting.ours, meeting.base) if each is not None]
+    return _join(meeting, rule, read) if adds_up(rule, *documents) else None
 
 
 def _join(meeting: Meeting, rule: Rule, read: Read) -> Joined | PathConflict | None:
@@ -184,20 +180,20 @@ def _apart(meeting: Meeting) -> str:
     return "added differently on both" if meeting.base is None else "changed differently on both"
 
 
-SHARED_MAX = 256  # commits in common that a merge looks at
+SHARED_MAX = 256  # common ancestors that a merge reads
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """A commit that two lines have in common, and what it has itself in common with those named before it."""
+    """A best common ancestor of two lines, with its own common ancestors with the bases before it."""
 
     tree: Tree
     below: tuple[Shared, ...]
 
 
 def shared(space: Space, bases: Sequence[Point], rules: Mapping[str, Rule]) -> tuple[Shared, ...]:
-    """What is behind `bases`, down to single commits where a rule adds up.
+    """Return `bases` with their own common ancestors, down to single commits if a rule adds up.
 
-    Raises `Conflict` if that is too much to look at.
+    Raises `Conflict` if there are more than `SHARED_MAX`.
     """
     deep = any(rule in ADDING for rule in rules.values())
     return _shared(space, bases, iter(range(SHARED_MAX)), deep=deep)
@@ -206,7 +202,7 @@ def shared(space: Space, bases: Sequence[Point], rules: Mapping[str, Rule]) -> t
 def resolve_criss_cross(
     bases: Sequence[Shared], ours: Tree, theirs: Tree, rules: Mapping[str, Rule], read: Read
 ) -> Resolution:
-    """How to take what `theirs` changed into `ours`, seen from every one of `bases`."""
+    """Return how to take what `theirs` changed into `ours`, seen from every one of `bases`."""
     paths = _paths(bases, theirs, rules)
     mine, others = ours.get_many(paths), theirs.get_many(paths)
     seen = [base.tree.get_many(paths) for base in bases]
@@ -226,8 +222,10 @@ def _shared(space: Space, bases: Sequence[Point], room: Iterator[int], *, deep: 
     for number, base in enumerate(bases):
         if next(room, None) is None:
             raise Conflict(
-                f"the lines have more than {SHARED_MAX} commits in common that came about crosswise; nothing was "
-                "written. Promote one of them, or pick what is wanted."
+                f"the lines have more than {SHARED_MAX} common ancestors from criss-cross merges; nothing was written.",
+                code="too_many_common_ancestors",
+                advice="Promote one of them, or pick single commits.",
+                limit=SHARED_MAX,
             )
         earlier = bases[:number] if deep else ()
         met = [each for other in earlier for each in ancestry.commons(space, other, base)]
@@ -237,9 +235,9 @@ def _shared(space: Space, bases: Sequence[Point], room: Iterator[int], *, deep: 
 
 
 def _paths(bases: Sequence[Shared], theirs: Tree, rules: Mapping[str, Rule]) -> list[str]:
-    """Every path that `theirs` may have changed, in order."""
+    """Return every path that `theirs` may have changed, in order."""
     found = {change.path for base in bases for change in diff(base.tree, theirs)}
-    # Two equal steps that each of the bases made are two: together they hold what none of them does.
+    # Equal changes that each of the bases made add up to a value that none of the bases has.
     found |= {
         change.path
         for tree in _trees(below for base in bases for below in base.below)
@@ -256,7 +254,7 @@ def _trees(some: Iterable[Shared]) -> Iterator[Tree]:
 
 
 def _agreed(meetings: Sequence[Meeting], rules: Mapping[str, Rule], read: Read) -> Decision:
-    """What the path needs if it is the same from each base; else a conflict."""
+    """Return the decision about the path if it is the same from each base; else a conflict."""
     decisions = [None if each.base == each.theirs else decide(each, rules, read) for each in meetings]
     for decision in decisions:
         if isinstance(decision, PathConflict):
@@ -265,20 +263,20 @@ def _agreed(meetings: Sequence[Meeting], rules: Mapping[str, Rule], read: Read) 
         return None if None in decisions else decisions[0]
     return conflict(
         meetings[0],
-        f"the lines have {len(meetings)} last commits in common, and these disagree on who changed it",
+        f"the lines have {len(meetings)} last commits in common, and these disagree on which line changed it",
     )
 
 
 def _left(decision: Decision, ours: Entry | None, read: Read) -> tuple[str, str, bytes] | None:
-    """What the path holds once the decision is carried out, in a form that can be compared."""
-    held = ours if decision is None else decision
-    match held:
+    """Return the value of the path after the decision, in a form that can be compared."""
+    result = ours if decision is None else decision
+    match result:
         case Joined(_, value):
             return "json", JSON_TYPE, canonical.encode(value)
         case Entry(form="json"):
-            return "json", held.media_type, canonical.encode(read(held))
+            return "json", result.media_type, canonical.encode(read(result))
         case Entry():
-            return held.form, held.media_type, held.value.encode()
+            return result.form, result.media_type, result.value.encode()
         case _:
             return None
 
@@ -289,8 +287,8 @@ def _adds_up(meeting: Meeting, rule: Rule, read: Read) -> bool:
 
 
 def _added(meeting: Meeting, rule: Rule, bases: Sequence[Shared], read: Read) -> Decision:
-    """What both sides added to what they have in common."""
-    mine, others = _held(meeting.ours, read), _held(meeting.theirs, read)
+    """Return the sum of what both sides added to the total of the bases."""
+    mine, others = _document(meeting.ours, read), _document(meeting.theirs, read)
     try:
         before = _total(bases, meeting.path, rule, read)
         if _same(mine, others) and _only_reordered(before, mine):
@@ -302,11 +300,11 @@ def _added(meeting: Meeting, rule: Rule, bases: Sequence[Shared], read: Read) ->
 
 
 def _total(bases: Sequence[Shared], path: str, rule: Rule, read: Read) -> Json:
-    """What the bases hold together at `path`; None is nothing.  Raises `Invalid` if the rule does not fit them."""
+    """Return the total of the bases at `path`; None: no value.  Raises `Invalid` if the rule does not fit them."""
     total: Json = None
     for number, base in enumerate(bases):
-        held = _held(base.tree.get(path), read)
-        total = held if number == 0 else _sum(rule, _total(base.below, path, rule, read), total, held)
+        own = _document(base.tree.get(path), read)
+        total = own if number == 0 else _sum(rule, _total(base.below, path, rule, read), total, own)
     return total
 
 
@@ -316,13 +314,13 @@ def _sum(rule: Rule, before: Json, one: Json, other: Json) -> Json:
     if _same(other, before):
         return one
     if one is None or other is None:
-        raise Invalid("it was deleted on one of the lines")
+        raise Invalid("it was deleted on one of the lines", code="deleted_on_one_line")
     return join(rule, before, one, other)
 
 
-def _held(entry: Entry | None, read: Read) -> Json:
+def _document(entry: Entry | None, read: Read) -> Json:
     if entry is not None and entry.form != "json":
-        raise Invalid("it held bytes")
+        raise Invalid("it held bytes", code="value_not_document")
     return read(entry) if entry else None
 
 
@@ -331,23 +329,23 @@ def _same(one: Json, other: Json) -> bool:
 
 
 def _only_reordered(before: Json, now: Json) -> bool:
-    """Whether two lists hold the same items: in which order the bases' own came together is not told."""
+    """True if two lists hold the same items in any order: the order in which the bases were joined is not known."""
     if not isinstance(before, list) or not isinstance(now, list) or len(before) != len(now):
         return False
     return sorted(map(canonical.encode, before)) == sorted(map(canonical.encode, now))
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a merge or a pick."""
+    """The outcome of a merge or a cherry-pick."""
 
     head: Head
-    commit: Digest | None  # None: there was nothing to take in, and nothing was written
+    commit: Digest | None  # None: there was nothing to merge, and nothing was written
     base: Digest | None  # the deepest commit where the lines parted; for a pick, its first parent
     paths: int  # how many changed
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How a merge or a pick is to be made, whatever it takes in."""
+    """The options of a merge or a cherry-pick."""
 
     op_id: str
     reason: str
@@ -357,21 +355,24 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge(space: Space, onto: Head, other: Digest, terms: Terms, *, source: str) -> Taken:
-    """Take what the line that ends at `other` changed into the timeline that `onto` was read from.
+    """Merge the changes of the line that ends at `other` into the timeline that `onto` was read from.
 
-    `source` is what that line is called; trying again with the same op_id means that name, wherever
-    it stands by then.  Raises `MergeConflict` or `StaleHead`, having written nothing.
+    `source` is the name of that line; a repeated call with the same op_id means the same name, even if
+    its head has moved since.  Raises `MergeConflict` or `StaleHead`, having written nothing.
     """
     earlier = writer.once(space, terms.op_id, _intent("merge", onto, source, terms))
     if earlier:
-        return _told(space, earlier)
+        return _earlier_outcome(space, earlier)
     return gc_generation.fenced(space, lambda fenced: _merge(fenced, onto, other, terms, source))
 
 
 def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -> Taken:
     if onto.commit is None:
         raise Invalid(
-            f"timeline '{onto.timeline}' holds nothing to merge into; nothing was written. Promote or fork the other."
+            f"timeline '{onto.timeline}' holds nothing to merge into; nothing was written.",
+            code="nothing_to_merge_into",
+            advice="Promote or fork the other.",
+            timeline=onto.timeline,
         )
     here, there = ancestry.point(space, onto.commit), Point(other, space.given(other).place.depth)
     if ancestry.contains(space, here, there):
@@ -387,16 +388,16 @@ def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -
 
 
 def cherry_pick(space: Space, onto: Head, commit: Digest, terms: Terms, *, turn: bool = False) -> Taken:
-    """Make the change of state that `commit` made once more, on the timeline that `onto` was read from.
+    """Apply the change of state that `commit` made to the timeline that `onto` was read from.
 
     Its change is its difference to its first parent; with `turn`, that of the turn which ends with it.
-    The last commit of a run stands for its turn in any case: by itself it changes nothing, or puts back
-    what the run had written.  A path that `onto` holds otherwise than before that change is joined by its
+    The last commit of a run always means its turn: by itself it changes nothing, or reverts what the
+    run had written.  A path whose value on `onto` is not the value before that change is joined by its
     rule or is a conflict: raises `MergeConflict` or `StaleHead`, having written nothing.
     """
     intent = _intent("cherry_pick", onto, commit, terms)
     if earlier := writer.once(space, terms.op_id, intent):
-        return _told(space, earlier)
+        return _earlier_outcome(space, earlier)
     return gc_generation.fenced(space, lambda fenced: _pick(fenced, onto, commit, terms, intent, turn=turn))
 
 
@@ -413,7 +414,7 @@ def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest
 
 
 def _base_of(space: Space, commit: Digest, *, turn: bool) -> Digest | None:
-    """The commit before the change that is picked; None: the line began with it."""
+    """Return the commit before the change that is picked; None: the line began with it."""
     step = space.given(commit)
     if not turn and step.commit.reason != "run_finished":
         return step.commit.first_parent
@@ -425,7 +426,7 @@ def _base_of(space: Space, commit: Digest, *, turn: bool) -> Digest | None:
 def _resolved(
     space: Space, bases: Sequence[Point], ours: Digest | None, theirs: Digest, rules: Mapping[str, Rule]
 ) -> Resolution:
-    """The resolution between two commits and what they have in common; raises `MergeConflict`."""
+    """Return the resolution of two commits with these common ancestors; raises `MergeConflict`."""
     mine, others = space.tree_at(ours), space.tree_at(theirs)
     read: Read = lambda entry: values.read_json(space, entry.value)  # noqa: E731
     if len(bases) > 1:
@@ -472,13 +473,13 @@ def _proposal(
 
 
 def _intent(act: str, onto: Head, source: str, terms: Terms) -> Digest:
-    """What was asked for, whatever stands on either line when it is tried again."""
-    asked: list[Json] = [act, onto.timeline, source, terms.reason, dict(terms.rules)]
-    return digest_of(Kind.BODY, canonical.encode(asked))
+    """Return the digest of what the caller asked for; it does not depend on the heads."""
+    intent: list[Json] = [act, onto.timeline, source, terms.reason, dict(terms.rules)]
+    return digest_of(Kind.BODY, canonical.encode(intent))
 
 
-def _told(space: Space, receipt: Receipt) -> Taken:
-    """What an earlier merge or pick did, as its commit tells it."""
+def _earlier_outcome(space: Space, receipt: Receipt) -> Taken:
+    """Return the outcome of an earlier merge or pick, from its commit."""
     head = receipt.heads[0]
     assert head.commit is not None, "a merge moves its head to a commit"
     step = space.step(head.commit)

@@ -1,8 +1,8 @@
-"""Reading a history: heads, values, commits, the transcript and the turns of one line.
+"""Reads a history: heads, values, commits, the transcript and the turns of one line.
 
-Every function takes the commit it reads from, None being the moment before the first; so
-what it gives depends on nothing that can change.  Only `hold_of` and `head_of` look at what
-can.  Reads of a line are windowed: the last n cost n, however long the history is.
+Every function takes the commit that it reads from (None: before the first commit), so its
+result never changes.  Only `hold_of`, `head_of` and `head_to_move` read what can change.  Reads
+of a line are windowed: the last n cost n, however long the history is.
 """
 
 from __future__ import annotations
@@ -39,26 +39,31 @@ __all__ = [
 
 _PAGE = 100
 _SHOWN = 100
-_KEPT = 200
+_CACHED = 200
 
 
 def hold_of(space: Space, timeline: str) -> Hold:
-    """Where the timeline stands; raises `NotFound` if there is none of that name, or the thread was removed."""
+    """Return the head of the timeline with its seal; raises `NotFound` if it does not exist or the thread was removed."""
     hold = space.engine.hold(space.name, timeline)
     if removed(space):
-        raise NotFound(f"thread '{space.label}' was removed; nothing was read. Begin it again with agent=.")
+        raise NotFound(
+            f"thread '{space.label}' was removed; nothing was read.",
+            code="thread_removed",
+            advice="Begin it again with agent=.",
+            thread=space.label,
+        )
     if hold is None:
         raise _no_timeline(space, timeline)
     return hold
 
 
 def head_of(space: Space, timeline: str) -> Head:
-    """The head of the timeline; raises `NotFound` as `hold_of` does."""
+    """Return the head of the timeline; raises `NotFound` as `hold_of` does."""
     return hold_of(space, timeline).head
 
 
 def head_to_move(space: Space, timeline: str) -> Head:
-    """The head of the timeline for somebody who means to move it: a thread that was removed is `StaleHead`."""
+    """Return the head of the timeline for a writer that will move it: raises `StaleHead` if the thread was removed."""
     hold = space.engine.hold(space.name, timeline)
     if removed(space):
         raise stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))
@@ -68,15 +73,20 @@ def head_to_move(space: Space, timeline: str) -> Head:
 
 
 def entry_at(space: Space, at: Digest | None, path: str) -> Entry:
-    """What the map held at `path`; raises `NotFound`."""
+    """Return the entry at `path`; raises `NotFound`."""
     found = space.tree_at(at).get(names.check_path(path))
     if found is None:
-        raise NotFound(f"there is nothing at {path}{_moment(at)}. See what there is with paths().")
+        raise NotFound(
+            f"there is nothing at {path}{f' at {at[:12]}' if at else ': nothing is committed'}.",
+            code="path_not_found",
+            advice="See what there is with paths().",
+            path=path,
+        )
     return found
 
 
 def paths(space: Space, at: Digest | None, prefix: str) -> Iterator[Entry]:
-    """The entries that `prefix` covers, in order, read as they are asked for."""
+    """Yield the entries that `prefix` covers, in order, reading lazily."""
     own, below = names.prefixes_of(names.check_prefix(prefix))
     tree = space.tree_at(at)
     found = tree.get(own) if own is not None else None
@@ -86,7 +96,7 @@ def paths(space: Space, at: Digest | None, prefix: str) -> Iterator[Entry]:
 
 
 def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Iterator[Step]:
-    """Commits from `at` back along first parents, newest first; None is all of them."""
+    """Yield commits from `at` back along first parents, newest first; `limit` None: all of them."""
     left = limit
     while at is not None and (left is None or left > 0):
         page = space.back(at, limit=_page(left))
@@ -96,7 +106,7 @@ def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Itera
 
 
 def recent(space: Space, at: Digest | None) -> Iterator[Step]:
-    """The same for whoever expects to need the last few alone: those that are remembered cost nothing."""
+    """Yield what `steps` yields, from the cache as far as it goes, for a caller that needs only the last few."""
     while at is not None:
         step = space.steps.get(at)
         if step is None:
@@ -107,16 +117,16 @@ def recent(space: Space, at: Digest | None) -> Iterator[Step]:
 
 
 def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:
-    """The same as a list; those that are seen first are remembered, as one of them tends to be visited next."""
+    """Return what `steps` yields as a list; the newest are cached, because one of them is often read next."""
     check_limit(limit)
     found = list(steps(space, at, limit=limit))
-    for step in found[:_KEPT]:
+    for step in found[:_CACHED]:
         space.steps.put(step)
     return found
 
 
 def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> bool:
-    """Whether `older` is on the line of first parents that ends at `newer`; a commit is on its own line."""
+    """True if `older` is on the line of first parents that ends at `newer`; a commit is on its own line."""
     if older is None or newer is None or older == newer:
         return older is None or older == newer
     back = space.step(newer).commit.depth - space.step(older).commit.depth
@@ -126,7 +136,7 @@ def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> boo
 
 
 def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
-    """The last `limit` messages of the line that ends at `at`, oldest first; None is all of them."""
+    """Return the last `limit` messages of the line that ends at `at`, oldest first; `limit` None: all of them."""
     check_limit(limit)
     found: list[MessageAt] = []
     while at is not None and (limit is None or len(found) < limit):
@@ -140,7 +150,7 @@ def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> 
 
 
 def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:
-    """The last `limit` turns of the line that ends at `at`, oldest first; None is all of them."""
+    """Return the last `limit` turns of the line that ends at `at`, oldest first; `limit` None: all of them."""
     check_limit(limit)
     if at is None or limit == 0:
         return []
@@ -161,7 +171,9 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
 def check_limit(limit: object) -> None:
     """Raise `Invalid` unless `limit` is a number, or None."""
     if limit is not None and type(limit) is not int:
-        raise Invalid(f"a limit is a number, or None for all, not {limit!r}; nothing was read.")
+        raise Invalid(
+            f"a limit is a number, or None for all, not {limit!r}; nothing was read.", code="limit_invalid"
+        )
 
 
 def _page(limit: int | None) -> int:
@@ -169,18 +181,18 @@ def _page(limit: int | None) -> int:
 
 
 def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
-    """One turn; takes as many of `words` as its commits appended."""
+    """Return one turn; takes as many of `words` as its commits appended."""
     parts = [(step.digest, step.commit, step.changeset) for step in group]
     count = sum(1 for part in parts for _ in projection.said(*part))
     return projection.turn(number, parts, [next(words) for _ in range(count)])
 
 
 def spoken(space: Space, said: Sequence[MessageAt]) -> list[TranscriptEntry]:
-    """What was said, with its words; one that was forgotten leaves its place."""
-    wanted = list(dict.fromkeys(digest for each in said for digest in each.bodies))
+    """Return the messages with their content; a forgotten message stays in the list without content."""
+    digests = list(dict.fromkeys(digest for each in said for digest in each.bodies))
     found: dict[Digest, bytes | Forgotten] = {}
-    for start in range(0, len(wanted), _PAGE):
-        page = wanted[start : start + _PAGE]
+    for start in range(0, len(digests), _PAGE):
+        page = digests[start : start + _PAGE]
         found.update(zip(page, _bodies(space, page), strict=True))
     return projection.entries(said, found)
 
@@ -202,9 +214,10 @@ def _body(space: Space, digest: Digest) -> bytes | Forgotten:
 def _no_timeline(space: Space, timeline: str) -> NotFound:
     known = [hold.head.timeline for hold in space.engine.holds(space.name, limit=_SHOWN)]
     near = get_close_matches(timeline, known, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "See what there is with timelines()."
-    return NotFound(f"'{space.label}' has no timeline '{timeline}'; nothing was read. {hint}")
-
-
-def _moment(at: Digest | None) -> str:
-    return f" at {at[:12]}" if at else ": nothing is committed"
+    return NotFound(
+        f"'{space.label}' has no timeline '{timeline}'; nothing was read.",
+        code="timeline_not_found",
+        advice=f"Did you mean {' or '.join(near)}?" if near else "See what there is with timelines().",
+        timeline=timeline,
+        near=near,
+    )

@@ -1,10 +1,9 @@
-"""Naming a moment: from what a person types, or a program holds, to one commit.
+"""Resolves the name of a moment, as a person types it or a program holds it, to one commit.
 
 A name is tried as a digest, a digest's beginning, `HEAD` and `HEAD~n`, `version:n`,
-`turn:n`, a message id and a run id.  A whole digest of a commit means that commit, whatever
-else is called so.  Any other name that fits two kinds is refused, naming both: a guess here
-could fork, or undo to, the wrong moment.  What a program holds is not a name but `Exactly`
-one commit.
+`turn:n`, a message id and a run id.  A whole digest of a commit means that commit, even if
+a message has the same id.  Any other name that fits two kinds is refused, naming both: a guess
+here could fork, or undo to, the wrong moment.  A program that holds a commit passes `Exactly`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.errors import Invalid, NotFound
 from perdure.history import gc_generation, reader
 from perdure.history.space import Space
@@ -32,13 +32,12 @@ _BACK = re.compile(r"HEAD(?:~([0-9]{1,12}))?\Z")
 _VERSION = re.compile(r"version:([0-9]{1,12})\Z")
 _TURN = re.compile(r"turn:([0-9]{1,12})\Z")
 _SHOWN = 8
-_PAGE = 100
 
 _Found = Iterator[Digest | None]  # the moments that a name fits as one kind
 
 
 class Exactly(msgspec.Struct, frozen=True):
-    """The commit that something a program holds stands at."""
+    """A commit that a program holds, so that it is not a name to be resolved."""
 
     commit: Digest
 
@@ -47,7 +46,7 @@ Name: TypeAlias = str | Exactly
 
 
 def resolve(space: Space, head: Head, name: Name) -> Digest | None:
-    """The commit that `name` means, seen from `head`; None is the moment before the first.
+    """Return the commit that `name` means, seen from `head`; None is the moment before the first.
 
     Raises `NotFound` if it fits nothing, `Invalid` if it fits two things.
     """
@@ -65,14 +64,20 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
             fits[kind] = found[0]
     if len(fits) > 1:
         kinds = " and ".join(f"{kind} ({_shown(commit)})" for kind, commit in fits.items())
-        raise Invalid(f"{name!r} fits two kinds of name: {kinds}; nothing was done. Give the full digest.")
+        raise Invalid(
+            f"{name!r} fits two kinds of name: {kinds}; nothing was done.",
+            code="revision_ambiguous",
+            advice="Give the full digest.",
+            name=name,
+            kinds=tuple(fits),
+        )
     if not fits:
         raise _absent(space, head, name)
     return next(iter(fits.values()))
 
 
 def _stored(space: Space, commit: Digest) -> Digest | None:
-    """The commit of that digest if the store has it; what is remembered counts where nothing was ever forgotten."""
+    """Return the commit of that digest if the store has it; the cache counts if nothing was ever forgotten."""
     step = space.find(commit, remembered=gc_generation.is_whole(space))
     return None if step is None else step.digest
 
@@ -133,13 +138,9 @@ def _run(space: Space, head: Head, name: str) -> _Found:
 
 
 def _ends_elsewhere(space: Space, begun: Digest) -> _Found:
-    """Where a run ended on other lines than the one that asks; where it began if no head is left there."""
-    ends: list[Digest | None] = []
-    after = ""
-    while page := space.engine.holds(space.name, after=after, limit=_PAGE):
-        heads = [hold.head.commit for hold in page if hold.head.commit is not None]
-        ends += [_end_of_turn(space, begun, top) for top in heads if reader.is_ancestor(space, begun, top)]
-        after = page[-1].head.timeline
+    """Yield where a run ended on each timeline that has it; its first commit if none has it any more."""
+    heads = (hold.head.commit for hold in paging.holds(space.engine, space.name) if hold.head.commit)
+    ends = [_end_of_turn(space, begun, top) for top in heads if reader.is_ancestor(space, begun, top)]
     yield from ends or [begun]
 
 
@@ -171,15 +172,22 @@ def _depth(space: Space, commit: Digest | None) -> int:
 def _ambiguous(name: str, kind: str, found: Sequence[Digest | None]) -> Invalid:
     shown = ", ".join(_shown(commit) for commit in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
     return Invalid(
-        f"{name!r} is {kind} of more than one commit: {shown}; nothing was done. Give more digits."
+        f"{name!r} is {kind} of more than one commit: {shown}; nothing was done.",
+        code="revision_ambiguous",
+        advice="Give more digits.",
+        name=name,
+        kinds=(kind,),
     )
 
 
 def _absent(space: Space, head: Head, name: str) -> NotFound:
     return NotFound(
         f"{name!r} names no moment of '{space.label}' on timeline '{head.timeline}', which is at version "
-        f"{head.version} with {_depth(space, head.commit) + 1} commits; nothing was done. Use a digest or its first "
-        f"{PREFIX_MIN} digits, HEAD~n, version:n, turn:n, a message id or a run id."
+        f"{head.version} with {_depth(space, head.commit) + 1} commits; nothing was done.",
+        code="revision_not_found",
+        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, a message id or a run id.",
+        name=name,
+        timeline=head.timeline,
     )
 
 

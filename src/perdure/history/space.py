@@ -1,17 +1,22 @@
-"""A space as the history packages see it: one engine, one space, and what comes from outside.
+"""Reads one space of a store: `Space` is an engine, the name of a space, a clock and a source of ids.
 
 Clock and ids are passed in, so that the same operations make the same digests anywhere.
-Reads go through caches of decoded nodes and commits; neither ever changes, so the caches
-need no upkeep.
+Reads go through caches of decoded nodes and commits; neither ever changes, so a cached one
+is never out of date.
 
-Digests that are read here come out of the store itself: a head, a commit, a record names them.  So one that
-the engine does not find is damage (`Corrupt`), unless the thread was removed meanwhile (`NotFound`).  A digest
-that a caller gave is looked up with `find`.
+A digest that is read here was found in the store itself: a head, a commit or a record names it.  So if the engine
+does not find it, that is damage (`Corrupt`), unless the thread was removed since (`NotFound`).  A digest from a
+caller is looked up with `find`.
+
+`TimelineContext` is one timeline of a space together with the agent's own map.  `main` sees the agent's map as it is
+now.  Any other timeline sees it as it was at the timeline's own commit, and from its first change on as a timeline of
+its own in the agent's space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from itertools import chain
 
 import msgspec
@@ -19,8 +24,10 @@ import msgspec
 from perdure.engines.contract import Engine, Fence, Step
 from perdure.errors import Corrupt, Forgotten, NotFound, StaleHead
 from perdure.history.tree import EMPTY, NodeCache, Tree
+from perdure.model.commit import NO_READS, Reads
 from perdure.model.digest import Digest, Object
-from perdure.model.head import Head
+from perdure.model.event import AgentChanged
+from perdure.model.head import MAIN, Head
 from perdure.model.limits import Limits
 
 __all__ = [
@@ -30,14 +37,18 @@ __all__ = [
     "THREAD",
     "THREADS",
     "Space",
+    "AgentMapView",
     "CommitCache",
+    "TimelineContext",
+    "agent_after",
+    "applied_id",
     "label_of",
     "removed",
     "stale_because_removed",
 ]
 
 STORE = "store"  # the store's own space, which holds the directory
-THREADS, AGENTS = "thread:", "agent:"  # what names of spaces begin with
+THREADS, AGENTS = "thread:", "agent:"  # prefixes of the names of spaces
 THREAD = "thread/"  # cells of the directory: a thread's record, by its id
 ALIVE = "alive"  # the cell that is written when a thread is removed
 
@@ -48,19 +59,19 @@ _PAGE = 100
 class CommitCache:
     """The last commits that were read or written, by digest.
 
-    Two generations, as in the cache of nodes: what was not asked for since the last change
-    of generation goes.  Every change is one operation on a dictionary, so no lock is needed.
+    Two generations, as in the cache of nodes: a commit that was not read since the last change
+    of generation is dropped.  Every change is one operation on a dictionary, so no lock is needed.
     """
 
     __slots__ = ("_old", "_young")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Begin empty."""
         self._young: dict[Digest, Step] = {}
         self._old: dict[Digest, Step] = {}
 
     def get(self, digest: Digest) -> Step | None:
-        """The commit, if it is here."""
+        """Return the commit if it is cached."""
         found = self._young.get(digest)
         if found is None:
             found = self._old.get(digest)
@@ -69,47 +80,47 @@ class CommitCache:
         return found
 
     def put(self, step: Step) -> None:
-        """Keep a commit for a while."""
+        """Cache a commit."""
         if len(self._young) >= _STEPS_MAX:
             self._old, self._young = self._young, {}
         self._young[step.digest] = step
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
-    """One thread's, agent's or owner's part of a store, with everything that its rules need."""
+    """One thread's, agent's or owner's part of a store, with everything that its functions need."""
 
     engine: Engine
     name: str
-    label: str  # what commits call it: the thread's id, or the agent's name
+    label: str  # as in its commits: the thread's id, or the agent's name
     clock: Callable[[], int]  # µs since 1970, UTC
     ids: Callable[[], str]
     cache: NodeCache
     limits: Limits = Limits()
-    fences: tuple[Fence, ...] = ()  # what must hold for anything to be written or read here
+    fences: tuple[Fence, ...] = ()  # checked by every write
     steps: CommitCache = msgspec.field(default_factory=CommitCache)
 
     def tree(self, root: Digest = EMPTY) -> Tree:
-        """The map of that root."""
+        """Return the map of that root."""
         return Tree(self.nodes, root, cache=self.cache)
 
     def tree_at(self, commit: Digest | None) -> Tree:
-        """The map as it was at a commit; None is before the first."""
+        """Return the map as it was at a commit; None is before the first."""
         return self.tree(self.root_at(commit))
 
     def root_at(self, commit: Digest | None) -> Digest:
-        """The root of the map at a commit; None is before the first."""
+        """Return the root of the map at a commit; None is before the first."""
         return EMPTY if commit is None else self.step(commit).commit.root
 
     def nodes(self, digests: Sequence[Digest]) -> Sequence[bytes]:
-        """The bytes of nodes, values or bodies, in order; raises as `objects` does."""
+        """Return the bytes of nodes, values or bodies, in order; raises as `objects` does."""
         return [found.body for found in self.objects(digests)]
 
     def body(self, digest: Digest) -> bytes:
-        """The bytes of one object; raises as `objects` does."""
+        """Return the bytes of one object; raises as `objects` does."""
         return self.objects((digest,))[0].body
 
     def objects(self, digests: Sequence[Digest]) -> Sequence[Object]:
-        """The objects of these digests, in order; raises `Forgotten`, or `Corrupt` if one is damaged or missing."""
+        """Return the objects of these digests, in order; raises `Forgotten`, or `Corrupt` if one is damaged or missing."""
         try:
             return self.engine.objects(self.name, digests)
         except Forgotten:
@@ -119,7 +130,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
             raise self.absence(missing[0] if missing else digests[0]) from error
 
     def step(self, commit: Digest) -> Step:
-        """The commit of that digest; raises `Corrupt` if it is missing, or another thread's."""
+        """Return the commit of that digest; raises `Corrupt` if it is missing, or another thread's."""
         found = self.steps.get(commit)
         if found is None:
             found = self.back(commit, limit=1)[0]
@@ -127,9 +138,9 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def find(self, commit: Digest, *, remembered: bool = True) -> Step | None:
-        """The commit of a digest that a caller gave; None if this space has none.
+        """Return the commit of a digest from a caller; None if this space has none.
 
-        Without `remembered` the store is asked even about a commit that was read before.
+        Without `remembered` the cache is not used.
         """
         found = self.steps.get(commit) if remembered else None
         if found is None:
@@ -141,14 +152,18 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def given(self, commit: Digest) -> Step:
-        """The commit of a digest that a caller gave; raises `NotFound` if this space has none."""
+        """Return the commit of a digest from a caller; raises `NotFound` if this space has none."""
         found = self.find(commit)
         if found is None:
-            raise NotFound(f"there is no commit {commit} in '{self.label}'; nothing was done.")
+            raise NotFound(
+                f"there is no commit {commit} in '{self.label}'; nothing was done.",
+                code="commit_not_found",
+                commit=commit,
+            )
         return found
 
     def turn(self, at: Digest, turn: int) -> Step | None:
-        """The last commit of that turn on the line that ends at `at`; raises as `step` does."""
+        """Return the last commit of that turn on the line that ends at `at`; raises as `step` does."""
         try:
             return self.engine.turn(self.name, at, turn)
         except NotFound as error:
@@ -162,29 +177,32 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
             raise self.absence(at) from error
 
     def absence(self, digest: Digest) -> Corrupt | NotFound:
-        """The error for something that the store names and does not have."""
+        """Return the error for an object that the store names and does not have."""
         return _absence(self.engine, self.name, self.label, digest)
 
     def _checked(self, found: Sequence[Step]) -> Sequence[Step]:
-        """The same commits, if they are of this thread or agent.
+        """Return the same commits, if they are of this thread or agent.
 
-        Commits say whose they are, and the digest covers that.  The name of a space, and where
-        the directory leads, can be altered unnoticed; so they are held against it here.
+        A commit names its thread or agent, and its digest covers that name.  The name of a space and
+        the entries of the directory can be altered unnoticed, so they are compared with it here.
         """
         if found and found[0].commit.thread != self.label:
             raise Corrupt(
-                f"'{self.label}' leads to the history of '{found[0].commit.thread}'; it was not read. "
-                "Run `perdure verify`."
+                f"'{self.label}' leads to the history of '{found[0].commit.thread}'; it was not read.",
+                code="wrong_history",
+                advice="Run `perdure verify`.",
+                thread=self.label,
+                found=found[0].commit.thread,
             )
         return found
 
 
 def label_of(engine: Engine, name: str) -> str:
-    """What the commits of a space call it, for whoever knows the space by its name alone.
+    """Return the label of a space (the thread's id, or the agent's name) from the name of the space.
 
-    An agent's space is named after it.  A thread's has a name of its own, so its commits are
-    taken at their word; `verify` holds them against the directory.  One without any is
-    called by the name of its space, and so is one that was removed.  Raises `Corrupt` if they cannot be read.
+    An agent's space is named after the agent.  A thread's space has a name of its own, so the label
+    is read from its commits; `verify` compares it with the directory.  A thread without commits, or
+    one that was removed, gets the name of its space.  Raises `Corrupt` if the commits cannot be read.
     """
     if not name.startswith(THREADS):
         return name.removeprefix(AGENTS)
@@ -208,25 +226,96 @@ def _any(engine: Engine, name: str) -> Iterator[Digest]:
 
 def _absence(engine: Engine, name: str, label: str, digest: Digest) -> Corrupt | NotFound:
     if engine.cell(name, ALIVE) is not None:
-        return NotFound(f"thread '{label}' was removed; nothing was read. Begin it again with agent=.")
+        return NotFound(
+            f"thread '{label}' was removed; nothing was read.",
+            code="thread_removed",
+            advice="Begin it again with agent=.",
+            thread=label,
+        )
     return Corrupt(
-        f"'{label}' names {digest}, which is not in the store any more; nothing was returned. "
-        "Run `perdure verify`, and restore a backup.",
+        f"'{label}' names {digest}, which is not in the store any more; nothing was returned.",
+        code="object_missing",
+        advice="Run `perdure verify`, and restore a backup.",
         digest=digest,
     )
 
 
 def removed(space: Space) -> bool:
-    """Whether the thread whose space this is was removed."""
+    """True if the thread whose space this is was removed."""
     fenced = any(fence.cell == ALIVE for fence in space.fences)
     return fenced and space.engine.cell(space.name, ALIVE) is not None
 
 
 def stale_because_removed(space: Space, head: Head) -> StaleHead:
-    """The refusal of a write to a thread that was removed, whatever the numbers of its head."""
+    """Return the error for a write to a thread that was removed, whatever the version of its head is."""
     return StaleHead(
         head,
         Head(head.timeline, 0, None),
         because=f"'{space.label}' was removed",
         advice="Open the thread again.",
     )
+
+
+class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
+    """One timeline of one space, and the agent's space beside it."""
+
+    space: Space
+    timeline: str = MAIN
+    agent: Space | None = None  # the agent's own space; None: this is it
+    defaults: Mapping[str, bytes] = {}  # values of absent paths, in canonical JSON
+
+    @property
+    def agent_line(self) -> str:
+        """The timeline of the agent's map that this timeline writes to."""
+        if self.timeline == MAIN:
+            return MAIN
+        return "fork/" + sha256(f"{self.space.name}\n{self.timeline}".encode()).hexdigest()[:16]
+
+    def sight(self, head: Head) -> AgentMapView:
+        """Return the agent's map as seen from `head`."""
+        agent = self.agent
+        if agent is None:
+            return AgentMapView(MAIN, None, NO_READS)
+        line = self.agent_line
+        hold = agent.engine.hold(agent.name, line)
+        if hold is not None:
+            commit = hold.head.commit
+        elif head.commit is None:
+            commit = self._agent_at_begin(agent)
+        else:
+            commit = agent_after(agent, self.space.step(head.commit))
+        reads = Reads(agent_root=agent.root_at(commit), agent_commit=commit) if commit else NO_READS
+        return AgentMapView(line, commit, reads)
+
+    def _agent_at_begin(self, agent: Space) -> Digest | None:
+        """Return the agent's commit at the thread's first commit, which a fork from before it sees; now if it has none."""
+        space = self.space
+        begun = space.engine.moves(space.name, MAIN, before=2, limit=1) if self.timeline != MAIN else ()
+        to = begun[0].to if begun else None
+        if to is None:
+            hold = agent.engine.hold(agent.name, MAIN)
+            return hold.head.commit if hold else None
+        (first,) = space.back(to, skip=space.step(to).commit.depth, limit=1)
+        return first.commit.reads.agent_commit
+
+
+class AgentMapView(msgspec.Struct, frozen=True):
+    """The agent's map at one commit, and the timeline of the agent that changes go to."""
+
+    line: str
+    commit: Digest | None
+    reads: Reads
+
+
+def agent_after(agent: Space, step: Step) -> Digest | None:
+    """Return the agent's commit as of the thread's commit `step`, with the changes of that commit."""
+    if any(isinstance(event, AgentChanged) for event in step.changeset.events):
+        applied = agent.engine.recorded(agent.name, applied_id(step.digest))
+        if applied is not None:
+            return applied.receipt.heads[0].commit
+    return step.commit.reads.agent_commit
+
+
+def applied_id(commit: Digest) -> str:
+    """Return the op_id of the write that applies a thread's commit to the agent's map."""
+    return f"from:{commit}"

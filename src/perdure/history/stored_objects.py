@@ -1,9 +1,7 @@
-"""What an object names: the digests that must be there, or must be kept, because of it.
+"""Lists the digests that a changeset or op refers to, and all objects that are stored for a space.
 
-Going over everything that is stored for a space.
-
-A page is as long as its objects are small, so that memory does not depend on what was put
-into the store.
+The references decide what must be stored (`verify`) and what must stay (`retention`).  The smaller
+the objects are, the longer is a page, so that memory does not depend on what the store holds.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from perdure.engines.contract import Engine, Fact
 from perdure.errors import Corrupt
-from perdure.model.changeset import Changeset
+from perdure.model.commit import Changeset
 from perdure.model.digest import Digest
 from perdure.model.event import (
     AgentChanged,
@@ -28,16 +26,16 @@ from perdure.model.event import (
 )
 from perdure.model.patch import Edit, Op, Put, Replace
 
-__all__ = ["contexts_of", "mentioned", "of_changeset", "values_of", "pages", "spaces", "whole_pages"]
+__all__ = ["contexts_of", "mentioned", "of_changeset", "values_of", "pages", "whole_pages"]
 
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 def of_changeset(changeset: Changeset) -> Iterator[Digest]:
-    """Everything that a changeset names and its space must hold: bodies, arguments, values, artifacts.
+    """Yield every digest that a changeset names and its space must hold: bodies, arguments, values, artifacts.
 
-    What an edit leaves is not among them: only the last document of a patch is kept, and
+    Documents after edits are not among them: only the last document of a patch is stored, and
     the map names that.
     """
     for event in changeset.events:
@@ -48,14 +46,14 @@ def of_changeset(changeset: Changeset) -> Iterator[Digest]:
 
 
 def contexts_of(changeset: Changeset) -> Iterator[Digest]:
-    """The recipes of what models were shown, which name more in their turn."""
+    """Yield the recipes of the prompts; each recipe names further objects."""
     for event in changeset.events:
         if isinstance(event, MessageAppended) and event.context is not None:
             yield event.context
 
 
 def values_of(op: Op) -> Iterator[Digest]:
-    """The values that one op brought."""
+    """Yield the values that one op added."""
     match op:
         case Put(value=value):
             yield value
@@ -68,7 +66,7 @@ def values_of(op: Op) -> Iterator[Digest]:
 
 
 def mentioned(text: bytes) -> Iterator[Digest]:
-    """Everything in a JSON text that has the shape of a digest, references to artifacts included."""
+    """Yield everything in a JSON text that has the shape of a digest, also inside references to artifacts."""
     return (Digest(found.group().decode()) for found in _DIGEST.finditer(text))
 
 
@@ -100,7 +98,7 @@ _PAGE_MIN, _PAGE_MAX = 4, 500
 
 
 def pages(engine: Engine, space: str) -> Iterator[Sequence[Fact]]:
-    """Everything stored for a space, in pages of about the same number of bytes."""
+    """Yield everything stored for a space, in pages of about the same number of bytes."""
     cursor: int | None = 0
     limit = _PAGE_MIN
     while cursor is not None:
@@ -108,25 +106,24 @@ def pages(engine: Engine, space: str) -> Iterator[Sequence[Fact]]:
         page, cursor = engine.scan(space, after=cursor, limit=limit)
         yield page
         if cursor is not None and cursor <= before:
-            raise Corrupt(f"the scan of space '{space}' does not get on; what follows was not read.")
+            raise Corrupt(
+                f"the scan of space '{space}' does not advance; the rest was not read.",
+                code="scan_stuck",
+                space=space,
+            )
         size = sum(len(fact.object.body) for fact in page if fact.object) // max(1, len(page))
         limit = min(max(_PAGE_BYTES // max(1, size), _PAGE_MIN), _PAGE_MAX)
 
 
 def whole_pages(engine: Engine, space: str) -> Iterator[Sequence[Fact]]:
-    """The same; raises `Corrupt` at the first thing that is damaged."""
+    """Yield what `pages` yields; raises `Corrupt` at the first object that is damaged."""
     for page in pages(engine, space):
         for fact in page:
             if fact.fault is not None:
                 raise Corrupt(
-                    f"space '{space}' is damaged ({fact.fault}); it was left as it is. Run `perdure verify`."
+                    f"space '{space}' is damaged ({fact.fault}); it was left as it is.",
+                    code="space_damaged",
+                    advice="Run `perdure verify`.",
+                    space=space,
                 )
         yield page
-
-
-def spaces(engine: Engine) -> Iterator[str]:
-    """Every space that was ever written, by name."""
-    after = ""
-    while page := engine.spaces(after=after, limit=_PAGE_MAX):
-        yield from page
-        after = page[-1]

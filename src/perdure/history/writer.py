@@ -1,12 +1,12 @@
-"""Committing: the one road by which anything is written to a history.
+"""Commits proposals.  All writes to a history go through this module.
 
 The engine applies a write whole or not at all: new objects, the commits, and the move of
-the head, which happens only if the head still stands where the writer read it.  Whatever
-fails leaves nothing behind that a reader could see.
+the head.  The head moves only if it is still where the writer read it.  A write that fails
+leaves nothing that a reader could see.
 
-An error at the moment of commitment is unknown, not failed.  It is settled once by asking
-for the op_id; if the engine cannot tell either, the caller gets `InDoubt` and may repeat
-the same write, which is never applied twice.
+After an error during the commit the outcome is unknown, not failed.  The writer asks the
+engine once for the op_id.  If the engine does not know either, the writer raises `InDoubt`;
+the caller may repeat the same write, which is never applied twice.
 """
 
 from __future__ import annotations
@@ -20,13 +20,23 @@ from perdure.engines import shared_rules
 from perdure.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
 from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from perdure.history.changes import patch_builder
-from perdure.history.changes.patch_builder import Ops, ValueSource, covered, reapply
-from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.patch_builder import Ops, Touched, ValueSource, covered, reapply
 from perdure.history.changes.values import StoredValue
 from perdure.history.space import Space, removed, stale_because_removed
 from perdure.model import canonical, names
-from perdure.model.changeset import NO_PATCH, Changeset, RunMeta, StateAction, encode_changeset
-from perdure.model.commit import NO_READS, Act, Commit, LedgerRead, Reads, encode_commit
+from perdure.model.commit import (
+    NO_PATCH,
+    NO_READS,
+    Act,
+    Changeset,
+    Commit,
+    LedgerRead,
+    Reads,
+    RunMeta,
+    StateAction,
+    encode_changeset,
+    encode_commit,
+)
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import AgentChanged, Event, MemoryWritten
 from perdure.model.head import Head
@@ -46,27 +56,28 @@ __all__ = [
 
 OnConflict: TypeAlias = Literal["raise", "rebase", "cover"]
 
-OUTBOX = (
-    "outbox/"  # cells that name commits whose change of the agent's map, or of memory, is still to be applied
-)
+# Cells that name commits whose change of the agent's map, or of memory, is still to be applied.
+OUTBOX = "outbox/"
 
 REBASES_MAX = 32
-BETWEEN_MAX = 1_000  # a writer that is further behind decides afresh
+BETWEEN_MAX = 1_000  # commits; a writer that is further behind gets `StaleHead`
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One step as its author wants it, before it has a place in a history."""
+    """One step as its author proposes it, before it has a place in a history."""
 
     reason: str
     root: Digest  # after the patch
     patch: Patch = NO_PATCH
     events: tuple[Event, ...] = ()
-    minted: frozenset[str] = frozenset()  # ids of events that we made up; the author did not mean them
+    minted: frozenset[str] = (
+        frozenset()
+    )  # ids of events that Perdure made, not the author; no part of the intent
     objects: tuple[Object, ...] = ()  # values, nodes and bodies
     cells: tuple[CellWrite, ...] = ()
-    reads: Touched = msgspec.field(default_factory=Touched)  # paths that the author looked at
+    reads: Touched = msgspec.field(default_factory=Touched)  # paths that the author read
     outside: Reads = NO_READS
     ledger: LedgerRead | None = None  # how far the author read the ledger; None: to its end
     others: tuple[Digest, ...] = ()  # parents beside the first
@@ -78,7 +89,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CommitOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What became of a write."""
+    """The outcome of a write."""
 
     receipt: Receipt
     head: Head
@@ -99,32 +110,33 @@ def commit(
 ) -> CommitOutcome:
     """Add `proposals`, one commit each, to the timeline that `onto` was read from; its head moves once.
 
-    `intent` stands for what the proposals mean to do where that is not what they hold; None
-    takes it from them.  A write that is not `repeatable`, because nobody else knows its op_id,
-    is named by its first changeset instead, which costs nothing.  `entries` go to the ledger in
-    the same write; `also` names timelines whose heads go to the same commit, each with the head
-    that was read, None where the timeline is begun.  `at` is the time of the commits; None is now.
+    `intent` is the digest of what the proposals mean to do, where that is not what they hold; None
+    computes it from them.  A write that is not `repeatable`, because its op_id is known here alone,
+    uses the digest of its first changeset, which is computed anyway.  `entries` go to the ledger in
+    the same write; `also` names timelines whose heads move to the same commit, each with the head
+    that was read, None where the timeline begins.  `at` is the time of the commits; None is now.
 
     Raises `StaleHead`, having written nothing, if the timeline has moved and the proposals may
-    not, or cannot, be put on top of what came between.  `cover` puts them there in any case,
-    and says in `conflict` events what they covered.
+    not, or cannot, be put on top of the commits between.  `cover` puts them there in any case,
+    and records in `conflict` events what they covered.
     """
     names.check_id("op_id", op_id)
     for proposal in proposals:
         _check_labels(proposal)
-    meant = intent_of(onto.timeline, proposals) if intent is None and repeatable else intent
+    if intent is None and repeatable:
+        intent = intent_of(onto.timeline, proposals)
     at = space.clock() if at is None else at
     rebases = 0
     while True:
         steps, objects = _chain(space, onto, proposals, at)
         _check_limits(space, proposals, objects)
-        meant = meant or steps[0].commit.changeset
+        intent = intent or steps[0].commit.changeset
         moved = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
         others = [_along(timeline, head, steps[-1]) for timeline, head in also] if also else ()
         write = Write(
             space=space.name,
             op_id=op_id,
-            intent=meant,
+            intent=intent,
             fences=space.fences,
             objects=tuple(objects),
             moves=(moved, *others),
@@ -145,9 +157,9 @@ def commit(
 
 
 def submit(space: Space, write: Write, onto: Head) -> Receipt:
-    """Have the engine apply `write`; where its outcome is in doubt, ask once what became of it.
+    """Have the engine apply `write`; if the outcome is in doubt, ask once whether it was applied.
 
-    Raises `StaleHead(onto, …)` if the thread was removed, whatever its numbers.
+    Raises `StaleHead(onto, …)` if the thread was removed, whatever the versions are.
     """
     try:
         return space.engine.apply(write)
@@ -163,7 +175,7 @@ def submit(space: Space, write: Write, onto: Head) -> Receipt:
 
 
 def once(space: Space, op_id: str, intent: Digest) -> Receipt | None:
-    """The receipt of the write `op_id` if it became true before; raises `OpReused` if it meant something else."""
+    """Return the receipt of the write `op_id` if it was applied before; raises `OpReused` if its intent was another."""
     found = space.engine.recorded(space.name, op_id)
     if found is not None and found.intent != intent:
         raise OpReused(op_id)
@@ -171,10 +183,10 @@ def once(space: Space, op_id: str, intent: Digest) -> Receipt | None:
 
 
 def intent_of(timeline: str, proposals: Sequence[Proposal]) -> Digest:
-    """The digest of what `proposals` mean to do, as it was given.
+    """Return the digest of what `proposals` mean to do.
 
-    It leaves out what differs when the same thing is tried again: minted ids, the digests
-    that ops leave, parent, time and version.
+    It leaves out what differs between two attempts at the same thing: minted ids, the digests
+    of documents after edits, parent, time and version.
     """
     meant = [(each.reason, [_meant(event, each) for event in each.events], _ops(each)) for each in proposals]
     return digest_of(Kind.BODY, _encoder.encode((timeline, meant)))
@@ -199,7 +211,7 @@ def _op(op: Op) -> object:
 def _chain(
     space: Space, onto: Head, proposals: Sequence[Proposal], at: int
 ) -> tuple[list[Step], list[Object]]:
-    """The commits that put `proposals` on top of `onto`, and all objects, parents before children."""
+    """Return the commits that put `proposals` on top of `onto`, and all objects, parents before children."""
     parent = None if onto.commit is None else space.step(onto.commit)
     steps: list[Step] = []
     objects: list[Object] = []
@@ -213,7 +225,7 @@ def _chain(
 def next_step(
     space: Space, parent: Step | None, proposal: Proposal, at: int
 ) -> tuple[Step, tuple[Object, Object]]:
-    """The commit that puts `proposal` on top of `parent` at that time, and the two objects that hold it."""
+    """Return the commit that puts `proposal` on top of `parent` at that time, and the two objects that hold it."""
     changeset = _changeset(proposal)
     body = Object.of(Kind.CHANGESET, encode_changeset(changeset), record=changeset)
     record = _record(space, proposal, parent, body.digest, at)
@@ -255,20 +267,20 @@ def _placed(record: Commit, parent: Step | None) -> Place:
 
 
 def _along(timeline: str, head: Head | None, step: Step) -> Move:
-    """The move of another timeline to the same commit."""
+    """Return the move of another timeline to the same commit."""
     return Move(
         act=Act.FORK if head is None else Act.COMMIT, timeline=timeline, expected=head, to=step.digest
     )
 
 
 def _cells(proposals: Sequence[Proposal], steps: Sequence[Step], version: int) -> tuple[CellWrite, ...]:
-    """What the proposals write beside their commits, and what commits that change the agent's map, or memory, leave to be done."""
+    """Return the cells of the proposals, and an outbox cell for each commit that changes the agent's map or memory."""
     cells: list[CellWrite] = []
     for proposal, step in zip(proposals, steps, strict=True):
         cells += proposal.cells
         for event in proposal.events:
             if isinstance(event, AgentChanged | MemoryWritten):
-                # After what earlier versions left.
+                # The outbox is delivered in the order of versions, then depth.
                 value = canonical.encode({"depth": step.commit.depth, "version": version})
                 cells.append(CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True))
                 break
@@ -292,12 +304,20 @@ def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence
     if events > space.limits.write_events_max:
         raise Invalid(
             f"one write holds {events} events, over the limit of {space.limits.write_events_max}; "
-            "nothing was written. Split it."
+            "nothing was written.",
+            code="too_many_events",
+            advice="Split it.",
+            events=events,
+            limit=space.limits.write_events_max,
         )
     if size > space.limits.write_bytes_max:
         raise Invalid(
             f"one write holds {size} bytes, over the limit of {space.limits.write_bytes_max}; "
-            "nothing was written. Split it, or keep bulky content as artifacts."
+            "nothing was written.",
+            code="write_too_large",
+            advice="Split it, or keep bulky content as artifacts.",
+            size=size,
+            limit=space.limits.write_bytes_max,
         )
 
 
@@ -311,21 +331,21 @@ def _committed(space: Space, receipt: Receipt, steps: Sequence[Step]) -> CommitO
 
 
 def _moved_on(space: Space, stale: StaleHead) -> bool:
-    """Whether the timeline only grew by commits: no undo, redo or promote came between."""
-    moved = stale.actual.version - stale.expected.version
-    if not 0 < moved <= BETWEEN_MAX or stale.actual.commit is None or removed(space):
+    """True if the timeline only grew by commits: no undo, redo or promote was between."""
+    count = stale.actual.version - stale.expected.version
+    if not 0 < count <= BETWEEN_MAX or stale.actual.commit is None or removed(space):
         return False
     between = space.engine.moves(
-        space.name, stale.expected.timeline, before=stale.actual.version + 1, limit=moved
+        space.name, stale.expected.timeline, before=stale.actual.version + 1, limit=count
     )
-    grew = all(move.act is Act.COMMIT for move in between) and len(between) == moved
+    grew = all(move.act is Act.COMMIT for move in between) and len(between) == count
     return grew and between[-1].from_ == stale.expected.commit
 
 
 def _rebased(
     space: Space, stale: StaleHead, proposals: Sequence[Proposal], *, covering: bool
 ) -> tuple[Proposal, ...]:
-    """`proposals` on top of what came between; if they touch the same paths, raises `stale` or covers these."""
+    """Return `proposals` on top of the commits between; if they touch the same paths, raises `stale` or covers these."""
     between = Touched.by(step.changeset for step in _between(space, stale))
     root = space.root_at(stale.actual.commit)
     rebased: list[Proposal] = []
@@ -347,27 +367,27 @@ def _replayed(space: Space, root: Digest, proposal: Proposal) -> Proposal:
 
 
 def _on_top(space: Space, seen: Digest, root: Digest, proposal: Proposal) -> Proposal:
-    """`proposal` applied to `root`, whose author saw `seen`, with events that name what it covers."""
-    brought = {each.digest: each for each in proposal.objects}
+    """Return `proposal` applied to `root`, whose author saw `seen`, with events that name what it covers."""
+    own = {each.digest: each for each in proposal.objects}
 
     def body(digest: Digest) -> bytes:
-        return brought[digest].body if digest in brought else space.body(digest)
+        return own[digest].body if digest in own else space.body(digest)
 
-    def kept(stored: Stored) -> StoredValue:
-        new = brought.get(stored.value)
+    def stored_value(stored: Stored) -> StoredValue:
+        new = own.get(stored.value)
         return StoredValue(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
 
     ops = Ops(space, root)
     for op in proposal.patch.ops:
-        reapply(ops, op, ValueSource(kept, body))
+        reapply(ops, op, ValueSource(stored_value, body))
     patched = ops.finish()
-    told = tuple(covered(space, seen, root, proposal.patch))
+    conflicts = tuple(covered(space, seen, root, proposal.patch))
     return msgspec.structs.replace(
         proposal,
         root=patched.root,
         patch=patched.patch,
-        events=(*proposal.events, *told),
-        minted=proposal.minted | {event.id for event in told},
+        events=(*proposal.events, *conflicts),
+        minted=proposal.minted | {event.id for event in conflicts},
         objects=(*_without_nodes(proposal), *patched.objects),
         cells=(*proposal.cells, *patched.cells),
     )
@@ -378,7 +398,7 @@ def _without_nodes(proposal: Proposal) -> tuple[Object, ...]:
 
 
 def _between(space: Space, stale: StaleHead) -> Sequence[Step]:
-    """The commits after the one that was read, newest first; raises `stale` if it is no ancestor."""
+    """Return the commits after the one that was read, newest first; raises `stale` if it is no ancestor."""
     assert stale.actual.commit is not None
     expected = stale.expected.commit
     low = -1 if expected is None else space.step(expected).commit.depth

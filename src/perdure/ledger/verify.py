@@ -23,11 +23,11 @@ from typing import Any
 import msgspec
 
 from perdure.engines.contract import Cell, Engine, Rebuilt
+from perdure.engines.paging import spaces
 from perdure.errors import Corrupt
 from perdure.history import verify as history
 from perdure.history.cells import mark
 from perdure.history.space import THREADS, Space, label_of
-from perdure.history.stored_objects import spaces
 from perdure.history.tree import NodeCache
 from perdure.history.verify import Report
 from perdure.history.verify.records import readable_cells

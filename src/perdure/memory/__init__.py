@@ -1,7 +1,6 @@
-"""Long-term memory: items kept across threads for one owner, and how they are found again.
+"""Stores and searches long-term memory: items of one owner, remembered across threads.
 
-`relevant` is the way in for whoever builds something out of memory: the same sight and the same
-question give the same answer.
+`relevant` searches.  The same snapshot and the same query give the same answer.
 """
 
 from __future__ import annotations

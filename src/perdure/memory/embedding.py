@@ -1,8 +1,8 @@
-"""Embedding: a function of the program's own that makes vectors of texts, and what is expected of it.
+"""Wraps and checks the embedding function of a program.
 
-It takes a list of texts and gives a vector for each, all of one length.  Vectors are derived data:
-when another function is given, they are made anew.  Who a function is can be told only by what it
-does, so it is known by what it makes of a probe.
+The function takes a list of texts and returns a vector for each, all of one length.  Vectors are derived data:
+with another function they are computed again.  A function is identified by the vector that it returns for a
+fixed text, since nothing else about it is known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perdure.model.fork_safety import ThreadLock
 __all__ = ["Embed", "Embedder"]
 
 Embed: TypeAlias = Callable[[list[str]], Sequence[Any]]
-"""Texts to vectors: for each text a sequence of as many numbers."""
+"""From texts to vectors: for each text a sequence of numbers, all of one length."""
 
 _PROBE = "What is remembered is found again by what it means."
 _WIDTH_MAX = 8_192
@@ -32,7 +32,8 @@ class Embedder:
         """Use `function`; it is not called yet."""
         if not callable(function):
             raise Invalid(
-                f"embed is a function from a list of texts to a vector for each, not {function!r}; nothing was opened."
+                f"embed is a function from a list of texts to a vector for each, not {function!r}; nothing was opened.",
+                code="embed_invalid",
             )
         self._function = function
         self._lock = ThreadLock()
@@ -41,7 +42,7 @@ class Embedder:
 
     @property
     def name(self) -> str:
-        """Who the function is: the same for the same function, in any process."""
+        """The identity of the function: the same for the same function, in any process."""
         with self._lock:
             if self._name is None:
                 (vector,) = self._called([_PROBE])
@@ -52,35 +53,44 @@ class Embedder:
 
     @property
     def width(self) -> int:
-        """How long its vectors are."""
+        """The length of its vectors."""
         assert self.name
         return self._width
 
     def vectors(self, texts: Sequence[str]) -> list[bytes | None]:
-        """The vector of each text as float32 of length 1; None for one that is all zeros.
+        """Return the vector of each text as float32 of length 1; None for one that is all zeros.
 
-        Raises `Unavailable` if the function raises, `Invalid` if it gives something else than vectors.
+        Raises `Unavailable` if the function raises, `Invalid` if it returns something else than vectors.
         """
         width = self.width
-        made = self._called(list(texts))
-        if any(len(vector) != width for vector in made):
+        vectors = self._called(list(texts))
+        if any(len(vector) != width for vector in vectors):
             raise Invalid(
-                f"the embedding function gave vectors of another length than {width}; nothing was searched."
+                f"the embedding function returned vectors of another length than {width}; nothing was searched.",
+                code="vector_length_differs",
+                width=width,
             )
-        return [_unit(vector) for vector in made]
+        return [_unit(vector) for vector in vectors]
 
     def _called(self, texts: list[str]) -> list[list[float]]:
         try:
-            made = self._function(texts)
+            returned = self._function(texts)
         except Exception as error:  # the program's own code, which may raise anything
             raise Unavailable(
-                f"the embedding function failed: {type(error).__name__}: {error}; nothing was searched."
+                f"the embedding function failed: {type(error).__name__}: {error}; nothing was searched.",
+                code="embedding_failed",
             ) from error
-        vectors = [_numbers(vector) for vector in made]
-        if len(vectors) != len(texts) or not all(0 < len(vector) <= _WIDTH_MAX for vector in vectors):
+        vectors = [_numbers(vector) for vector in returned]
+        if len(vectors) != len(texts):
             raise Invalid(
-                f"the embedding function gave {len(vectors)} vectors for {len(texts)} texts, or some of no usable "
-                f"length (1 to {_WIDTH_MAX}); nothing was searched."
+                f"the embedding function returned {len(vectors)} vectors for {len(texts)} texts; nothing was searched.",
+                code="vector_count_differs",
+            )
+        if not all(0 < len(vector) <= _WIDTH_MAX for vector in vectors):
+            raise Invalid(
+                f"the embedding function returned a vector that is empty or longer than {_WIDTH_MAX}; nothing was "
+                "searched.",
+                code="vector_length_invalid",
             )
         return vectors
 
@@ -89,10 +99,13 @@ def _numbers(vector: Any) -> list[float]:
     try:
         numbers = [float(number) for number in vector]
     except (TypeError, ValueError) as error:
-        raise Invalid(f"the embedding function gave no vector: {error}; nothing was searched.") from error
+        raise Invalid(
+            f"the embedding function returned no vector: {error}; nothing was searched.", code="not_a_vector"
+        ) from error
     if not all(map(math.isfinite, numbers)):
         raise Invalid(
-            "the embedding function gave a vector with a number that is not finite; nothing was searched."
+            "the embedding function returned a vector with a number that is not finite; nothing was searched.",
+            code="vector_not_finite",
         )
     return numbers
 

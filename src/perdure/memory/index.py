@@ -1,15 +1,13 @@
-"""Indexing: having an index that stands where somebody looks.
+"""Keeps search indexes at the root that a search needs, and splits text into search terms.
 
-The index of an owner follows the head of the owner's memory, by what differs from where it
-stands.  Whoever looks at another moment gets one in memory that stands there, with the
-vectors of the first where it has them.  An index that is missing, damaged or of another embedding
-function is made anew from the map; nothing is ever read from it but where to look.
+The index of an owner follows the head of the owner's memory, by the difference to its present root.  A
+search at another commit gets a temporary index in memory at that root, with the vectors of the first index
+where it has them.  An index that is missing, damaged or of another embedding function is rebuilt from the
+map; an index only gives candidates.
 
-Words: what a text is found by.
-
-Letters and digits of any script, folded so that spelling in capitals or full width makes no
-difference.  Scripts that are written without spaces are taken letter by letter.  Nothing else of a text comes
-through, so nothing in it can be taken for a part of a query language.
+Terms are letters and digits of any script, folded so that capitals and full-width forms make no
+difference.  Scripts that are written without spaces are split letter by letter.  Everything else is
+dropped, so no part of a text can be read as query language.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _UNSPACED = re.compile(
 
 
 def terms(text: str) -> Iterator[str]:
-    """The terms of a text, in order."""
+    """Yield the terms of a text, in order."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     for word in _WORD.findall(folded):
         if _UNSPACED.search(word) is None:
@@ -48,7 +46,7 @@ def terms(text: str) -> Iterator[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """The first different terms of a text, as many as a query takes."""
+    """Return the first distinct terms of a text, at most `QUERY_TERMS_MAX`."""
     found: dict[str, None] = {}
     for term in terms(text):
         found.setdefault(term)
@@ -58,7 +56,7 @@ def query_terms(text: str) -> list[str]:
 
 
 def _apart(word: str) -> Iterator[str]:
-    """The letters of unspaced scripts one by one, and what stands between them."""
+    """Yield the letters of unspaced scripts one by one, and the text between them."""
     at = 0
     for letter in _UNSPACED.finditer(word):
         if letter.start() > at:
@@ -69,7 +67,7 @@ def _apart(word: str) -> Iterator[str]:
         yield word[at:]
 
 
-_TRIES_MAX = 8
+_UPDATES_MAX = 8  # of one index: each may read the whole map, so this is no case for `Attempts`
 _BATCH = 256
 _EMBEDDED = 64
 _SPARE_MAX = 2
@@ -86,30 +84,34 @@ class Indexing:
         *,
         read_only: bool,
     ) -> None:
-        """Keep `own` at the head, and a few that `spare` makes wherever else somebody looks."""
+        """Keep `own` at the head, and a few temporary indexes from `spare` at other roots."""
         self._own, self._spare, self._read_only = own, spare, read_only
         self._spares: dict[Digest, SearchIndex] = {}
         self.embedder = embedder
 
     def at(self, space: Space, root: Digest, *, newest: bool) -> SearchIndex:
-        """An index that stands at `root`; `newest`: that is where the head is.
+        """Return an index at `root`; `newest`: it is the root of the head.
 
-        Raises `Unavailable` if there is none to be had, or what the embedding function raises.
+        Raises `Unavailable` if no index can be moved there, or what the embedding function raises.
         """
         if self._is_ready(self._own, root):
             return self._own
-        if newest and not self._read_only and self._brought(self._own, space, root):
+        if newest and not self._read_only and self._move_to(self._own, space, root):
             return self._own
         spare = self._spares.pop(root, None) or self._spare()
-        if not self._is_ready(spare, root) and not self._brought(spare, space, root):
-            raise Unavailable("memory cannot be indexed now; nothing was searched. Try again.")
+        if not self._is_ready(spare, root) and not self._move_to(spare, space, root):
+            raise Unavailable(
+                "memory cannot be indexed now; nothing was searched.",
+                code="memory_not_indexable",
+                advice="Try again.",
+            )
         self._spares[root] = spare
         while len(self._spares) > _SPARE_MAX:
             self._spares.pop(next(iter(self._spares))).close()
         return spare
 
     def throw_away(self) -> None:
-        """Make the indexes anew when they are next needed: one of them did not say what the map says."""
+        """Discard the indexes, because one of them contradicts the map; they are rebuilt on next use."""
         self._own.discard()
         self._drop_spares()
 
@@ -130,24 +132,24 @@ class Indexing:
             return True
         return standing.model == self.embedder.name and index.without_vector(root, limit=1) == []
 
-    def _brought(self, index: SearchIndex, space: Space, root: Digest) -> bool:
-        """Bring an index to `root`; False if that cannot be done, or others take it elsewhere all the time."""
-        for _ in range(_TRIES_MAX):
+    def _move_to(self, index: SearchIndex, space: Space, root: Digest) -> bool:
+        """Move an index to `root`; return False if other processes keep moving it elsewhere."""
+        for _ in range(_UPDATES_MAX):
             before = index.standing().root
             if before != root and not _moved(index, space, before, root):
                 continue
-            if self.embedder is None or self._taught(index, space, root, self.embedder):
+            if self.embedder is None or self._add_vectors(index, space, root, self.embedder):
                 return True
         return False
 
-    def _taught(self, index: SearchIndex, space: Space, root: Digest, embedder: Embedder) -> bool:
-        """Give every row its vector; False if the index went elsewhere meanwhile."""
+    def _add_vectors(self, index: SearchIndex, space: Space, root: Digest, embedder: Embedder) -> bool:
+        """Give every row its vector; return False if another process moved the index."""
         is_other = index.standing().model != embedder.name
         if is_other and not index.learn(root, embedder.name, {}, width=embedder.width):
             return False
         while bare := index.without_vector(root, limit=_EMBEDDED):
-            made = self._vectors(index, space, bare, embedder)
-            if not index.learn(root, embedder.name, made, width=embedder.width):
+            vectors = self._vectors(index, space, bare, embedder)
+            if not index.learn(root, embedder.name, vectors, width=embedder.width):
                 return False
         return bare is not None
 
@@ -158,17 +160,17 @@ class Indexing:
         known = dict(self._own.vectors(digests, embedder.name)) if index is not self._own else {}
         new = [digest for digest in digests if digest not in known]
         texts = [_text(version) for version in _versions(space, new)]
-        made = embedder.vectors(texts) if texts else []
-        known |= {digest: vector or b"" for digest, vector in zip(new, made, strict=True)}
+        vectors = embedder.vectors(texts) if texts else []
+        known |= {digest: vector or b"" for digest, vector in zip(new, vectors, strict=True)}
         return {path: known[digest] for path, digest in bare}
 
 
 def _moved(index: SearchIndex, space: Space, before: Digest | None, root: Digest) -> bool:
-    """Move an index to `root` by what differs; from nothing, if where it stands is not known any more."""
+    """Move an index to `root` by the difference; rebuild it if its present root can no longer be read."""
     if before is not None:
         try:
             changes = list(diff(space.tree(before), space.tree(root)))
-        except (NotFound, Corrupt):  # the index follows from the map, which is read whole now
+        except (NotFound, Corrupt):  # rebuild it from the whole map
             before = None
         else:
             gone = [change.path for change in changes if change.before is not None]
@@ -177,7 +179,7 @@ def _moved(index: SearchIndex, space: Space, before: Digest | None, root: Digest
 
 
 def _rows(space: Space, changes: Iterator[PathChange] | Sequence[PathChange]) -> Iterator[SearchRow]:
-    """The rows of what is there after these changes, read a batch at a time."""
+    """Yield the rows of the entries after these changes, reading a batch at a time."""
     batch: list[tuple[str, Digest]] = []
     for change in changes:
         if change.after is not None:

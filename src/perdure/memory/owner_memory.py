@@ -1,22 +1,18 @@
-"""Recollections: one owner's memory as the rules see it, and all of a store's.
+"""Holds the memories of a store: `OwnerMemory` is one owner's map, index and reachability.
 
-What a memory is read by: its map, who can reach what, and the index that it is searched with.
-Everything that comes from outside (spaces, files for indexes, the embedding function) is handed in.
+Spaces, index files and the embedding function are passed in.
 
-Sight: everything that decides what is found in a memory, as a value.
+`MemorySnapshot` is everything that decides what is found in a memory, as a value.  The same snapshot and
+the same query give the same answer, whatever was written, undone or has expired since.  A caller that
+builds a prompt from memory records the snapshot with it.
 
-The same sight and the same question give the same answer, whatever was written, undone or has
-expired since.  So whoever builds something out of memory records the sight with it.
+`ReachableMemory` decides whether the commit that wrote an item is still in the history of a live head of
+its thread.  Undo moves a head away from a commit, and redo back to it: neither writes to a memory, since
+reachability is checked when an item is read.  Whether one commit is an ancestor of another never changes,
+so that is cached for ever; the heads of a thread are cached as long as nothing was written there.
 
-Reach: whether the commit that wrote something is still held by a live head of its thread.
-
-Undo moves a head away from a commit, and redo back to it: nothing is written to a memory for
-either, since what counts is looked up when it is retrieved.  Whether one commit is behind another never
-changes, so that is remembered for good; where the heads of a thread stand, as long as nothing was
-written there.
-
-Every timeline has a live head but two kinds: the old main that a promotion put aside, and the
-line of a run that has not come to its end.
+Two kinds of timelines have no live head: the old main that a promotion replaced, and the timeline of a run
+that has not ended.
 """
 
 from __future__ import annotations
@@ -27,6 +23,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Hold
 from perdure.engines.search_contract import SearchIndex
 from perdure.errors import NotFound
@@ -46,42 +43,41 @@ __all__ = ["Memories", "OwnerMemory", "MemorySnapshot", "Line", "ReachableMemory
 
 
 class MemorySnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory as somebody saw it."""
+    """A memory as one search saw it."""
 
     commit: Digest | None  # of the memory; None: nothing was ever written
     root: Digest  # of its map there
     at: int  # µs since 1970, UTC: what had expired by then is not found
-    withdrawn: tuple[str, ...] = ()  # paths of versions that were met and could not be reached, sorted
+    withdrawn: tuple[str, ...] = ()  # paths of versions that were found and not reachable, sorted
 
 
 Threads: TypeAlias = Callable[[str, str], Space]
-"""The space of that name, whose commits call it by that label."""
+"""Returns the space of that name with that label."""
 
 Line: TypeAlias = "tuple[str, Digest | None]"
-"""A space, and the commit in it that somebody stands on."""
+"""A space, and the commit in it that the caller is at."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-_PAGE = 100
 _REACH_KNOWN_MAX = 20_000
-_SPACES_MAX = 256  # each remembers commits of its own
-_KEPT = re.compile(r"main\.v[0-9]+\Z")
+_SPACES_MAX = 256  # each has a cache of commits
+_OLD_MAIN = re.compile(r"main\.v[0-9]+\Z")
 _RUNS_OWN = re.compile(r"run/[a-z0-9][a-z0-9._-]*/[0-9]+\Z")
 
 
 class ReachableMemory:
-    """What can be reached, in all threads of one store.  Thread-safe: each change is one operation on a dictionary."""
+    """Decides what is reachable, in all threads of one store.  Thread-safe: each change is one operation on a dictionary."""
 
     def __init__(self, threads: Threads) -> None:
-        """Look into the spaces that `threads` gives."""
+        """Read the spaces that `threads` returns."""
         self._threads = threads
         self._spaces: dict[str, Space] = {}
         self._tips: dict[str, tuple[int, tuple[Digest, ...]]] = {}
         self._behind: dict[tuple[Digest, Digest], bool] = {}
 
     def holds(self, source: Source, standing: Line | None = None) -> bool:
-        """Whether what came from `source` counts, for somebody who stands on that line too."""
+        """True if a live head has the commit of `source`, or if the line of the caller has it."""
         try:
             space = self._space(source)
             tips = self._live(space)
@@ -89,7 +85,7 @@ class ReachableMemory:
                 tips = (standing[1], *tips)
             return any(self._is_behind(space, tip, source.commit) for tip in tips)
         except NotFound:
-            return False  # the thread was removed, and what was left of it is gone
+            return False  # the thread was removed, and retention dropped its space
 
     def _space(self, source: Source) -> Space:
         found = self._spaces.get(source.space)
@@ -99,8 +95,8 @@ class ReachableMemory:
         return found
 
     def _live(self, space: Space) -> tuple[Digest, ...]:
-        """The commits of the live heads of a thread."""
-        standing = space.engine.standing(space.name)  # first: what moves meanwhile makes this one out of date
+        """Return the commits of the live heads of a thread."""
+        standing = space.engine.standing(space.name)  # first, so that a move after it is noticed next time
         known = self._tips.get(space.name)
         if known is not None and known[0] == standing:
             return known[1]
@@ -121,19 +117,15 @@ class ReachableMemory:
 
 
 def _tips(space: Space) -> tuple[Digest, ...]:
-    tips: dict[Digest, None] = {}
-    after = ""
-    while page := space.engine.holds(space.name, after=after, limit=_PAGE):
-        after = page[-1].head.timeline
-        tips |= {hold.head.commit: None for hold in page if hold.head.commit and _is_live(space, hold)}
-    return tuple(tips)
+    holds = paging.holds(space.engine, space.name)
+    return tuple({hold.head.commit: None for hold in holds if hold.head.commit and _is_live(space, hold)})
 
 
 def _is_live(space: Space, hold: Hold) -> bool:
     timeline = hold.head.timeline
     if _RUNS_OWN.match(timeline):
         return False
-    if not _KEPT.match(timeline):
+    if not _OLD_MAIN.match(timeline):
         return True
     moves = space.engine.moves(space.name, timeline, limit=1)
     return not (moves and moves[0].act is Act.KEEP)
@@ -159,21 +151,21 @@ class OwnerMemory:
 
     @property
     def commit(self) -> Digest | None:
-        """Where its map stands; None: nothing was ever written."""
+        """The commit of its map; None: nothing was ever written."""
         hold = self.space.engine.hold(self.space.name, MAIN)
         return hold.head.commit if hold else None
 
     def sight(self, commit: Digest | None = None) -> MemorySnapshot:
-        """The memory as it is now, or as it was at one of its commits."""
+        """Return a snapshot of the memory as it is now, or as it was at one of its commits."""
         commit = commit or self.commit
         return MemorySnapshot(commit=commit, root=self.space.root_at(commit), at=self.space.clock())
 
     def tree(self, sight: MemorySnapshot) -> Tree:
-        """Its map, as it was seen."""
+        """Return the map of a snapshot."""
         return self.space.tree(sight.root)
 
     def version(self, entry: Entry) -> Version:
-        """What the map holds there; raises `Corrupt` or `Forgotten`."""
+        """Return the version of an entry; raises `Corrupt` or `Forgotten`."""
         found = self._known.get(entry.value)
         if found is None:
             found = decode_version(self.space.body(entry.value))
@@ -181,10 +173,10 @@ class OwnerMemory:
         return found
 
     def load(self, entries: Sequence[Entry]) -> None:
-        """Read what the map holds at all of these at once, for whoever asks for them next."""
-        wanted = [entry for entry in entries if entry.value not in self._known]
-        if wanted:
-            for entry, body in zip(wanted, self.space.nodes([each.value for each in wanted]), strict=True):
+        """Read the versions of all these entries at once into the cache."""
+        missing = [entry for entry in entries if entry.value not in self._known]
+        if missing:
+            for entry, body in zip(missing, self.space.nodes([each.value for each in missing]), strict=True):
                 self._remember(entry, decode_version(body))
 
     def _remember(self, entry: Entry, version: Version) -> None:
@@ -206,18 +198,18 @@ class Memories:
         *,
         read_only: bool = False,
     ) -> None:
-        """Take spaces by name; `indexes` gives the index of an owner, or one in memory for None."""
+        """Get spaces by name; `indexes` returns the index of an owner, or one in memory for None."""
         self._spaces, self._reach, self._indexes, self._embedder = spaces, reach, indexes, embedder
         self._read_only = read_only
         self._open: dict[str, OwnerMemory] = {}
         self._lock = ThreadLock()
 
     def of(self, owner: str) -> OwnerMemory:
-        """The memory of one owner; raises `Invalid` for what cannot be one."""
+        """Return the memory of one owner; raises `Invalid` for a name that no owner can have."""
         names.check_id("owner", owner)
         with self._lock:
-            found = self._open.pop(owner, None) or self._made(owner)
-            self._open[owner] = found  # the last used is the last to go
+            found = self._open.pop(owner, None) or self._new(owner)
+            self._open[owner] = found  # the last used is the last to be closed
             while len(self._open) > _OPEN_MAX:
                 self._open.pop(next(iter(self._open))).indexing.close()
         return found
@@ -229,7 +221,7 @@ class Memories:
                 each.indexing.close()
             self._open.clear()
 
-    def _made(self, owner: str) -> OwnerMemory:
+    def _new(self, owner: str) -> OwnerMemory:
         indexing = Indexing(
             self._indexes(owner), lambda: self._indexes(None), self._embedder, read_only=self._read_only
         )

@@ -1,13 +1,13 @@
-"""Searching a memory: full text and vectors, fused by rank.
+"""Searches a memory by full text and vectors, fused by rank.
 
 Each leg ranks what it finds; an item's score is the sum of 1 / (60 + its rank) over the legs that found
-it (reciprocal rank fusion), and ties are settled by id.  So the order depends on ranks alone, and
-the two kinds of distance need not be comparable.  What is asked for (owner, kind, scope) is applied
-before anything is ranked; what cannot be reached, is out of date or has expired is passed over, and the next one
+it (reciprocal rank fusion), and ties are ordered by id.  So the order depends on ranks alone, and
+the two kinds of distance need not be comparable.  The filters (owner, kind, scope) are applied before
+anything is ranked.  A version that is unreachable, out of date or expired is skipped, and the next one
 takes its rank.
 
-An index only says where to look.  Every hit is held against the map, and an index that says something
-else than the map is made anew.
+An index only gives candidates.  Every hit is checked against the map, and an index that contradicts
+the map is rebuilt.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Leg: TypeAlias = Literal["text", "vector"]
 LIMIT_MAX = 1_000
 
 _RANK_OFFSET = 60
-_DEPTH_MIN = 20  # how many each of two legs looks for at least: fusing needs more than is shown
-_TRIES_MAX = 8
+_DEPTH_MIN = 20  # hits that each of two legs looks for at least: fusion needs more than the result shows
+_SEARCHES_MAX = 8  # of one query: each may rebuild an index, so this is no case for `Attempts`
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """An item that was found: how well, and by which legs."""
+    """An item that was found, with its score and the legs that found it."""
 
     item: Remembered
     score: float
@@ -50,56 +50,56 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Its words."""
+        """The item's text."""
         return self.item.text
 
     @property
     def kind(self) -> ItemKind:
-        """What kind of item it is."""
+        """The item's kind."""
         return self.item.kind
 
     @property
     def trust(self) -> Trust:
-        """Who said it."""
+        """The kind of its source."""
         return self.item.trust
 
     @property
     def source(self) -> Source | None:
-        """Where it comes from; None: it was added by hand."""
+        """The commit that wrote it; None: it was added directly."""
         return self.item.source
 
     @property
     def reference(self) -> str:
-        """`mem://<scope>/<owner>/<id>@<commit>`: this version of it, for ever."""
+        """`mem://<scope>/<owner>/<id>@<commit>`: names this version for ever."""
         return self.item.reference
 
 
 class Recall(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search found, the best first; it can be gone over like a list."""
+    """The result of a search, the best first; it can be iterated like a list."""
 
     items: tuple[Found, ...]
-    legs: tuple[Leg, ...]  # which were asked: without an embedding function, text alone
-    sight: MemorySnapshot  # what was searched: given again with the same question, the answer is the same
+    legs: tuple[Leg, ...]  # those that were searched: without an embedding function, text alone
+    sight: MemorySnapshot  # what was searched: with the same query it gives the same answer
 
     def __iter__(self) -> Iterator[Found]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What was found."""
+        """Return an iterator over the items."""
         return iter(self.items)
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of items."""
         return len(self.items)
 
     def __getitem__(self, at: int) -> Found:
-        """One of them."""
+        """Return one item."""
         return self.items[at]
 
 
 class _IndexTaken(Exception):
-    """The index was taken to another root while it was asked."""
+    """Another process moved the index to another root during the search."""
 
 
 class _Damaged(Exception):
-    """The index does not say what the map says."""
+    """The index contradicts the map."""
 
 
 def relevant(
@@ -112,11 +112,11 @@ def relevant(
     sight: MemorySnapshot | None = None,
     line: Line | None = None,
 ) -> Recall:
-    """What the memory holds about `query`, the best first.
+    """Return the items about `query`, the best first.
 
-    `sight` is that of an earlier answer, to get the same again; None looks at the memory as it is now.
-    `line` is where the one who asks stands, whose own commits count whether or not a head holds them.
-    Raises `Invalid` for what cannot be asked, `Unavailable` if the embedding function fails.
+    `sight` is the snapshot of an earlier answer, to get the same again; None searches the memory as it is now.
+    `line` is the position of the caller, whose own commits count whether or not a head has them.
+    Raises `Invalid` for a query that is not one, `Unavailable` if the embedding function fails.
     """
     _check(query, limit, kind, scope)
     judge = Visibility(memory, sight, line)
@@ -130,26 +130,30 @@ def relevant(
 
 
 def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[Leg, list[Judged]]:
-    """What each leg finds, as an index that stands where we look says it."""
+    """Return what each leg finds in an index at the root of the snapshot."""
     memory, root = judge.memory, judge.sight.root
     newest = judge.sight.commit == memory.commit
-    for _ in range(_TRIES_MAX):
+    for _ in range(_SEARCHES_MAX):
         index = memory.indexing.at(memory.space, root, newest=newest)
         try:
-            return {leg: _leg(ask, judge, depth) for leg, ask in _legs(memory, index, root, query, among)}
+            return {
+                leg: _leg(search, judge, depth) for leg, search in _legs(memory, index, root, query, among)
+            }
         except _IndexTaken:
-            newest = False  # another process has gone on: look at what we saw in an index of our own
+            newest = False  # another process moved the shared index: search a private one
         except _Damaged:
             memory.indexing.throw_away()
-    raise Unavailable("memory cannot be searched now; nothing was found. Try again.")
+    raise Unavailable(
+        "memory cannot be searched now; nothing was found.", code="memory_not_searchable", advice="Try again."
+    )
 
 
-_Ask: TypeAlias = Callable[[int], Sequence[Hit]]
+_Search: TypeAlias = Callable[[int], Sequence[Hit]]
 
 
 def _legs(
     memory: OwnerMemory, index: SearchIndex, root: Digest, query: str, among: Filters
-) -> Iterator[tuple[Leg, _Ask]]:
+) -> Iterator[tuple[Leg, _Search]]:
     words = query_terms(query)
     yield "text", lambda limit: _there(index.found(root, words, among, limit=limit))
     embedder = memory.indexing.embedder
@@ -165,11 +169,11 @@ def _there(hits: Sequence[Hit] | None) -> Sequence[Hit]:
     return hits
 
 
-def _leg(ask: _Ask, judge: Visibility, depth: int) -> list[Judged]:
-    """The first `depth` hits that count."""
+def _leg(search: _Search, judge: Visibility, depth: int) -> list[Judged]:
+    """Return the first `depth` hits that count."""
     limit = depth
     while True:
-        hits = ask(limit)
+        hits = search(limit)
         judge.prepare([hit.path for hit in hits])
         judged = [judge.of(hit.item, hit.path, hit.digest) for hit in hits]
         if any(each is None for each in judged):
@@ -198,10 +202,21 @@ def _fused(judge: Visibility, ranked: dict[Leg, list[Judged]], limit: int) -> li
 
 def _check(query: str, limit: int, kind: str | None, scope: str | None) -> None:
     if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"memory is searched for words, not {query!r}; nothing was searched.")
+        raise Invalid(
+            f"memory is searched for words, not {query!r}; nothing was searched.", code="query_not_text"
+        )
     if type(limit) is not int or not 0 < limit <= LIMIT_MAX:
-        raise Invalid(f"a limit is a number from 1 to {LIMIT_MAX}, not {limit!r}; nothing was searched.")
+        raise Invalid(
+            f"a limit is a number from 1 to {LIMIT_MAX}, not {limit!r}; nothing was searched.",
+            code="limit_invalid",
+            limit=LIMIT_MAX,
+        )
     if kind is not None and kind not in KINDS:
-        raise Invalid(f"kind is one of {', '.join(KINDS)}, not {kind!r}; nothing was searched.")
+        raise Invalid(
+            f"kind is one of {', '.join(KINDS)}, not {kind!r}; nothing was searched.",
+            code="choice_invalid",
+            what="kind",
+            choices=KINDS,
+        )
     if scope is not None:
         check_scope(scope)

@@ -1,16 +1,13 @@
-"""Judging: whether a version of an item counts, for somebody who looks at a memory in a certain way.
+"""Decides which version of an item of memory is visible, and resolves references.
 
-A version counts if its commit can be reached (or it stands by itself), its time is not over, and no
-later version of the same item counts.  With a sight of an earlier answer nothing is looked up
-again: what was withdrawn then is what is withdrawn.
+A version counts if its commit is reachable (or it was written directly), it has not expired, and no
+later version of the same item counts.  With the snapshot of an earlier answer reachability is not checked
+again: the versions that were withdrawn then are withdrawn now.
 
-References to memory: from `mem://<scope>/<owner>/<id>@<commit>` to the one version that it names.
+`standing` is the pure rule: of the versions of one item, in order, the last one whose commit is reachable
+counts.  If a version that forgot the item is withdrawn, the version before it counts again.
 
-Long-term memory as a fold: which version of an item counts.
-
-Pure: the versions of one item in the order in which they came, and whether what wrote each can still
-be reached, give the one that stands.  Whoever came last wins, unless it was withdrawn; a forgetting
-that was withdrawn lets what was there before stand again.
+`resolve` returns the version that `mem://<scope>/<owner>/<id>@<commit>` names.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from perdure.history.tree import Entry
 from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
 from perdure.model.digest import Digest
 from perdure.model.memory import (
-    Item,
+    MemoryItem,
     Reference,
     Remembered,
     Version,
@@ -44,7 +41,7 @@ _T = TypeVar("_T")
 def standing(
     versions: Sequence[_T], read: Callable[[_T], Version], counts: Callable[[_T, Version], bool]
 ) -> tuple[_T, Version] | None:
-    """The last version that counts, wherever it is kept; None if none does, or it says that the item was forgotten."""
+    """Return the last version that counts, with its location; None if none does, or if it forgot the item."""
     for each in reversed(versions):
         version = read(each)
         if counts(each, version):
@@ -52,13 +49,13 @@ def standing(
     return None
 
 
-def is_expired(item: Item, now: int) -> bool:
-    """Whether its time is over."""
+def is_expired(item: MemoryItem, now: int) -> bool:
+    """True if the item has expired at the time `now`."""
     return item.expires_at is not None and item.expires_at <= now
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A version that was looked at."""
+    """A version, and whether it counts."""
 
     id: str
     entry: Entry
@@ -67,7 +64,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Visibility:
-    """Looks at one memory in one way."""
+    """Decides the visibility of the items of one memory for one caller."""
 
     def __init__(
         self,
@@ -77,7 +74,7 @@ class Visibility:
         *,
         commit: Digest | None = None,
     ) -> None:
-        """See what `sight` saw; None: what is there now, or at a `commit`, from where `line` stands."""
+        """Use the snapshot `sight`; None: the memory as it is now, or at a `commit`, for a caller at `line`."""
         self.memory, self._line = memory, line
         self.sight = memory.sight(commit) if sight is None else sight
         self._known = None if sight is None else frozenset(sight.withdrawn)
@@ -86,28 +83,28 @@ class Visibility:
         self._standing: dict[str, tuple[list[Entry], str | None]] = {}
 
     def of(self, id: str, path: str, digest: Digest) -> Judged | None:
-        """What became of the version that an index names; None if the map has no such thing there."""
-        entries, stands = self._item(id)
+        """Return the version that an index names, and whether it counts; None if the map has no such version."""
+        entries, counting = self._item(id)
         entry = next((each for each in entries if each.path == path and each.value == digest), None)
         if entry is None:
             return None
         version = self.memory.version(entry)
-        counts = stands == path and not is_expired(_item(version), self.sight.at)
+        counts = counting == path and not is_expired(_item(version), self.sight.at)
         return Judged(id, entry, version, counts)
 
     def prepare(self, paths: Sequence[str]) -> None:
-        """Read what judging these versions needs, in a few reads for all of them."""
+        """Read the versions at these paths into the cache, in a few reads."""
         found = self._tree.get_many(paths)
         self.memory.load([found[path] for path in paths if path in found])
 
     def item(self, id: str) -> Judged | None:
-        """The version of an item that counts; None if there is none."""
-        entries, stands = self._item(id)
-        found = next((each for each in entries if each.path == stands), None)
+        """Return the version of an item that counts; None if there is none."""
+        entries, counting = self._item(id)
+        found = next((each for each in entries if each.path == counting), None)
         return None if found is None else self.of(id, found.path, found.value)
 
     def items(self) -> Iterator[Judged]:
-        """All that count, by id, read as they are asked for."""
+        """Yield all versions that count, by id, reading lazily."""
         last = None
         for entry in self._tree.entries("/items/"):
             id, _ = parse_version_path(entry.path)
@@ -118,7 +115,7 @@ class Visibility:
                     yield found
 
     def remembered(self, judged: Judged) -> Remembered:
-        """The item, with a reference that names this version of it."""
+        """Return the item, with a reference that names this version of it."""
         item, memory = _item(judged.version), self.memory
         reference = Reference(item.scope, memory.owner, judged.id, self._written(judged.entry.path))
         return Remembered(
@@ -136,13 +133,13 @@ class Visibility:
         )
 
     def seen(self) -> MemorySnapshot:
-        """The sight, with what was met and could not be reached."""
+        """Return the snapshot, with the versions that were found and not reachable."""
         if self._known is not None:
             return self.sight
         return msgspec.structs.replace(self.sight, withdrawn=tuple(sorted(self._withdrawn)))
 
     def _item(self, id: str) -> tuple[list[Entry], str | None]:
-        """The versions of an item, and the path of the one that stands."""
+        """Return the versions of an item, and the path of the one that counts."""
         known = self._standing.get(id)
         if known is None:
             entries = list(self._tree.entries(item_prefix(id)))
@@ -161,7 +158,7 @@ class Visibility:
         return False
 
     def _written(self, path: str) -> Digest | None:
-        """The commit of the memory that wrote the version at `path`."""
+        """Return the commit of the memory that wrote the version at `path`."""
         space, commit = self.memory.space, self.sight.commit
         if commit is None:
             return None
@@ -169,16 +166,16 @@ class Visibility:
         return found.digest if found else None
 
 
-def _item(version: Version) -> Item:
-    assert version.item is not None, "what stands was not forgotten"
+def _item(version: Version) -> MemoryItem:
+    assert version.item is not None, "a version that counts has an item"
     return version.item
 
 
 def resolve(memory: OwnerMemory, text: str) -> Remembered:
-    """What a reference names: as of its commit, or now, if it has none.
+    """Return the item that a reference names: as of its commit, or now if it has none.
 
     With a commit it names one version for ever, whatever was undone since.  Raises `NotFound` if there is
-    no such thing, and for everything that is another owner's: that is not looked up.
+    no such item, and for a reference to another owner, which is not looked up.
     """
     reference = parse_memory_reference(text)
     if reference.owner != memory.owner:
@@ -194,7 +191,7 @@ def resolve(memory: OwnerMemory, text: str) -> Remembered:
 
 
 def _last(judge: Visibility, id: str) -> Judged | None:
-    """The last version of an item in the map; None if there is none, or it was forgotten there."""
+    """Return the last version of an item in the map; None if there is none, or it was forgotten there."""
     entries: list[Entry] = list(judge.memory.tree(judge.sight).entries(item_prefix(id)))
     if not entries:
         return None
@@ -203,4 +200,8 @@ def _last(judge: Visibility, id: str) -> Judged | None:
 
 
 def _nothing(reference: Reference) -> NotFound:
-    return NotFound(f"there is nothing at {reference} in this memory; nothing was read.")
+    return NotFound(
+        f"there is nothing at {reference} in this memory; nothing was read.",
+        code="item_not_found",
+        reference=str(reference),
+    )

@@ -1,10 +1,10 @@
-"""Writing to a memory: by hand, or what a thread's commit says was remembered.
+"""Writes to a memory: directly, or what a thread's commit remembered.
 
-Either is one commit of the owner's memory.  What is written by hand takes the place of all versions
-of an item and stands by itself; its way back is the memory's own undo.  What a thread writes is one more version, which names
-the thread's commit and counts as long as that can be reached; nothing that was there before is lost by it.
+Either is one commit of the owner's memory.  A direct write replaces all versions of an item and always
+counts; the memory's own undo reverts it.  A thread's write adds one version, which names the thread's
+commit and counts as long as that commit is reachable; earlier versions stay.
 
-The map may have moved since somebody looked at it; a change is put on top of what is there now.
+A writer that finds a newer head applies its change on top of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from perdure.engines.contract import Step
-from perdure.errors import Invalid, StaleHead, Unavailable
+from perdure.engines.retry import Attempts
+from perdure.errors import Invalid, StaleHead
 from perdure.history import writer
 from perdure.history.changes.patch_builder import Ops, Patched
 from perdure.history.space import Space
@@ -22,24 +23,34 @@ from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MemoryWritten
 from perdure.model.head import MAIN, Head
-from perdure.model.memory import Item, MemoryChange, Source, Version, decode_item, item_prefix, version_path
+from perdure.model.memory import (
+    MemoryChange,
+    MemoryItem,
+    Source,
+    Version,
+    decode_item,
+    item_prefix,
+    version_path,
+)
 
 __all__ = ["deliver", "events_of", "until", "write"]
-
-_TRIES_MAX = 64
 
 
 def write(
     space: Space, id: str, version: Version | None, *, reason: str, op_id: str | None = None
 ) -> CommitOutcome:
-    """Let an item be `version` alone, by hand; None: let there be nothing.
+    """Replace all versions of an item by `version`; None removes the item.
 
-    Raises `Unavailable`, having written nothing, if others write all the time.
+    Raises `Conflict`, having written nothing, if other writers are first at each attempt.
     """
     item = version.item if version else None
-    meant = [item.text, item.kind, item.scope, item.trust] if item else []  # not when: that differs each time
+    meant = (
+        [item.text, item.kind, item.scope, item.trust] if item else []
+    )  # not the time: it differs each time
     intent = digest_of(Kind.BODY, canonical.encode([reason, id, meant]))
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"nothing was written to '{space.label}'")
+    while True:
+        attempts.begin()
         head = _head(space)
         ops = Ops(space, space.root_at(head.commit))
         if ops.paths(item_prefix(id)):
@@ -49,19 +60,20 @@ def write(
         done = _committed(space, head, ops.finish(), reason=reason, op_id=op_id or space.ids(), intent=intent)
         if done is not None:
             return done
-    raise _crowded(space)
 
 
 def deliver(thread: Space, memory: Space, step: Step, owner: str, *, agent: str | None, op_id: str) -> None:
-    """Take over what the thread's commit `step` wrote to that owner's memory, once.
+    """Apply what the thread's commit `step` wrote to that owner's memory, once.
 
-    Raises `Unavailable` if the store cannot be written now; doing it again finishes it.
+    Raises `Conflict` if other writers are first at each attempt; a later call finishes it.
     """
     intent = digest_of(Kind.BODY, canonical.encode(["memory.written", step.digest]))
     events = [
         event for event in step.changeset.events if isinstance(event, MemoryWritten) and event.owner == owner
     ]
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"nothing was written to '{memory.label}' yet")
+    while True:
+        attempts.begin()
         if writer.once(memory, op_id, intent) is not None:
             return
         head = _head(memory)
@@ -81,13 +93,12 @@ def deliver(thread: Space, memory: Space, step: Step, owner: str, *, agent: str 
         )
         if done is not None:
             return
-    raise _crowded(memory)
 
 
 def events_of(
     space: Space, owner: str, written: Sequence[MemoryChange], call: str | None
 ) -> tuple[list[MemoryWritten], list[Object]]:
-    """The events that say what a call wrote to memory, and the bodies that hold the words."""
+    """Return the events for what a call wrote to memory, and the bodies with the items."""
     events: list[MemoryWritten] = []
     bodies: list[Object] = []
     for each in written:
@@ -108,7 +119,7 @@ def events_of(
 
 
 def until(expires: datetime | timedelta | None, now: int) -> int | None:
-    """When something ends, in µs since 1970, UTC; raises `Invalid` if that is no time to come."""
+    """Return the time of expiry, in µs since 1970, UTC; raises `Invalid` if it is not in the future."""
     if expires is None:
         return None
     if isinstance(expires, timedelta):
@@ -117,10 +128,11 @@ def until(expires: datetime | timedelta | None, now: int) -> int | None:
         until = round(expires.timestamp() * 1_000_000)
     else:
         raise Invalid(
-            f"expires is a duration, or a time with its zone, not {expires!r}; nothing was remembered."
+            f"expires is a duration, or a time with its zone, not {expires!r}; nothing was remembered.",
+            code="expiry_invalid",
         )
     if until <= now:
-        raise Invalid("expires is not in the past; nothing was remembered.")
+        raise Invalid("expires is in the past; nothing was remembered.", code="expiry_in_past")
     return until
 
 
@@ -130,7 +142,7 @@ def _head(space: Space) -> Head:
 
 
 def _depth(space: Space, head: Head) -> int:
-    """The depth of the commit that comes on top of `head`."""
+    """Return the depth of the commit that comes on top of `head`."""
     return 0 if head.commit is None else space.step(head.commit).commit.depth + 1
 
 
@@ -138,7 +150,7 @@ def _put(ops: Ops, path: str, version: Version) -> None:
     ops.put(path, canonical.decode(canonical.encode_struct(version)))
 
 
-def _read(thread: Space, event: MemoryWritten) -> Item | None:
+def _read(thread: Space, event: MemoryWritten) -> MemoryItem | None:
     return None if event.body is None else decode_item(thread.body(event.body))
 
 
@@ -178,9 +190,3 @@ def _committed(
         return writer.commit(space, head, proposal, op_id=op_id, intent=intent)
     except StaleHead:
         return None
-
-
-def _crowded(space: Space) -> Unavailable:
-    return Unavailable(
-        f"'{space.label}' is being changed by others all the time; nothing was written to it yet. Try again."
-    )

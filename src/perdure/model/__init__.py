@@ -1,4 +1,4 @@
-"""The nouns: frozen types, canonical bytes, digests and pure rules.
+"""Defines the nouns of Perdure: frozen types, canonical bytes, digests and pure rules.
 
 Nothing here does I/O, reads a clock or draws a random number.
 """

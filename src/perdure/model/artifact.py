@@ -1,8 +1,8 @@
-"""Artifacts: bulky results, kept in chunks and named by one digest.
+"""Defines artifacts: bulky content, stored in chunks and named by one digest; guesses media types.
 
-The artifact object is small: it lists its chunks and says what the whole is.  Its digest
+The artifact object is small: it lists its chunks, and the type, size and hash of the whole.  Its digest
 is what a reference names (`artifact://sha256/<digest>`), not the plain SHA-256 inside it,
-which is there so that other programs can compare the content with a file of theirs.
+with which other programs can compare the content with a file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from perdure.errors import Corrupt, Invalid
+from perdure.errors import Invalid
 from perdure.model import canonical
 from perdure.model.digest import Digest, check_digest
 
@@ -46,36 +46,38 @@ _decoder = msgspec.json.Decoder(Artifact)
 
 
 def encode_artifact(artifact: Artifact) -> bytes:
-    """The artifact's canonical bytes."""
+    """Return the artifact's canonical bytes."""
     return canonical.encode_struct(artifact)
 
 
 def decode_artifact(body: bytes) -> Artifact:
-    """The artifact that `body` describes; raises `Corrupt` if it describes none."""
-    try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored artifact cannot be read: {error}. Run `perdure verify`.") from error
+    """Return the artifact that `body` describes; raises `Corrupt` if it describes none."""
+    return canonical.decode_struct(_decoder, body, "artifact")
 
 
 def reference(digest: Digest) -> str:
-    """The reference that names the artifact of this digest in messages and ledgers."""
+    """Return the reference that names the artifact of this digest in messages and ledgers."""
     return _REFERENCE + digest
 
 
 def parse_reference(text: str) -> Digest:
-    """The digest that `artifact://sha256/<digest>` names; raises `Invalid` for anything else."""
+    """Return the digest that `artifact://sha256/<digest>` names; raises `Invalid` for anything else."""
     if not text.startswith(_REFERENCE):
         raise Invalid(
-            f"{text[:120]!r} is not a reference of the form {_REFERENCE}<digest>; nothing was looked up."
+            f"{text[:120]!r} is not a reference of the form {_REFERENCE}<digest>; nothing was looked up.",
+            code="reference_invalid",
+            reference=text,
         )
     return check_digest(text.removeprefix(_REFERENCE))
 
 
 def check_media_type(text: str) -> str:
-    """`text` if it can stand as a media type; raises `Invalid`."""
+    """Return `text` if it is a media type; raises `Invalid`."""
     if not isinstance(text, str) or not _MEDIA_TYPE.match(text):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"{ascii(text)[:120]} is not a media type such as 'image/png'; nothing was written.")
+        raise Invalid(
+            f"{ascii(text)[:120]} is not a media type such as 'image/png'; nothing was written.",
+            code="media_type_invalid",
+        )
     return text
 
 
@@ -113,7 +115,7 @@ _JSON_START = re.compile(r'\s*(\{\s*["}]|\[\s*["\[{\]tfn\d-])')
 
 
 def sniff(head: bytes, *, whole: bool) -> str:
-    """The media type that the first bytes speak for; `whole` says that there are no more.
+    """Return the media type that the first bytes suggest; `whole`: there are no more bytes.
 
     A guess from a small table, then text or JSON, else `application/octet-stream`.
     """
@@ -129,7 +131,7 @@ def sniff(head: bytes, *, whole: bool) -> str:
 
 
 def _as_text(head: bytes, *, whole: bool) -> str | None:
-    """`head` decoded, if it is UTF-8 without control characters; a letter cut off at the end is allowed."""
+    """Return `head` decoded, if it is UTF-8 without control characters; a letter cut off at the end is allowed."""
     try:
         text = head.decode()
     except UnicodeDecodeError as error:

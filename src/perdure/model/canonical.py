@@ -1,25 +1,36 @@
-"""Canonical bytes: one JSON text for one value, produced once and kept as it is.
+"""Reads and writes JSON: canonical bytes for what Perdure stores, strict reading of what people and programs write.
 
-UTF-8, keys sorted by their UTF-8 bytes, no spaces, floats as Python's `repr` with
--0.0 written 0.0, 1 and 1.0 distinct.  Only dict, list, str, int, float, bool and None
-within stated limits; everything else is refused by a walk *before* encoding, because
-encoders quietly turn NaN into null and a UUID into a string.
+Canonical bytes are UTF-8 with keys sorted by their UTF-8 bytes, no spaces, floats as Python's `repr` with -0.0
+written 0.0; 1 and 1.0 are distinct.  `encode` accepts only dict, list, str, int, float, bool and None within stated
+limits.  It checks the whole value *before* encoding, because encoders quietly turn NaN into null and a UUID into a
+string.
 
-What others wrote (tool arguments, results, vendorMetadata) never passes through here:
-it is kept as the text it came as.
+`loads` reads JSON text strictly: no key twice in one object, no NaN or Infinity.  `parse` also requires that the
+value can be stored.  Tool arguments, results and vendorMetadata never pass through `encode`: the store keeps the text
+that the vendor sent.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from perdure.errors import Corrupt, Invalid
 
-__all__ = ["DEPTH_MAX", "INT_MAX", "Json", "decode", "encode", "encode_struct", "parse"]
+__all__ = [
+    "DEPTH_MAX",
+    "INT_MAX",
+    "Json",
+    "decode",
+    "decode_struct",
+    "encode",
+    "encode_struct",
+    "loads",
+    "parse",
+]
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
@@ -29,6 +40,7 @@ INT_MAX = 2**53 - 1
 _STR: frozenset[object] = frozenset((str,))
 _WORDS: frozenset[object] = frozenset((str, bool, type(None)))  # what needs no second look
 
+_T = TypeVar("_T")
 _type: Callable[[object], object] = type
 
 _sorted = msgspec.json.Encoder(order="sorted")
@@ -36,7 +48,7 @@ _decoder = msgspec.json.Decoder()
 
 
 def encode(value: object) -> bytes:
-    """The canonical bytes of `value`; raises `Invalid`, naming the place, for what JSON cannot hold."""
+    """Return the canonical bytes of `value`; raises `Invalid`, naming the place, for what JSON cannot hold."""
     plain = _judge(value, 1)
     if plain is None:
         plain = _check(value, 1, ())
@@ -47,7 +59,7 @@ def encode(value: object) -> bytes:
 
 
 def encode_struct(value: msgspec.Struct) -> bytes:
-    """The canonical bytes of one of our own structs, whose fields hold no floats; raises `Invalid` as `encode`."""
+    """Return the canonical bytes of one of our structs, whose fields hold no floats; raises `Invalid` as `encode`."""
     try:
         return _sorted.encode(value)
     except UnicodeEncodeError as error:
@@ -55,27 +67,52 @@ def encode_struct(value: msgspec.Struct) -> bytes:
 
 
 def decode(body: bytes) -> Json:
-    """The value whose canonical bytes are `body`; raises `Corrupt` if it is not JSON."""
+    """Return the value whose canonical bytes are `body`; raises `Corrupt` if it is not JSON."""
     try:
         return cast("Json", _decoder.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"stored JSON cannot be read: {error}. Run `perdure verify`.") from error
+        raise Corrupt(
+            f"stored JSON cannot be read: {error}.", code="json_unreadable", advice="Run `perdure verify`."
+        ) from error
+
+
+def decode_struct(decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> _T:
+    """Return the struct that `body` holds; raises `Corrupt`, calling it `what`, if it is not one."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(
+            f"a stored {what} cannot be read: {error}.",
+            code="record_unreadable",
+            advice="Run `perdure verify`.",
+            what=what,
+        ) from error
+
+
+def loads(text: str | bytes) -> Json:
+    """Return the value of strict JSON text; raises `ValueError` or `RecursionError`.
+
+    `Invalid` is a `ValueError`: it is raised for a key that appears twice, NaN and Infinity.
+    """
+    return cast(
+        "Json", json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+    )
 
 
 def parse(text: str) -> Json:
-    """A value from JSON text that a person or a program wrote; raises `Invalid`, duplicate keys included."""
+    """Return the value of strict JSON text if it can be stored; raises `Invalid`."""
     try:
-        value = cast("Json", json.loads(text, object_pairs_hook=_without_duplicates))
+        value = loads(text)
     except Invalid:
         raise
     except (ValueError, RecursionError) as error:  # an integer of too many digits is a plain ValueError
-        raise Invalid(f"not JSON: {error}; nothing was written.") from error
+        raise Invalid(f"not JSON: {error}; nothing was written.", code="json_invalid") from error
     encode(value)
     return value
 
 
 def _judge(value: Any, depth: int) -> bool | None:
-    """What `_check` says, but None where it refuses: fast, because it does not remember where it is."""
+    """Return what `_check` returns, but None where it refuses: faster, because it does not track the place."""
     kind = _type(value)
     if kind is dict:
         if not _STR.issuperset(map(_type, value)):
@@ -118,21 +155,25 @@ def _check(value: object, depth: int, where: tuple[str | int, ...]) -> bool:
     if kind is float:
         return _check_float(cast("float", value), where)
     if depth > DEPTH_MAX:
-        raise _refused(where, f"is nested deeper than {DEPTH_MAX}")
+        raise _refused(where, "json_too_deep", f"is nested deeper than {DEPTH_MAX}")
     if kind is dict:
         return _check_dict(cast("dict[object, object]", value), depth, where)
     if kind is list:
         items = cast("list[object]", value)
         # A list, not a generator inside all(): every item is checked even after the first that is not plain.
         return all([_check(item, depth + 1, (*where, index)) for index, item in enumerate(items)])
-    raise _refused(where, f"is a {kind.__qualname__}, not dict, list, str, int, float, bool or None")
+    raise _refused(
+        where,
+        "json_type_unsupported",
+        f"is a {kind.__qualname__}, not dict, list, str, int, float, bool or None",
+    )
 
 
 def _check_dict(value: dict[object, object], depth: int, where: tuple[str | int, ...]) -> bool:
     plain = True
     for key, item in value.items():
         if type(key) is not str:
-            raise _refused(where, f"has the key {key!r}, which is not a string")
+            raise _refused(where, "json_key_not_text", f"has the key {key!r}, which is not a string")
         kind = type(item)
         if kind is str or kind is bool or item is None:
             continue
@@ -142,26 +183,33 @@ def _check_dict(value: dict[object, object], depth: int, where: tuple[str | int,
 
 def _check_int(value: int, where: tuple[str | int, ...]) -> bool:
     if not -INT_MAX <= value <= INT_MAX:
-        raise _refused(where, "is an integer beyond ±(2^53-1)")
+        raise _refused(where, "json_integer_too_large", "is an integer beyond ±(2^53-1)")
     return True
 
 
 def _check_float(value: float, where: tuple[str | int, ...]) -> bool:
     if value != value or value in (float("inf"), float("-inf")):
-        raise _refused(where, f"is {value!r}")
+        raise _refused(where, "json_not_finite", f"is {value!r}")
     size = abs(value)
     return 1e-4 <= size < 1e16 or (value == 0 and str(value) == "0.0")
 
 
-def _refused(where: tuple[str | int, ...], what: str) -> Invalid:
+def _refused(where: tuple[str | int, ...], code: str, what: str) -> Invalid:
     place = "the value" + "".join(f"[{step!r}]" for step in where)
-    return Invalid(f"{place} {what}; nothing was written. See the limits in docs/reference.")
+    return Invalid(
+        f"{place} {what}; nothing was written.",
+        code=code,
+        advice="See the limits in docs/reference.",
+        place=where,
+    )
 
 
 def _surrogate(error: UnicodeEncodeError) -> Invalid:
     return Invalid(
         f"a string holds a lone surrogate ({error.object[error.start : error.end]!r}), which is not text; "
-        "nothing was written. Replace it, or keep the text as bytes."
+        "nothing was written.",
+        code="lone_surrogate",
+        advice="Replace it, or keep the text as bytes.",
     )
 
 
@@ -188,5 +236,13 @@ def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(value) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise Invalid(f"the key {twice!r} appears twice in one object; nothing was written.")
+        raise Invalid(
+            f"the key {twice!r} appears twice in one object; nothing was written.",
+            code="json_key_repeated",
+            key=twice,
+        )
     return value
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise Invalid(f"{text} is not JSON; nothing was written.", code="json_not_finite")

@@ -1,8 +1,8 @@
-"""Checkpoints: what a backend that comes new to a conversation has to know of it.
+"""Defines checkpoints: what a backend that takes over a conversation has to know of it.
 
 A checkpoint is derived from one commit and from the ledger up to the position that the commit
-read, and from nothing else: deriving it again gives the same bytes.  Every claim names where it
-comes from.  A model's own summary may stand beside it, labelled; nothing depends on that.
+read, and from nothing else: deriving it again gives the same bytes.  Every claim names its
+source.  A model's own summary may be added, labelled; nothing depends on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.errors import Corrupt
 from perdure.model import canonical
 from perdure.model.commit import NO_LEDGER, LedgerRead
 from perdure.model.digest import Digest
@@ -40,7 +39,7 @@ Part: TypeAlias = Literal["user_goal", "current_task", "decision", "open_questio
 class Summary(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
-    """Where the work stands, in sentences."""
+    """The state of the work, in sentences."""
 
     user_goal: str = ""
     current_task: str = ""
@@ -49,33 +48,33 @@ class Summary(
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Where one sentence of a summary comes from."""
+    """The source of one sentence of a summary."""
 
     part: Part
     index: int = 0  # which of the part's sentences
     event: str | None = None  # the message or event that says so
     path: str | None = None  # or the state path
-    rule: str  # by which rule it was found; `model` where a model claims it
+    rule: str  # the rule that found it; `model` if a model claims it
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """One tool call before the checkpoint: what was done, never to be replayed."""
+    """One tool call before the checkpoint; it must never be replayed."""
 
     call: str
     tool: str
-    args: str  # JSON text, cut with an ellipsis where it is long
+    args: str  # JSON text, cut with an ellipsis if it is long
     effect: Effect
     idempotent: bool = False
-    state: str  # as the ledger knew it
-    outcome: Literal["done", "not_done"] | None = None  # where somebody found out more than the state says
+    state: str  # as the ledger recorded it
+    outcome: Literal["done", "not_done"] | None = None  # if a person resolved it
     result_ref: str | None = None  # artifact://sha256/…
     idempotency_key: str | None = None
-    backend: str | None = None  # that asked for it
-    elsewhere: bool = False  # on another line of this thread, or undone since: done all the same
+    backend: str | None = None  # that requested it
+    elsewhere: bool = False  # on another timeline of this thread, or undone since; it still happened
 
     @property
     def is_written(self) -> bool:
-        """Whether the world may have been changed by it, so that it must not be repeated."""
+        """True if it may have changed something outside, so that it must not be repeated."""
         happened = self.outcome == "done" or (
             self.outcome is None and self.state not in NOTHING_HAPPENED | NOT_YET
         )
@@ -83,28 +82,26 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 
 class Many(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """External writes of one tool that came to the same, further back than the calls that are listed."""
+    """Earlier external writes of one tool with the same outcome, older than the listed calls."""
 
-    tool: str  # empty: of several, which are too many to be told apart
+    tool: str  # empty: several tools, too many to list
     count: int
-    calls: tuple[
-        Done, ...
-    ]  # of these the first ones and the last; those that are not settled, as a rule, all
+    calls: tuple[Done, ...]  # the first ones and the last; usually all that are not settled
 
     @property
     def is_written(self) -> bool:
-        """Whether the world may have been changed by them; of those that are not told apart nobody can say."""
+        """True if they may have changed something outside; calls of several tools always count."""
         return not self.tool or any(each.is_written for each in self.calls)
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """An approval that somebody still has to give."""
+    """An approval that is still to be decided."""
 
     ticket: str
     call: str
     tool: str
     message: str = ""
-    args: str = ""  # JSON text, cut with an ellipsis where it is long
+    args: str = ""  # JSON text, cut with an ellipsis if it is long
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -116,7 +113,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What came of checking it."""
+    """The result of checking the checkpoint."""
 
     ok: bool = True
     notes: tuple[str, ...] = ()  # what was dropped, and why
@@ -131,22 +128,22 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """A StateCheckpoint."""
 
     conversation: str  # the thread's id
-    timeline: str = MAIN  # of the thread: what was decided on another does not count on this one
+    timeline: str = MAIN  # of the thread: decisions on other timelines do not count
     from_backend: str | None = None
     to_backend: str | None = None
     summary: Summary = NO_SUMMARY
     active_goals: tuple[str, ...] = ()
     active_artifacts: tuple[str, ...] = ()  # artifact://…
     relevant_memory_refs: tuple[str, ...] = ()  # mem://…
-    commit: Digest | None = None  # that it was derived from; None: before the first
+    commit: Digest | None = None  # the source of the checkpoint; None: before the first
     ledger: LedgerRead = NO_LEDGER
     extractor: str = ""  # version of the rules
     claims: tuple[Claim, ...] = ()
     calls: tuple[Done, ...] = ()  # the last ones, oldest first
-    calls_before: int = 0  # how many more the entries of the ledger are about that were read
-    entries_before: int = 0  # entries of the ledger before those that were not looked at: by older rules
-    earlier: tuple[Many, ...] = ()  # the external writes before those that are listed, none left out
-    earlier_others: int = 0  # and how many other calls there are
+    calls_before: int = 0  # how many more calls the entries that were read are about
+    entries_before: int = 0  # entries of the ledger before those, which were not read: by older rules
+    earlier: tuple[Many, ...] = ()  # all external writes before the listed calls
+    earlier_others: int = 0  # the number of other calls before the listed ones
     pending_approvals: tuple[Pending, ...] = ()
     told: Told | None = None
     validation: Validation = NO_VALIDATION
@@ -160,7 +157,7 @@ _checkpoints = msgspec.json.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The checkpoint's canonical bytes; what says nothing is left out, however it was made."""
+    """Return the checkpoint's canonical bytes; empty parts are left out, however they were made."""
     return canonical.encode_struct(
         msgspec.structs.replace(
             checkpoint,
@@ -172,8 +169,5 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(body: bytes) -> Checkpoint:
-    """The checkpoint that `body` holds; raises `Corrupt` if it is not one."""
-    try:
-        return _checkpoints.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored checkpoint cannot be read: {error}. Run `perdure verify`.") from error
+    """Return the checkpoint that `body` holds; raises `Corrupt` if it is not one."""
+    return canonical.decode_struct(_checkpoints, body, "checkpoint")

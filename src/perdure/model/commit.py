@@ -1,32 +1,108 @@
-"""Commits and moves: what is now true, and how a head came to stand where it stands."""
+"""Defines changesets, commits and moves: what happened in one step, what is then true, and how a head moved there.
+
+A changeset is accepted whole or not at all.  A commit names its changeset and the root of the state after it.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
-from perdure.errors import Corrupt
 from perdure.model import canonical
+from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.event import CATALOGUE, Event
+from perdure.model.patch import Patch, check_version, plain, unknown_op, unreadable
 
 __all__ = [
     "NO_LEDGER",
+    "NO_PATCH",
     "NO_READS",
     "Act",
+    "Changeset",
     "Commit",
     "LedgerRead",
     "MoveRecord",
     "Reads",
+    "RunMeta",
+    "StateAction",
+    "decode_changeset",
     "decode_commit",
     "decode_move",
+    "encode_changeset",
     "encode_commit",
     "encode_move",
 ]
 
 
+class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The run that made this step: its version, backend, origin and end."""
+
+    agent_version: str | None = None
+    backend: str | None = None
+    origin: str | None = None  # on a run's first commit: `input`, or `tool` if a tool of another run began it
+    termination: str | None = None  # on its last commit: the state that it ended in
+
+
+class StateAction(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A named intent behind ops: its payload by digest, and where it came from (`tool:book`)."""
+
+    name: str
+    source: str
+    payload: Digest | None = None
+
+
+NO_PATCH = Patch()  # one object: the encoder leaves a default out only where it is this very one
+
+
+class Changeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Events, patch and reason of one step."""
+
+    reason: str
+    run_id: str | None = None
+    parent_run_id: str | None = None
+    run_meta: RunMeta | None = None
+    events: tuple[Event, ...] = ()
+    patch: Patch = NO_PATCH
+    state_actions: tuple[StateAction, ...] = ()
+
+
+_changesets: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Changeset)
+
+
+def encode_changeset(changeset: Changeset) -> bytes:
+    """Return the changeset's canonical bytes; an empty patch is left out, however it was made."""
+    if not changeset.patch.ops and changeset.patch is not NO_PATCH:
+        changeset = msgspec.structs.replace(changeset, patch=NO_PATCH)
+    return canonical.encode_struct(changeset)
+
+
+def decode_changeset(body: bytes) -> Changeset:
+    """Return the changeset that `body` holds; raises `Corrupt`, or `Unsupported` if a newer Perdure wrote it."""
+    try:
+        changeset: Changeset = _changesets.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise unreadable("changeset", error, _unknown_name(plain(body))) from error
+    check_version(changeset.patch)
+    return changeset
+
+
+def _unknown_name(changeset: Json) -> str | None:
+    """Return the first event type, op or verb that this release does not know; None if there is none."""
+    if not isinstance(changeset, dict):
+        return None
+    events = changeset.get("events")
+    for event in events if isinstance(events, list) else ():
+        name = event.get("type") if isinstance(event, dict) else None
+        if isinstance(name, str) and name not in CATALOGUE:
+            return name
+    return unknown_op(changeset.get("patch"))
+
+
 class Reads(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What lay outside the thread when the step was taken."""
+    """What the step read outside the thread."""
 
     agent_root: Digest | None = None
     agent_commit: Digest | None = None
@@ -34,7 +110,7 @@ class Reads(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LedgerRead(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How far the ledger had come when the step was taken."""
+    """The position and chain of the ledger when the step was taken."""
 
     position: int = 0
     chain: Digest | None = None
@@ -45,7 +121,7 @@ NO_LEDGER = LedgerRead()
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One step of a history: what happened and what is then true, fixed by one digest."""
+    """One step of a history: its changeset and the state after it, named by one digest."""
 
     parents: tuple[Digest, ...]
     changeset: Digest
@@ -97,7 +173,7 @@ _moves = msgspec.json.Decoder(MoveRecord)
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """The commit's canonical bytes; what was not read is left out, however it was said."""
+    """Return the commit's canonical bytes; empty reads are left out, however they were made."""
     if commit.reads is not NO_READS and commit.reads == NO_READS:
         commit = msgspec.structs.replace(commit, reads=NO_READS)
     if commit.ledger is not NO_LEDGER and commit.ledger == NO_LEDGER:
@@ -106,21 +182,15 @@ def encode_commit(commit: Commit) -> bytes:
 
 
 def decode_commit(body: bytes) -> Commit:
-    """The commit that `body` holds; raises `Corrupt` if it is not one."""
-    try:
-        return _commits.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored commit cannot be read: {error}. Run `perdure verify`.") from error
+    """Return the commit that `body` holds; raises `Corrupt` if it is not one."""
+    return canonical.decode_struct(_commits, body, "commit")
 
 
 def encode_move(move: MoveRecord) -> bytes:
-    """The move's canonical bytes."""
+    """Return the move's canonical bytes."""
     return canonical.encode_struct(move)
 
 
 def decode_move(body: bytes) -> MoveRecord:
-    """The move that `body` holds; raises `Corrupt` if it is not one."""
-    try:
-        return _moves.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored move cannot be read: {error}. Run `perdure verify`.") from error
+    """Return the move that `body` holds; raises `Corrupt` if it is not one."""
+    return canonical.decode_struct(_moves, body, "move")

@@ -1,8 +1,8 @@
-"""Documents that people write by hand: YAML and TOML, read as plain JSON values.
+"""Reads YAML and TOML that people write as plain JSON values, and writes YAML.
 
-Every value is known by its line, so that an error can name it.  Of YAML only what JSON can say is
-taken: no anchors, aliases, tags or second documents, and `yes` is a word, not a truth.  Reading can
-never import, call or construct anything.
+The line of every value is recorded, so that an error can name it.  Only the part of YAML that JSON can
+express is accepted: no anchors, aliases, tags or second documents, and `yes` is a text, not a boolean.
+Reading never imports, calls or constructs anything.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _HEX = re.compile(r"0[xo][0-9a-fA-F]+\Z")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+-]*(?:[ :][A-Za-z0-9_./@+-]+)*\Z")  # needs no quotes
-# What readers of older YAML take for something else than text.
+# Words that readers of older YAML do not read as text.
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-# Controls, marks of direction, what has no width: written by their codes, so that nobody overlooks them.
+# Controls, marks of direction, characters without width: written by their codes, so that a reader sees them.
 _UNSEEN = re.compile(
     "[^ -~\u00a0-\uffff\U00010000-\U000dffff\U000e1000-\U0010ffff]|"
     "[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
@@ -44,29 +44,32 @@ _KEY = re.compile(
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What a text says, and on which lines."""
+    """The value of a text, and the lines of its parts."""
 
     value: Json
-    lines: Mapping[Place, int]  # from 1; of what is not known, the nearest thing around it is
+    lines: Mapping[Place, int]  # from 1; if a place has none, the nearest place around it has
     name: str = "the document"
 
     def line(self, place: Place) -> int:
-        """The line of a place in the value."""
+        """Return the line of a place in the value."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
     def wrong(self, place: Place, why: str) -> Invalid:
-        """The error that names a place."""
+        """Return the error that names a place."""
         where = ".".join(str(part) for part in place)
         return Invalid(
-            f"{self.name}, line {self.line(place)}: {where + ': ' if where else ''}{why}; nothing was changed."
+            f"{self.name}, line {self.line(place)}: {where + ': ' if where else ''}{why}; nothing was changed.",
+            code="document_invalid",
+            line=self.line(place),
+            place=place,
         )
 
 
 def read_yaml(text: str, *, name: str = "the document") -> Document:
-    """What a YAML text says; raises `Invalid`, naming the line, for what is no YAML or says more than JSON can."""
-    import yaml  # few need it
+    """Return the value of a YAML text; raises `Invalid`, naming the line, if it is no YAML or not expressible in JSON."""
+    import yaml  # slow to import, and few commands need it
 
     _check_size(text, name)
     lines: dict[Place, int] = {}
@@ -77,29 +80,31 @@ def read_yaml(text: str, *, name: str = "the document") -> Document:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = mark.line + 1 if mark else 1
         problem = getattr(error, "problem", None) or str(error)
-        raise Invalid(f"{name}, line {line}: this is no YAML: {problem}; nothing was changed.") from error
+        raise _invalid(name, line, f"this is no YAML: {problem}") from error
     return Document(value, lines, name)
 
 
 def read_toml(text: str, *, name: str = "the document") -> Document:
-    """What a TOML text says; raises `Invalid`, naming the line."""
+    """Return the value of a TOML text; raises `Invalid`, naming the line."""
     _check_size(text, name)
     try:
         value = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise Invalid(f"{name}: this is no TOML: {error}; nothing was changed.") from error
+        raise Invalid(
+            f"{name}: this is no TOML: {error}; nothing was changed.", code="document_invalid"
+        ) from error
     document = Document(cast("Json", value), _toml_lines(text), name)
     _check_toml(document, value, ())
     return document
 
 
 def write_yaml(value: Json) -> str:
-    """A YAML text that says the value, keys in their order; reading it gives the value back."""
+    """Return the value as YAML, keys in their order; `read_yaml` of it returns the same value."""
     return "\n".join(_written(value, 0)) + "\n"
 
 
 class _Yaml:
-    """The events of a YAML text on their way to a value."""
+    """Builds a value from the events of a YAML text."""
 
     def __init__(self, events: Iterator[Any], lines: dict[Place, int], name: str) -> None:
         self._events, self._lines, self._name = events, lines, name
@@ -177,7 +182,11 @@ class _Yaml:
         raise self._wrong(event, "a number of more than 400 digits is not taken")
 
     def _wrong(self, event: Any, why: str) -> Invalid:
-        return Invalid(f"{self._name}, line {_line(event)}: {why}; nothing was changed.")
+        return _invalid(self._name, _line(event), why)
+
+
+def _invalid(name: str, line: int, why: str) -> Invalid:
+    return Invalid(f"{name}, line {line}: {why}; nothing was changed.", code="document_invalid", line=line)
 
 
 def _line(event: Any) -> int:
@@ -186,11 +195,15 @@ def _line(event: Any) -> int:
 
 def _check_size(text: str, name: str) -> None:
     if len(text) > _BYTES_MAX:
-        raise Invalid(f"{name} has more than {_BYTES_MAX} characters; nothing was changed.")
+        raise Invalid(
+            f"{name} has more than {_BYTES_MAX} characters; nothing was changed.",
+            code="document_too_large",
+            limit=_BYTES_MAX,
+        )
 
 
 def _toml_lines(text: str) -> dict[Place, int]:
-    """Where keys are written, as far as lines tell."""
+    """Return the lines of keys, as far as each line shows its own key."""
     lines: dict[Place, int] = {}
     table: Place = ()
     counts: dict[Place, int] = {}
@@ -215,7 +228,7 @@ def _parts(key: str) -> Place:
 
 
 def _check_toml(document: Document, value: object, place: Place) -> None:
-    """Raise `Invalid` for what JSON cannot say: dates, and numbers that are none."""
+    """Raise `Invalid` for what JSON cannot express: dates, NaN and infinities."""
     if isinstance(value, dict):
         for key, each in cast("dict[str, object]", value).items():
             _check_toml(document, each, (*place, key))
@@ -242,7 +255,7 @@ def _written(value: Json, depth: int) -> Iterator[str]:
 
 def _entry(start: str, value: Json, depth: int) -> Iterator[str]:
     if isinstance(value, dict | list) and value:
-        if start.endswith("-"):  # what belongs to an item begins on its line
+        if start.endswith("-"):  # the content of an item begins on its line
             first, *rest = _written(value, depth + 1)
             yield f"{start} {first.lstrip()}"
             yield from rest
@@ -271,7 +284,7 @@ def _leaf(value: Json) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In double quotes, as JSON writes it; what a reader of YAML would not take as it is, escaped."""
+    """Return the text in double quotes, as JSON writes it, with characters escaped that YAML does not accept."""
     return _UNSEEN.sub(_code, json.dumps(text, ensure_ascii=False))
 
 
@@ -285,7 +298,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _as_block(text: str) -> bool:
-    """Whether the text can stand as lines of its own, just as it is."""
+    """True if the text can be written as a literal block."""
     body = text.removesuffix("\n")
     return (
         "\n" in body

@@ -1,4 +1,4 @@
-"""Context: what a backend is shown for one step, in no vendor's format."""
+"""Defines the context: the prompt of one step, in no vendor's format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.model.message import Message
 
 __all__ = ["VENDOR_TOOLS", "Context", "ToolSpec", "VendorTool"]
 
-# Tools that a vendor declares to its models and a program carries out.
+# Tools that a vendor declares to its models and a program runs.
 VendorTool: TypeAlias = Literal[
     "openai.apply_patch",
     "openai.computer",
@@ -25,23 +25,23 @@ VENDOR_TOOLS: tuple[VendorTool, ...] = get_args(VendorTool)
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as a model is told of it."""
+    """A tool as the prompt describes it."""
 
     name: str
     description: str = ""
     parameters: Mapping[str, Json] = {}  # a JSON schema of an object
-    strict: bool | None = None  # whether arguments have to fit the schema; None: as the backend likes it
-    serves: VendorTool | None = None  # the vendor's own tool that it carries out; elsewhere it is a function
+    strict: bool | None = None  # whether arguments have to fit the schema; None: the backend decides
+    serves: VendorTool | None = (
+        None  # the vendor's own tool that it implements; for other vendors it is a function
+    )
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """System words, messages whose calls and results are paired, tools and options."""
+    """The system prompt, messages whose calls and results are paired, tools and options."""
 
     system: str = ""
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSpec] = ()
     options: Mapping[str, Json] = {}
-    earlier: int = 0  # how often a model spoke on the line before, in what is not shown as it was said
-    pending: str | None = (
-        None  # the id of an answer that the backend works on already; None: it is asked anew
-    )
+    earlier: int = 0  # earlier messages of a model that are not shown as they were written
+    pending: str | None = None  # the id of an answer that the backend is working on; None: a new request

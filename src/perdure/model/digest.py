@@ -1,4 +1,4 @@
-"""Digests: the SHA-256 address of everything that never changes.
+"""Computes digests: the SHA-256 addresses of objects that never change.
 
 `digest = SHA-256("perdure/1" 00 kind 00 u64be(length) body)`.  Kind and length are
 hashed with the body, so no two different things can share an address.  In Python and
@@ -24,7 +24,7 @@ _SHAPE = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Kind(StrEnum):
-    """What an object is; part of what is hashed."""
+    """The kind of an object; part of what is hashed."""
 
     VALUE = "value"
     NODE = "node"
@@ -41,15 +41,16 @@ _PREFIX = {kind: b"perdure/1\0" + kind.encode() + b"\0" for kind in Kind}
 
 
 def digest_of(kind: Kind, body: bytes) -> Digest:
-    """The address of `body` as an object of this kind."""
+    """Return the address of `body` as an object of this kind."""
     return Digest(sha256(_PREFIX[kind] + len(body).to_bytes(8, "big") + body).hexdigest())
 
 
 def check_digest(text: str) -> Digest:
-    """`text` as a digest; raises `Invalid` unless it is 64 lower-case hex digits."""
+    """Return `text` as a digest; raises `Invalid` unless it is 64 lower-case hex digits."""
     if not isinstance(text, str) or not _SHAPE.match(text):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"{ascii(text)[:80]} is not a digest: expected 64 lower-case hex digits; nothing was looked up."
+            f"{ascii(text)[:80]} is not a digest: expected 64 lower-case hex digits; nothing was looked up.",
+            code="digest_invalid",
         )
     return Digest(text)
 
@@ -65,7 +66,7 @@ class Object(msgspec.Struct, frozen=True, eq=False, gc=False):
     digest: Digest
     body: bytes
     base: Digest | None = None  # an object these bytes resemble; an engine may store only the difference
-    record: msgspec.Struct | None = None  # the value that these bytes encode, where the maker has it at hand
+    record: msgspec.Struct | None = None  # the value that these bytes encode, if the maker has it
 
     @classmethod
     def of(
@@ -77,18 +78,21 @@ class Object(msgspec.Struct, frozen=True, eq=False, gc=False):
         return cls(kind, Digest(digest), body, base, record)
 
     def __eq__(self, other: object) -> bool:
-        """Two objects are equal if their bytes are; how they came about does not matter."""
+        """Two objects are equal if their digests and bytes are."""
         return isinstance(other, Object) and self.digest == other.digest and self.body == other.body
 
     def __hash__(self) -> int:
-        """By digest."""
+        """Return the hash of the digest."""
         return hash(self.digest)
 
     @classmethod
     def read(cls, kind: Kind, digest: Digest, body: bytes) -> Object:
-        """What storage gave back for `digest`; raises `Corrupt` if it is anything else."""
+        """Return the object that storage returned for `digest`; raises `Corrupt` if the bytes do not match."""
         if digest_of(kind, body) != digest:
             raise Corrupt(
-                f"{kind} {digest} does not match its digest; it was not returned. Run `perdure verify`."
+                f"{kind} {digest} does not match its digest; it was not returned.",
+                code="digest_mismatch",
+                advice="Run `perdure verify`.",
+                object=digest,
             )
         return cls(kind, digest, body)

@@ -1,7 +1,7 @@
-"""Effects: how far a tool reaches, and what follows from it.
+"""Defines the effects of tools: how far a call reaches, and whether it may be repeated.
 
-A level, in rising order, and whether a call may be repeated with the same key.  Everything
-that decides whether a call may run again asks here, so that the rule stands in one place.
+An effect is a level, in rising order.  Every decision whether a call may run again uses this module, so that the
+rule is in one place.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ class Reach(msgspec.Struct, frozen=True):
 
     @property
     def writes(self) -> bool:
-        """Whether it changes anything at all; then `started` is durable before the tool is called."""
+        """True if it can change anything; then `started` is durable before the tool is called."""
         return _RANK[self.effect] >= _LOCAL
 
     @property
     def repeatable(self) -> bool:
-        """Whether a call that was cut off may simply run again."""
+        """True if an interrupted call may simply run again."""
         return self.idempotent or not self.writes
 
     @property
     def guarded(self) -> bool:
-        """Whether it is an external write: the repeat guard watches it."""
+        """True if the repeat guard checks it: an external write that is not idempotent."""
         return _RANK[self.effect] >= _EXTERNAL and not self.idempotent
 
 
 def higher(one: Reach, other: Reach) -> Reach:
-    """What governs where two say how far a call reaches: the higher level, and repeatable only if both say so."""
+    """Return the stricter of two declarations: the higher level, and idempotent only if both are."""
     effect = one.effect if within(other.effect, one.effect) else other.effect
     return Reach(effect, one.idempotent and other.idempotent)
 
 
 def within(effect: Effect, most: Effect | None) -> bool:
-    """Whether `effect` is allowed where `most` is the highest that is; None allows all."""
+    """True if `effect` is not above `most`, the highest that is allowed; None allows all."""
     return most is None or _RANK[effect] <= _RANK[most]
 
 
@@ -68,13 +68,20 @@ def check_decider(effect: Effect, by: str | None, what: str) -> None:
     """Raise `Invalid` if a decision about a call of this effect needs a name and has none; `what` names the call."""
     if by is None and _RANK[effect] >= _FINANCIAL:
         raise Invalid(
-            f"{what} is {effect}: from financial up it is recorded who decided; nothing was recorded. "
-            "Give the name of who decides with by=."
+            f"{what} is {effect}: from financial up it is recorded who decided; nothing was recorded.",
+            code="decider_required",
+            advice="Give the name of who decides with by=.",
+            effect=effect,
         )
 
 
 def check_effect(effect: str) -> Effect:
-    """`effect` if it is one; raises `Invalid`."""
+    """Return `effect` if it is one; raises `Invalid`."""
     if effect not in EFFECTS:
-        raise Invalid(f"{effect!r} is not an effect; nothing was declared. Use one of {', '.join(EFFECTS)}.")
+        raise Invalid(
+            f"{effect!r} is not an effect; nothing was declared.",
+            code="effect_unknown",
+            advice=f"Use one of {', '.join(EFFECTS)}.",
+            effect=effect,
+        )
     return effect

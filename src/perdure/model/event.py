@@ -1,6 +1,6 @@
-"""Events: facts that happened, never altered, each with a documented type name.
+"""Defines events: facts that happened and are never altered, each with a documented type name.
 
-A changeset holds ids, roles, sizes and digests; the words themselves are bodies with
+A changeset holds ids, roles, sizes and digests; the content itself is in bodies with
 digests of their own, so that one of them can be forgotten while the chain still
 verifies.  The sequence number of an event on its timeline is derived, not stored here.
 The catalogue in docs/reference/events.md is compared with `CATALOGUE` by a test.
@@ -41,10 +41,10 @@ __all__ = [
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
-    """What every event has."""
+    """The fields of every event."""
 
     id: str
-    provider: str | None = None  # who acted, where a model did
+    provider: str | None = None  # of the model, if a model acted
     model: str | None = None
 
 
@@ -56,9 +56,9 @@ class MessageAppended(_Event, frozen=True, tag="message.appended"):
     size: int
     vendor: Digest | None = None  # the vendorMetadata that came with it
     vendor_size: int = 0
-    usage: Usage | None = None  # what the step took, where a model spoke
-    context: Digest | None = None  # a body: the recipe of what the model was shown, where one spoke
-    losses: Digest | None = None  # a body: what the step could not carry over unchanged, where one spoke
+    usage: Usage | None = None  # tokens of the step, if a model wrote it
+    context: Digest | None = None  # a body: the recipe of the prompt, if a model wrote it
+    losses: Digest | None = None  # a body: what the prompt could not express, if a model wrote it
 
 
 class ToolCallRequested(_Event, frozen=True, tag="tool.call.requested"):
@@ -96,7 +96,7 @@ class ToolCallSuspended(_Event, frozen=True, tag="tool.call.suspended"):
 
 
 class ApprovalDecided(_Event, frozen=True, tag="approval.decided"):
-    """Somebody decided on a suspended call."""
+    """A suspended call was decided."""
 
     call: str
     ticket: str
@@ -110,7 +110,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
 
     agent: str
     backend: str | None = None
-    server: str | None = None  # that the backend's requests go to; None: a model of the program's own
+    server: str | None = None  # where the requests go; None: a model object of the program
 
 
 class RunFinished(_Event, frozen=True, tag="run.finished"):
@@ -121,16 +121,16 @@ class RunFinished(_Event, frozen=True, tag="run.finished"):
 
 
 class BackendSwitched(_Event, frozen=True, tag="backend.switched"):
-    """Another backend takes the turns from here on."""
+    """The thread changed to another backend."""
 
     from_backend: str | None
     to_backend: str
     checkpoint: Digest | None = None
     why: str | None = None
     report: Digest | None = None  # a body: what was kept, converted and removed, and what the policy said
-    by: str | None = None  # who approved what needs an approval
+    by: str | None = None  # the person who approved the switch, if it needed an approval
     from_server: str | None = None
-    to_server: str | None = None  # that requests go to from here on; None: a model of the program's own
+    to_server: str | None = None  # where requests go from here on; None: a model object of the program
 
 
 class CheckpointCreated(_Event, frozen=True, tag="checkpoint.created"):
@@ -140,7 +140,7 @@ class CheckpointCreated(_Event, frozen=True, tag="checkpoint.created"):
 
 
 class MemoryWritten(_Event, frozen=True, tag="memory.written"):
-    """Something was put into, or withdrawn from, an owner's memory."""
+    """An item was written to an owner's memory, or forgotten there."""
 
     owner: str
     item: str
@@ -151,7 +151,7 @@ class MemoryWritten(_Event, frozen=True, tag="memory.written"):
 
 
 class ArtifactCreated(_Event, frozen=True, tag="artifact.created"):
-    """A bulky result was kept by digest."""
+    """A bulky result was stored as an artifact."""
 
     artifact: Digest
     media_type: str
@@ -183,7 +183,7 @@ class TimelinePromoted(_Event, frozen=True, tag="timeline.promoted"):
 
 
 class Merged(_Event, frozen=True, tag="merged"):
-    """Another line's changes were taken in; the commit's second parent is that line."""
+    """The changes of another line were merged; the commit's second parent is that line."""
 
     timeline: str
     base: Digest | None
@@ -191,14 +191,14 @@ class Merged(_Event, frozen=True, tag="merged"):
 
 
 class Picked(_Event, frozen=True, tag="picked"):
-    """The change of state that one commit, or one turn, of elsewhere made was applied here."""
+    """The change of state of one commit, or one turn, of another place was applied here."""
 
-    commit: Digest  # of a turn its last
-    since: Digest | None = None  # what the change is the difference to; None: the line began with it
+    commit: Digest  # of a turn: its last one
+    since: Digest | None = None  # the commit before the change; None: the line began with it
 
 
 class ConflictCovered(_Event, frozen=True, tag="conflict"):
-    """A write was applied on top of somebody else's to the same path."""
+    """A write was applied on top of another writer's change of the same path."""
 
     path: str
     covered: Digest | None  # the value that was there

@@ -1,9 +1,9 @@
-"""Forks of the process: what a child must not take over from its parent.
+"""Renews locks and resources in a forked child process.
 
 A forked child has one thread, and a copy of everything else.  A lock that another thread held stays
-held for ever, a pool has no workers, and an event loop shares its epoll descriptor with the parent:
-what the child unregisters there is unregistered for the parent too.  So whatever owns such a thing is
-renewed in the child before any other code runs there, and inherited event loops, pools and
+locked for ever, a pool has no workers, and an event loop shares its epoll descriptor with the parent:
+what the child unregisters there is unregistered for the parent too.  So each owner of such a resource
+is renewed in the child before any other code runs there, and inherited event loops, pools and
 connections are neither used nor closed.
 """
 
@@ -18,10 +18,10 @@ __all__ = ["ForkRenewed", "ThreadLock", "keep_forever", "renew_in_child"]
 
 
 class ForkRenewed(Protocol):
-    """An object that a child makes anew."""
+    """An object that a forked child has to renew."""
 
     def after_fork_in_child(self) -> None:
-        """Keep nothing that belongs to the parent; wait for nothing."""
+        """Drop what belongs to the parent, without waiting for anything."""
         ...
 
 
@@ -29,12 +29,12 @@ _watched: weakref.WeakSet[ForkRenewed] = weakref.WeakSet()
 
 
 def renew_in_child(forked: ForkRenewed) -> None:
-    """Have `forked` renewed in every child that is forked from now on, as long as it lives."""
+    """Renew `forked` in every child that is forked from now on, as long as `forked` exists."""
     _watched.add(forked)
 
 
 class ThreadLock:
-    """A lock between the threads of one process, which is free in a forked child whoever held it."""
+    """A lock between the threads of one process; it is always free in a forked child."""
 
     def __init__(self) -> None:
         """Begin free."""
@@ -46,11 +46,11 @@ class ThreadLock:
         self._lock.acquire()
 
     def __exit__(self, *raised: object) -> None:
-        """Let it go."""
+        """Release the lock."""
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Be free: whoever held it runs in the parent alone."""
+        """Replace the lock: its holder runs in the parent alone."""
         self._lock = Lock()
 
 

@@ -1,4 +1,4 @@
-"""Heads: where a timeline stood when it was read."""
+"""Defines heads: the version and commit of a timeline when it was read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MAIN = "main"
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """Where a timeline stood when it was read.
+    """The version and commit of a timeline when it was read.
 
     A head is also the permission to write.  It is good for one move, and stale
-    once anyone else has made that move first.
+    once another writer has moved the timeline first.
     """
 
     timeline: str
-    version: int  # how often the head has moved, undo included; it never goes down
+    version: int  # how many times the head has moved, undo included; it never decreases
     commit: Digest | None  # None: nothing committed, or everything undone

@@ -1,8 +1,8 @@
-"""Joining what two lines made of one value, by a rule that was declared for its path.
+"""Joins the two values of a path that two lines changed, by a rule that was declared for the path.
 
 Each rule is a pure function of the value where the lines parted and of both values now.
-It gives the same result whichever side is called ours, except `append`, which puts our
-additions first.  What a rule cannot join raises `Invalid`; the merge reports a conflict.
+The result does not depend on which side is called ours, except for `append`, which puts our
+additions first.  A rule raises `Invalid` for values that it cannot join; the merge reports a conflict.
 """
 
 from __future__ import annotations
@@ -19,26 +19,31 @@ __all__ = ["ADDING", "Rule", "adds_up", "check_rules", "join", "rule_for"]
 Rule: TypeAlias = Literal["counter", "set", "max", "min", "append"]
 
 RULES: tuple[Rule, ...] = get_args(Rule)
-ADDING: tuple[Rule, ...] = ("counter", "append")  # two equal steps are two
+ADDING: tuple[Rule, ...] = ("counter", "append")  # equal changes on both sides count twice
 
 
 def check_rules(rules: Mapping[str, str]) -> dict[str, Rule]:
-    """`rules`, from path prefix to the name of a rule; raises `Invalid` for a name that is none."""
+    """Return `rules`, from path prefix to the name of a rule; raises `Invalid` for an unknown name."""
     for prefix, rule in rules.items():
         names.check_prefix(prefix)
         if rule not in RULES:
-            raise Invalid(f"{rule!r} (for {prefix}) is not a merge rule: use one of {', '.join(RULES)}.")
+            raise Invalid(
+                f"{rule!r} (for {prefix}) is not a merge rule: use one of {', '.join(RULES)}.",
+                code="merge_rule_unknown",
+                rule=rule,
+                prefix=prefix,
+            )
     return cast("dict[str, Rule]", dict(rules))
 
 
 def rule_for(path: str, rules: Mapping[str, Rule]) -> Rule | None:
-    """The rule of the longest prefix that covers `path`; None if none does."""
+    """Return the rule of the longest prefix that covers `path`; None if none does."""
     covering = [prefix for prefix in rules if names.under(path, prefix)]
     return rules[max(covering, key=len)] if covering else None
 
 
 def adds_up(rule: Rule | None, *values: Json) -> bool:
-    """Whether the rule takes two equal steps for two, and these values are of the kind that it adds."""
+    """True if the rule adds equal changes of both sides, and these values are of the kind that it adds."""
     match rule:
         case "counter":
             return all(type(value) in (int, float) for value in values)
@@ -49,22 +54,22 @@ def adds_up(rule: Rule | None, *values: Json) -> bool:
 
 
 def join(rule: Rule, base: Json | None, ours: Json, theirs: Json) -> Json:
-    """One value out of two; `base` is None where there was nothing when the lines parted.
+    """Return the joined value; `base` is None if there was no value when the lines parted.
 
-    Raises `Invalid`, saying why, if the rule does not fit the values.
+    Raises `Invalid` if the rule does not fit the values.
     """
     joined = _RULES[rule](base, ours, theirs)
-    canonical.encode(joined)  # a sum may be too large for a number of ours
+    canonical.encode(joined)  # refuses a sum that is too large to store
     return joined
 
 
 def _counter(base: Json, ours: Json, theirs: Json) -> Json:
-    """What both sides added."""
+    """Return the sum of what both sides added."""
     return _number(ours) + _number(theirs) - (0 if base is None else _number(base))
 
 
 def _set(base: Json, ours: Json, theirs: Json) -> Json:
-    """What either side has, without what either took away: first what was there, then what is new, sorted."""
+    """Return the items of either side without those that either removed: first the old ones, then the new, sorted."""
     before, mine, others = (_items_by_bytes(each) for each in ([] if base is None else base, ours, theirs))
     stayed = [item for key, item in before.items() if key in mine and key in others]
     new = {key: item for key, item in (mine | others).items() if key not in before}
@@ -72,12 +77,12 @@ def _set(base: Json, ours: Json, theirs: Json) -> Json:
 
 
 def _append(base: Json, ours: Json, theirs: Json) -> Json:
-    """Everything that was there, then our additions, then theirs."""
+    """Return the old items, then our additions, then theirs."""
     before, mine, others = (_items(each) for each in ([] if base is None else base, ours, theirs))
     start = canonical.encode(before)
     for side in (mine, others):
         if canonical.encode(side[: len(before)]) != start:
-            raise Invalid("a side did more than append to the list")
+            raise Invalid("a side did more than append to the list", code="rule_not_applicable")
     return [*mine, *others[len(before) :]]
 
 
@@ -99,7 +104,7 @@ _RULES: dict[Rule, Callable[[Json, Json, Json], Json]] = {
 
 
 def _rank(*sides: Json) -> Callable[[Json], tuple[float | str, bytes]]:
-    """How two values compare: numbers with numbers, texts with texts; 1 before 1.0, so that sides do not matter."""
+    """Return the sort key for two numbers or two texts; 1 comes before 1.0, so that the sides do not matter."""
     if all(isinstance(side, str) for side in sides):
         return lambda side: (cast("str", side), b"")
     for side in sides:
@@ -110,15 +115,15 @@ def _rank(*sides: Json) -> Callable[[Json], tuple[float | str, bytes]]:
 def _number(value: Json) -> int | float:
     if type(value) is int or type(value) is float:
         return value
-    raise Invalid("a side is not a number")
+    raise Invalid("a side is not a number", code="rule_not_applicable")
 
 
 def _items(value: Json) -> list[Json]:
     if isinstance(value, list):
         return value
-    raise Invalid("a side is not a list")
+    raise Invalid("a side is not a list", code="rule_not_applicable")
 
 
 def _items_by_bytes(value: Json) -> dict[bytes, Json]:
-    """The items of a list, each once; two items are the same if their canonical bytes are."""
+    """Return the items of a list, each once; two items are the same if their canonical bytes are."""
     return {canonical.encode(item): item for item in _items(value)}

@@ -1,20 +1,21 @@
-"""Messages: what one party said, in the canonical form that belongs to no vendor.
+"""Defines messages in the canonical form that belongs to no vendor, and their encoding.
 
-What others wrote is kept as they wrote it: the arguments of a call are the raw JSON
-text as one string, and vendorMetadata is a body of its own beside the message.
-`view` gives the shape of the documents, with both parsed and in place.
+Text from vendors stays as it came: the arguments of a call are the raw JSON text as one
+string, and vendorMetadata is a body of its own beside the message.  `view` returns the
+documented shape, with both parsed and in place.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from perdure.errors import Corrupt, Invalid
 from perdure.model import canonical, names
+from perdure.model.text import well_formed_json
 
 __all__ = [
     "Block",
@@ -36,7 +37,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 
 class _Named(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """JSON names are the documents' own: mimeType, toolCalls, callId."""
+    """Renames fields to the documented JSON names: mimeType, toolCalls, callId."""
 
 
 class Text(_Named, frozen=True, tag_field="type", tag="text"):
@@ -60,7 +61,7 @@ class File(_Named, frozen=True, tag_field="type", tag="file"):
 
 
 class ReasoningSummary(_Named, frozen=True, tag_field="type", tag="reasoning_summary"):
-    """What a model said about its own thinking."""
+    """A model's summary of its own reasoning."""
 
     text: str
 
@@ -73,7 +74,7 @@ class ToolCall(_Named, frozen=True):
 
     id: str
     name: str
-    args: str  # the JSON text exactly as it came
+    args: str  # the JSON text exactly as the model wrote it
 
     @property
     def arguments(self) -> Any:
@@ -82,12 +83,15 @@ class ToolCall(_Named, frozen=True):
             return json.loads(self.args)
         except (ValueError, RecursionError) as error:
             raise Invalid(
-                f"the arguments of call '{self.id}' to {self.name} are not JSON: {error}."
+                f"the arguments of call '{self.id}' to {self.name} are not JSON: {error}.",
+                code="arguments_not_json",
+                call=self.id,
+                tool=self.name,
             ) from error
 
 
 class ToolResult(_Named, frozen=True):
-    """What a tool gave back to the model."""
+    """The result of a tool call, as the model gets it."""
 
     call_id: str
     status: Literal["success", "error"]
@@ -95,17 +99,19 @@ class ToolResult(_Named, frozen=True):
 
 
 class Message(_Named, frozen=True):
-    """What one party said: a role and content blocks."""
+    """A message of one party: a role and content blocks."""
 
     role: Role
     content: tuple[Block, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_results: tuple[ToolResult, ...] = ()
-    vendor_metadata: str | None = None  # raw JSON text; kept as a body of its own, not in the message's bytes
+    vendor_metadata: str | None = (
+        None  # raw JSON text; stored as a body of its own, not in the message's bytes
+    )
 
     @property
     def text(self) -> str:
-        """The words of all text blocks."""
+        """The text of all text blocks."""
         return "".join(block.text for block in self.content if isinstance(block, Text))
 
 
@@ -116,7 +122,7 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def check_message(message: Message) -> None:
-    """Raise `Invalid` for what is no message, or has parts that are none: types are not checked when one is made."""
+    """Raise `Invalid` unless `message` and its parts have the declared types: the constructors do not check them."""
     if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _refused(f"a message is a perdure.Message, not {_shown(message)}", "Use say() for plain words.")
     if message.role not in ROLES:
@@ -143,9 +149,9 @@ def _check_results(results: Sequence[object]) -> None:
 
 
 def encode_message(message: Message) -> bytes:
-    """The message's canonical bytes, without vendorMetadata; raises `Invalid` if they could not be read back.
+    """Return the message's canonical bytes, without vendorMetadata; raises `Invalid` if they could not be read back.
 
-    Lone surrogates become U+FFFD in words, and stay as they came in the raw arguments of calls.
+    Lone surrogates become U+FFFD in text, and stay as they are in the raw arguments of calls.
     """
     bare = (
         msgspec.structs.replace(message, vendor_metadata=None)
@@ -163,11 +169,16 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message:
-    """The message that `body` holds; raises `Corrupt` if it is not one."""
+    """Return the message that `body` holds; raises `Corrupt` if it is not one."""
     try:
         message = _decode(body)
     except (ValueError, RecursionError) as error:
-        raise Corrupt(f"a stored message cannot be read: {error}. Run `perdure verify`.") from error
+        raise Corrupt(
+            f"a stored message cannot be read: {error}.",
+            code="record_unreadable",
+            advice="Run `perdure verify`.",
+            what="message",
+        ) from error
     if vendor_metadata is None:
         return message
     raw = vendor_metadata.decode("utf-8", "surrogatepass")
@@ -175,8 +186,8 @@ def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message
 
 
 def view(message: Message) -> dict[str, Any]:
-    """The documents' shape of a message: parsed args and vendorMetadata in place."""
-    shape: dict[str, Any] = {"content": []} | _well_formed(msgspec.to_builtins(message))
+    """Return the documented shape of a message: parsed args and vendorMetadata in place."""
+    shape: dict[str, Any] = {"content": []} | well_formed_json(msgspec.to_builtins(message))
     for result in shape.get("toolResults", ()):
         result.setdefault("content", [])
     for call, raw in zip(shape.get("toolCalls", ()), message.tool_calls, strict=True):
@@ -220,14 +231,14 @@ def _shown(part: object) -> str:
 
 
 def _refused(what: str, advice: str) -> Invalid:
-    return Invalid(f"{what}; nothing was written. {advice}")
+    return Invalid(f"{what}; nothing was written.", code="message_invalid", advice=advice)
 
 
 def _parsed(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return text  # not JSON, or deeper than Python reads: shown as it came rather than lost
+        return text  # not JSON, or deeper than Python reads: shown as text rather than lost
 
 
 def _encode(message: Message) -> bytes:
@@ -239,7 +250,7 @@ def _encode(message: Message) -> bytes:
 
 def _encode_surrogates(message: Message) -> bytes:
     shape = msgspec.to_builtins(message)
-    words = {key: _well_formed(value) for key, value in shape.items()}
+    words = {key: well_formed_json(value) for key, value in shape.items()}
     for call, raw in zip(words.get("toolCalls", ()), message.tool_calls, strict=False):
         call["args"] = raw.args
     text = json.dumps(words, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -251,15 +262,3 @@ def _decode(body: bytes) -> Message:
         return _decoder.decode(body)
     except UnicodeDecodeError:
         return msgspec.convert(json.loads(body.decode("utf-8", "surrogatepass")), Message)
-
-
-def _well_formed(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case list() | tuple():
-            return [_well_formed(item) for item in cast("list[Any]", value)]
-        case dict():
-            return {key: _well_formed(item) for key, item in cast("dict[str, Any]", value).items()}
-        case _:
-            return value

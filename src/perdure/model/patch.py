@@ -1,18 +1,19 @@
-"""Patches: the intended changes to state, as ordered ops.
+"""Defines patches: changes to state as ordered ops.
 
 `put` and the arguments of document ops are named by digest.  A document op also
-records the digest that it leaves, so that the tree can be checked without the values.
+records the digest of the document after it, so that the tree can be checked without the values.
 Document places are arrays of keys and indexes, never dotted strings.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from perdure.errors import Corrupt, Unsupported
+from perdure.model import canonical
+from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Verb",
     "check_version",
     "decode_patch",
+    "plain",
+    "unknown_op",
     "unreadable",
 ]
 
@@ -39,7 +42,7 @@ Verb: TypeAlias = Literal["set", "unset", "append", "merge", "increment", "inser
 
 
 class Stored(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A value by reference: what the map holds at a path."""
+    """A value by reference, as the map holds it at a path."""
 
     value: Digest
     size: int
@@ -70,7 +73,7 @@ class Clear(msgspec.Struct, frozen=True, tag_field="op", tag="clear", gc=False):
 
 
 class Replace(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="replace", gc=False):
-    """The whole thread-scoped state is now this; `keep` and the kernel's own prefixes are left alone."""
+    """The whole thread-scoped state is now this; `keep` and Perdure's own prefixes stay as they are."""
 
     entries: dict[str, Stored]
     keep: tuple[str, ...] = ()
@@ -98,33 +101,64 @@ class Patch(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 _decoder = msgspec.json.Decoder(Patch)
-_NEWER = re.compile(r"Invalid (?:enum )?value .* - at `\$.*\.(?:type|op|verb)`\Z", re.DOTALL)
+_KNOWN: dict[str, frozenset[str]] = {
+    "op": frozenset(str(kind.__struct_config__.tag) for kind in get_args(Op)),
+    "verb": frozenset(get_args(Verb)),
+}
 
 
 def decode_patch(body: bytes) -> Patch:
-    """The patch that `body` holds; raises `Corrupt` if it is not one, `Unsupported` for ops of a newer Perdure."""
+    """Return the patch that `body` holds; raises `Corrupt`, or `Unsupported` for ops of a newer Perdure."""
     try:
         patch = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise unreadable("patch", error) from error
+        raise unreadable("patch", error, unknown_op(plain(body))) from error
     check_version(patch)
     return patch
 
 
 def check_version(patch: Patch) -> None:
-    """Raise `Unsupported` for a patch whose ops may mean something that is not known here."""
+    """Raise `Unsupported` for a patch whose ops have a version that this release does not know."""
     if patch.version > OPS_VERSION:
         raise _newer("patch", f"its ops have version {patch.version}, over {OPS_VERSION}")
 
 
-def unreadable(what: str, error: Exception) -> Corrupt | Unsupported:
-    """Why stored bytes, whose digest was right, cannot be read: an event or op that is not known is a newer one."""
-    if _NEWER.match(str(error)):
-        return _newer(what, str(error))
-    return Corrupt(f"a stored {what} cannot be read: {error}. Run `perdure verify`.")
+def plain(body: bytes) -> Json:
+    """Return the JSON of stored bytes that are not of the expected type; None if they are not even JSON."""
+    try:
+        return canonical.decode(body)
+    except Corrupt:
+        return None
+
+
+def unknown_op(patch: Json) -> str | None:
+    """Return the first op or verb of a patch, as plain JSON, that this release does not know; None if there is none."""
+    ops = patch.get("ops") if isinstance(patch, dict) else None
+    for op in ops if isinstance(ops, list) else ():
+        for field, known in _KNOWN.items():
+            name = op.get(field) if isinstance(op, dict) else None
+            if isinstance(name, str) and name not in known:
+                return name
+    return None
+
+
+def unreadable(what: str, error: Exception, unknown: str | None) -> Corrupt | Unsupported:
+    """Return the error for stored bytes whose digest is right; a newer Perdure wrote an `unknown` event or op."""
+    if unknown is not None:
+        return _newer(what, f"it has '{unknown}', which this version does not know")
+    return Corrupt(
+        f"a stored {what} cannot be read: {error}.",
+        code="record_unreadable",
+        advice="Run `perdure verify`.",
+        what=what,
+    )
 
 
 def _newer(what: str, why: str) -> Unsupported:
     return Unsupported(
-        f"a stored {what} was written by a newer Perdure ({why}); it was not read. Install that version, or a later one."
+        f"a stored {what} was written by a newer Perdure ({why}); it was not read.",
+        code="written_by_newer_version",
+        advice="Install that version, or a later one.",
+        what=what,
+        why=why,
     )

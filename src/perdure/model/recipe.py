@@ -1,9 +1,9 @@
-"""Recipes: what a model was shown for one step, in so few words that every step can say it.
+"""Defines recipes: compact records from which the prompt of a past step is rebuilt.
 
-The messages themselves are in the history; a recipe says which of them were shown, and names what
-was not said by anybody: the frame (system words, tools, options) and the notes.  From the commit
-and the recipe the same context is made again, byte for byte, without counting a token.  From step
-to step a recipe is nearly always the same, so it is kept once.
+The messages themselves are in the history.  A recipe records which of them the prompt had, and names what is in no
+message: the frame (system prompt, tools, options) and the notes.  From the commit and the recipe the same context is
+built again, byte for byte, without counting a token.  From step to step a recipe is nearly always the same, so it is
+stored once.
 """
 
 from __future__ import annotations
@@ -32,76 +32,71 @@ __all__ = [
     "needs",
 ]
 
-BUILDER = 1  # the version of the rules by which messages are laid out
+BUILDER = 1  # the version of the rules that arrange messages
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a request is made of a context, where an adapter makes one."""
+    """How an adapter made the request from the context."""
 
     api: str  # the wire format
     provider: str
     model: str
-    options: Mapping[str, Json] = {}  # the backend's own, over those of the context
+    options: Mapping[str, Json] = {}  # the backend's own, which override those of the context
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What stands around the messages; the same from turn to turn."""
+    """What surrounds the messages; the same from turn to turn."""
 
     system: str = ""
     tools: Sequence[ToolSpec] = ()
     options: Mapping[str, Json] = {}
-    sent: Sent | None = None  # None: the model takes contexts as they are
-    unseen: tuple[str, ...] = ()  # kinds of media that the model takes none of: they are named in words
+    sent: Sent | None = None  # None: the model takes the context itself
+    unseen: tuple[
+        str, ...
+    ] = ()  # kinds of media that the model does not accept: a sentence names them instead
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which messages of a line were shown, and what beside them."""
+    """Which messages of a line a prompt had, and what else."""
 
     backend: str
     frame: Digest  # a body
     builder: int = 1
-    first: str | None = None  # the message from which on all were shown; None: from the beginning
-    older: tuple[str, ...] = ()  # messages before it that were shown too
-    switched: Digest | None = None  # the commit of the last switch: calls before it are told in sentences
-    native: tuple[str, ...] = ()  # messages before it whose calls were shown as call and result
-    harmless: tuple[str, ...] = ()  # tools whose imported calls were told as no external writes
-    checkpoint: Digest | None = None  # that the leading note was made of
+    first: str | None = None  # all messages from this one on; None: from the beginning
+    older: tuple[str, ...] = ()  # single messages before it
+    switched: Digest | None = None  # the commit of the last switch: calls before it are sentences
+    native: tuple[str, ...] = ()  # messages before it whose calls are still calls and results
+    harmless: tuple[str, ...] = ()  # tools whose imported calls were not shown as external writes
+    checkpoint: Digest | None = None  # the source of the leading note
     lead: Digest | None = None  # a body: the note before everything
     note: Digest | None = None  # a body: the note before the current input
-    memory: tuple[str, ...] = ()  # what of the memory stands in it, by reference
-    cut: dict[str, int] = {}  # messages that were shown cut, and how many characters of a text were left
-    cut_results: dict[
-        str, int
-    ] = {}  # the same of results alone, and of arguments that were told in sentences
-    stored: dict[str, str] = {}  # by call: the artifact that holds a result which was shown cut
-    whole: dict[str, str] = {}  # by call: the artifact that was shown in place of a result that is kept short
-    short: dict[str, int] = {}  # by call: the characters of a result that was shown as short as it is kept
-    open: dict[str, str] = {}  # calls that had no result, and what was said of them
-    earlier: int = 0  # how often a model had spoken in what was not shown as it was said
+    memory: tuple[str, ...] = ()  # items of memory in it, by reference
+    cut: dict[str, int] = {}  # messages that were cut, and the characters left of each text
+    cut_results: dict[str, int] = {}  # the same for results alone, and for arguments in sentences
+    stored: dict[str, str] = {}  # by call: the artifact that holds a result that was cut
+    whole: dict[str, str] = {}  # by call: the artifact shown instead of a result that is stored short
+    short: dict[str, int] = {}  # by call: the characters of a result shown as short as it is stored
+    open: dict[str, str] = {}  # calls without a result, and the sentence shown for each
+    earlier: int = 0  # messages of a model that were not shown as they were written
 
 
 _recipes = msgspec.json.Decoder(Recipe)
 
 
 def encode_recipe(recipe: Recipe) -> bytes:
-    """The recipe's canonical bytes."""
+    """Return the recipe's canonical bytes."""
     return canonical.encode_struct(recipe)
 
 
 def decode_recipe(body: bytes) -> Recipe:
-    """The recipe that `body` holds; raises `Corrupt` if it is none."""
-    try:
-        return _recipes.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(
-            f"a stored recipe of a context cannot be read: {error}. Run `perdure verify`."
-        ) from error
+    """Return the recipe that `body` holds; raises `Corrupt` if it is none."""
+    return canonical.decode_struct(_recipes, body, "recipe of a context")
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The frame's bytes.
+    """Return the frame's bytes.
 
-    Keys stay in the order in which they were given: schemas are others' words, and a request has them in it.
+    Keys stay in their order: a request contains the schemas as their authors wrote them.
     """
     shape = msgspec.to_builtins(frame, enc_hook=repr)
     for tool in shape.get("tools", ()):
@@ -111,7 +106,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(body: bytes) -> Frame:
-    """The frame that `body` holds; raises `Corrupt` if it is none."""
+    """Return the frame that `body` holds; raises `Corrupt` if it is none."""
     try:
         shape: dict[str, Any] = json.loads(body.decode("utf-8", "surrogatepass"))
         tools = tuple(ToolSpec(**tool) for tool in shape.pop("tools", ()))
@@ -119,11 +114,14 @@ def decode_frame(body: bytes) -> Frame:
         return Frame(**shape, tools=tools, sent=Sent(**sent) if sent is not None else None)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Corrupt(
-            f"a stored frame of a context cannot be read: {error}. Run `perdure verify`."
+            f"a stored frame of a context cannot be read: {error}.",
+            code="record_unreadable",
+            advice="Run `perdure verify`.",
+            what="frame of a context",
         ) from error
 
 
 def needs(recipe: Recipe) -> Iterator[Digest]:
-    """What a recipe names and its space must hold."""
+    """Yield the digests that a recipe names and its space must hold."""
     yield recipe.frame
     yield from (each for each in (recipe.lead, recipe.note) if each is not None)

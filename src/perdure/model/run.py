@@ -1,9 +1,9 @@
-"""Runs: one activation of an agent on a thread, and the states that it goes through.
+"""Defines runs: one activation of an agent on a thread, its states and its record.
 
     created → running ⇄ waiting → succeeded | failed | cancelled | stopped
-              failed → running, where its input is given again
+              failed → running, if its input is given again
 
-A waiting run holds no lease: somebody has to decide something first.
+A waiting run holds no lease: it waits for a decision or for a backend.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REASONS = (
     "user_message",
     "tool_results_committed",
     "assistant_turn_committed",
-    "backend_switched",  # a run's route, or a switch by hand
+    "backend_switched",  # by a run's route, or by switch()
     "run_finished",
 )  # of a run's commits
 
@@ -74,7 +74,7 @@ ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled", "sto
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What inference took, in tokens; 0 where the backend does not say."""
+    """The tokens that inference used; 0 if the backend does not report them."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -82,11 +82,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_tokens: int = 0  # of the output
 
     def __bool__(self) -> bool:
-        """Whether anything is known to have been taken."""
+        """True if any tokens are reported."""
         return self != _NOTHING
 
     def __add__(self, other: Usage) -> Usage:
-        """Both together."""
+        """Return the sum."""
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -105,7 +105,7 @@ class StopReason(msgspec.Struct, frozen=True, omit_defaults=True):
     word: str | None = None  # the backend's own word, or the name of the limit; None: it gave none
 
     def __str__(self) -> str:
-        """Both words: `truncated (max_tokens)`."""
+        """Return both words: `truncated (max_tokens)`."""
         return self.reason if self.word is None else f"{self.reason} ({self.word})"
 
 
@@ -114,15 +114,15 @@ class PendingResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     backend: str
     id: str
-    step: int  # how many steps the run had taken when it asked; with more, the answer has arrived
+    step: int  # steps of the run when it asked; with more steps the answer has arrived
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of one run."""
+    """The record of one run."""
 
     id: str
     agent: str
-    timeline: str  # whose head it is to move
+    timeline: str  # the timeline whose head it moves
     state: RunState
     at: int  # µs since 1970, UTC, of its last change
     begun_at: int
@@ -131,24 +131,29 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     before: Digest | None = None  # the commit that it began from
     head_policy: HeadPolicy = "each_step"
     on_failure: OnFailure = "restore"
-    backend: str | None = None  # that takes its steps, or took the last; its first is in `run.started`
-    server: str | None = None  # that the backend's requests go to; None: a model of the program's own
-    agent_version: str | None = None  # as it was declared, or the digest of the definition that is kept
+    backend: str | None = None  # of its last or next step; the first one is in `run.started`
+    server: str | None = None  # where the requests go; None: a model object of the program
+    agent_version: str | None = None  # as it was declared, or the digest of the stored definition
     parent_run: str | None = None
-    continues: str | None = None  # the run of another line whose open calls it takes up here
-    why: str | None = None  # in words, where it did not simply succeed
-    kind: str | None = None  # of the error, where it failed
+    continues: str | None = None  # the run of another timeline whose open calls it continues
+    why: str | None = None  # a sentence, if it did not simply succeed
+    kind: str | None = None  # of the error, if it failed
     stop: StopReason | None = None  # why it ended; None: it has not ended, failed, or was cancelled
     pending: PendingResponse | None = None  # the answer that it waits for
-    cancel: str | None = None  # somebody asked it to stop, and why
-    cancelled_by: str | None = None  # who asked it to stop, where they gave their name
+    cancel: str | None = None  # why it was asked to stop; None: it was not
+    cancelled_by: str | None = None  # the name of the person who asked it to stop, if given
     after: Digest | None = None  # its last commit, while it waits
     steered: int = 0  # how many messages were queued for it
-    waited: int = 0  # how often it was marked as waiting, or that was taken back
+    waited: int = 0  # how many times it began or stopped waiting
 
 
 def check_run_step(record: RunRecord, to: RunState) -> None:
-    """Raise `Conflict` if a run in that state cannot go on to `to`."""
+    """Raise `Conflict` if a run in that state cannot change to `to`."""
     if to not in RUN_TRANSITIONS[record.state]:
         cannot = "already" if to == record.state else f"and cannot become {to}"
-        raise Conflict(f"run '{record.id}' is {record.state} {cannot}; nothing was written.")
+        raise Conflict(
+            f"run '{record.id}' is {record.state} {cannot}; nothing was written.",
+            code="run_state_conflict",
+            run=record.id,
+            state=record.state,
+        )

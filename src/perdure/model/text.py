@@ -1,10 +1,13 @@
-"""Words for a model: text that is whole, errors in one line, and long text cut in the middle.
+"""Prepares text for models and records: repairs lone surrogates, renders errors in one line, cuts long text.
 
-What others wrote can hold lone surrogates, be endless, or raise when it is asked to show
-itself.  Here it becomes text that can be sent; what it was stays where it is kept raw.
+Text from tools and vendors can hold lone surrogates or be very long, and a value's `repr` can raise.  The functions
+here return text that can always be encoded and sent.  The original stays in the store as it came.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
 
 __all__ = [
     "SHOWN_BYTES",
@@ -16,14 +19,15 @@ __all__ = [
     "shown",
     "told_by",
     "well_formed",
+    "well_formed_json",
 ]
 
 WHY_CHARACTERS_MAX = 2_000  # of a reason in a record
-SHOWN_BYTES = 16 * 1024  # of one result or error that a model is shown
+SHOWN_BYTES = 16 * 1024  # of one result or error in a prompt
 
 
 def well_formed(text: str) -> str:
-    """`text` with U+FFFD in the place of lone surrogates; halves that stand together are joined."""
+    """Return `text` with U+FFFD in the place of each lone surrogate; two halves of one character are joined."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -31,13 +35,27 @@ def well_formed(text: str) -> str:
     return text
 
 
+def well_formed_json(value: Any) -> Any:
+    """Return JSON `value` with every string in it repaired as `well_formed` does, keys too."""
+    match value:
+        case str():
+            return well_formed(value)
+        case list() | tuple():
+            return [well_formed_json(item) for item in cast("list[Any]", value)]
+        case Mapping():
+            items = cast("Mapping[str, Any]", value).items()
+            return {well_formed(key): well_formed_json(item) for key, item in items}
+        case _:
+            return value
+
+
 def shortened(text: str, characters_max: int = WHY_CHARACTERS_MAX) -> str:
-    """`text` if it is short enough, else its beginning."""
+    """Return `text` if it is short enough, else its beginning."""
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 
 
 def shown(text: str) -> str:
-    """`text` if a model can be shown all of it, else its head and tail, and between them how much is left out."""
+    """Return `text` if a prompt can hold all of it, else its head and tail with a note of how much is left out."""
     parts = cut(text, SHOWN_BYTES)
     if parts is None:
         return text
@@ -47,34 +65,34 @@ def shown(text: str) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """An error in one line, for a record: what it is and what it says."""
+    """Return the type and the message of an error, shortened for a record."""
     return shortened(told_by(error))
 
 
 def told_by(error: BaseException) -> str:
-    """An error in words: what it is and all that it says."""
+    """Return the type, the message and the notes of an error as text."""
     kind = type(error).__name__
     try:
-        said = str(error)
-    except Exception as failure:  # noqa: BLE001  # others' code: an error that cannot say what it is
-        said = f"(it cannot be shown: {type(failure).__name__})"
+        message = str(error)
+    except Exception as failure:  # noqa: BLE001  # the error's own code, which may raise anything
+        message = f"(it cannot be shown: {type(failure).__name__})"
     notes = [each for each in getattr(error, "__notes__", ()) if isinstance(each, str)]
-    told = f"{kind}: {said}" if said else kind
-    return well_formed("; ".join([told.rstrip(".") if notes else told, *notes]))
+    text = f"{kind}: {message}" if message else kind
+    return well_formed("; ".join([text.rstrip(".") if notes else text, *notes]))
 
 
 def described(value: object) -> str:
-    """The `repr` of a value, or what there is to say where it has none."""
+    """Return the `repr` of a value, or its type if `repr` raises."""
     try:
         return repr(value)
-    except Exception as failure:  # noqa: BLE001  # others' code, and the result must not be lost for it
+    except Exception as failure:  # noqa: BLE001  # a tool's value: the result must not be lost because `repr` raises
         if isinstance(value, int):  # of more digits than Python writes out
             return hex(value)
         return f"<{type(value).__qualname__} whose repr raised {type(failure).__name__}>"
 
 
 def cut(text: str, bytes_max: int) -> tuple[str, str] | None:
-    """The head and the tail of `text`, together at most `bytes_max` of UTF-8; None if all of it fits.
+    """Return the head and the tail of `text`, together at most `bytes_max` of UTF-8; None if all of it fits.
 
     Two thirds are head.  No character is cut in two.
     """

@@ -1,7 +1,7 @@
-"""Tickets: what a suspended call waits for, and what was decided.
+"""Defines tickets: what a suspended call waits for, and what was decided.
 
-A ticket says what is asked, of whoever can answer, until when, and what happens if nobody
-does.  Its first decision stands.
+A ticket holds the question, its deadline, and what happens at the deadline without a decision.
+The first decision is final.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ Verdict: TypeAlias = Literal["approve", "deny", "edit", "answer", "expire", "can
 Resume: TypeAlias = Literal["run", "result", "arguments"]
 OnTimeout: TypeAlias = Literal["expire", "deny", "approve"]
 
-DECISIONS: tuple[Verdict, ...] = get_args(Verdict)[:4]  # what somebody can decide; the rest happens
+DECISIONS: tuple[Verdict, ...] = get_args(Verdict)[
+    :4
+]  # what a person can decide; the others happen without one
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was decided, by whom and why."""
+    """A decision: what, by whom and why."""
 
     verdict: Verdict
     at: int  # µs since 1970, UTC
@@ -33,7 +35,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question that a call waits for."""
+    """A question that a call waits for an answer to."""
 
     id: str
     call: str
@@ -42,18 +44,14 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str
     timeline: str
     asked_at: int  # µs since 1970, UTC
-    action: str = "approve"  # `approve`, `repeat` (the guard asks), or the tool's own word
+    action: str = "approve"  # `approve`, `repeat` (from the repeat guard), or the tool's own word
     message: str = ""
     run: str | None = None
-    label: str | None = None  # what names the commit that holds the call
-    parameters: str | None = None  # JSON text for whoever shows the question
-    response_schema: str | None = None  # JSON text: what an answer must look like
-    arguments_schema: str | None = (
-        None  # JSON text: what the tool's arguments look like; None: nobody can tell
-    )
-    expires_at: int | None = None  # µs since 1970, UTC; None: it waits for ever
+    label: str | None = None  # the label of the commit that holds the call
+    parameters: str | None = None  # JSON text for the program that shows the question
+    response_schema: str | None = None  # JSON text: the schema of an answer
+    arguments_schema: str | None = None  # JSON text: the schema of the tool's arguments; None: unknown
+    expires_at: int | None = None  # µs since 1970, UTC; None: no deadline
     on_timeout: OnTimeout = "expire"
-    resume: Resume = (
-        "run"  # what a decision leads to: run the tool, use it as the result, or as the arguments
-    )
+    resume: Resume = "run"  # after a decision: run the tool, or use the value as result or as arguments
     decision: Decision | None = None  # None: it is open

@@ -1,6 +1,6 @@
-"""Pure folds of a history: what a stretch of commits says about one layer of state.
+"""Folds commits and ledger entries into layers of state: transcript, calls, working memory, runtime.
 
-Nothing here reads or writes a store; what is needed is passed in.
+These are pure functions: nothing here reads or writes a store.
 """
 
 from __future__ import annotations

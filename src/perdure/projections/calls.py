@@ -1,9 +1,9 @@
-"""The ledger's log as data: what one entry says, and what all of them together say of calls and tickets.
+"""Folds the entries of the ledger into the records of calls and tickets.
 
 Every transition of a call is one entry.  The first holds the whole record, each later one the
 fields that changed, so folding the entries in order gives exactly the records that the cells
-hold.  A ticket comes with the transition that it suspends a call by, and its decision with
-the one that it leads to.
+hold.  The entry that suspends a call holds its ticket, and the entry after a decision holds the
+decision.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from perdure.errors import Corrupt
+from perdure.model import canonical
 from perdure.model.call import TRANSITIONS, CallRecord, CallState
 from perdure.model.ticket import Decision, Ticket
 
@@ -22,18 +23,18 @@ NOTHING = msgspec.Raw(b"")
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of the ledger.  An entry without a call is somebody else's."""
+    """One entry of the ledger.  An entry without a call is not about calls."""
 
     call: str = ""
     at: int = 0  # µs since 1970, UTC
-    to: CallState | None = None  # None: the call stays where it is, and something was learnt of it
-    via: tuple[CallState, ...] = ()  # the states that it passed on the way
-    record: msgspec.Raw = NOTHING  # a CallRecord, where the call enters the ledger
-    set: dict[str, str | int | bool | None] = {}  # otherwise: the fields that changed
-    ticket: msgspec.Raw = NOTHING  # a Ticket, where one was opened
+    to: CallState | None = None  # None: the state stays, other fields changed
+    via: tuple[CallState, ...] = ()  # the states that it passed through
+    record: msgspec.Raw = NOTHING  # a CallRecord, in the first entry of a call
+    set: dict[str, str | int | bool | None] = {}  # in later entries: the fields that changed
+    ticket: msgspec.Raw = NOTHING  # a Ticket, if one was opened
     decided: str | None = None  # the ticket that `decision` is about, unless it was opened here
     decision: Decision | None = None
-    by: str | None = None  # who resolved it, or had its tool asked
+    by: str | None = None  # the person who resolved or reconciled it
 
 
 _transitions = msgspec.json.Decoder(Transition)
@@ -42,15 +43,12 @@ _tickets = msgspec.json.Decoder(Ticket)
 
 
 def decode_transition(body: bytes) -> Transition:
-    """What an entry says; raises `Corrupt` if it cannot be read."""
-    try:
-        return _transitions.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"an entry of the ledger cannot be read: {error}. Run `perdure verify`.") from error
+    """Return the transition that an entry holds; raises `Corrupt` if it cannot be read."""
+    return canonical.decode_struct(_transitions, body, "entry of the ledger")
 
 
 class Book:
-    """What the entries taken so far say; raises `Corrupt` for one that cannot follow them."""
+    """The calls and tickets after the entries taken so far; raises `Corrupt` for an entry that cannot follow them."""
 
     def __init__(self) -> None:
         """Begin with no call."""
@@ -89,7 +87,7 @@ class Book:
 
 
 def fold(entries: Iterable[bytes]) -> dict[str, CallRecord]:
-    """Every call by its id, as the entries leave it; raises `Corrupt` where they do not fit together."""
+    """Return every call by its id, after all entries; raises `Corrupt` if they do not fit together."""
     book = Book()
     for body in entries:
         book.take(decode_transition(body))
@@ -98,7 +96,7 @@ def fold(entries: Iterable[bytes]) -> dict[str, CallRecord]:
 
 def _check_hops(step: Transition, before: CallRecord | None) -> None:
     if (before is None) != bool(step.record):
-        raise _unfit(step, "it begins a call that is known" if before else "it goes on with an unknown call")
+        raise _unfit(step, "it begins a call that is known" if before else "it continues an unknown call")
     state = before.state if before else None
     for hop in (*step.via, *((step.to,) if step.to else ())):
         if hop not in TRANSITIONS[state]:
@@ -107,4 +105,9 @@ def _check_hops(step: Transition, before: CallRecord | None) -> None:
 
 
 def _unfit(step: Transition, why: str) -> Corrupt:
-    return Corrupt(f"an entry of the ledger about call '{step.call}' does not fit: {why}.")
+    return Corrupt(
+        f"an entry of the ledger about call '{step.call}' does not fit: {why}.",
+        code="ledger_entry_unfit",
+        call=step.call,
+        why=why,
+    )

@@ -1,7 +1,7 @@
-"""Runtime state: where the work stands as work: runs that have not ended, attempts, approvals, locks.
+"""Folds the runtime state at one commit: runs that have not ended, attempts, approvals, locks.
 
-All of it is data of the line and of the ledger, as of one commit.  Who holds a lease at this
-moment is not: that is true of a process and a clock, not of a history.
+All of it is data of the line and of the ledger.  The holder of a lease is not part of it: that depends on
+a process and a clock, not on a history.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from perdure.model.call import SETTLED, UNCLEAR, CallRecord
-from perdure.model.changeset import Changeset
+from perdure.model.commit import Changeset
 from perdure.model.event import MessageAppended, RunFinished, RunStarted
 from perdure.model.ticket import Ticket
 from perdure.projections.working_memory import Note
@@ -27,12 +27,12 @@ class OpenRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: str
     agent: str
     backend: str | None = None
-    steps: int = 0  # how often a model has spoken in it
+    steps: int = 0  # messages of a model in it
     state: Literal["running", "waiting"] = "running"
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call that is not settled, and how often it was started."""
+    """A call that is not settled, and how many times it was started."""
 
     call: str
     state: str
@@ -45,12 +45,12 @@ class RuntimeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     runs: tuple[OpenRun, ...] = ()  # in the order in which they began
     attempts: tuple[Attempt, ...] = ()  # by call
     approvals: tuple[str, ...] = ()  # tickets that wait, by id
-    locks: tuple[str, ...] = ()  # fingerprints of external writes that nobody else may start now
-    counters: tuple[Note, ...] = ()  # what runs keep about themselves, by path
+    locks: tuple[str, ...] = ()  # fingerprints of external writes that no other call may start now
+    counters: tuple[Note, ...] = ()  # state that runs hold about themselves, by path
 
 
 def open_runs(changesets: Iterable[Changeset]) -> list[OpenRun]:
-    """The runs of a line, given oldest first, that have not ended."""
+    """Return the runs of a line, given oldest first, that have not ended."""
     begun: dict[str, OpenRun] = {}
     steps: Counter[str] = Counter()
     for changeset in changesets:
@@ -74,12 +74,12 @@ def runtime(
     tickets: Iterable[Ticket],
     counters: Iterable[Note],
 ) -> RuntimeState:
-    """The runtime state that these make; `tickets` are those that wait."""
+    """Return the runtime state from these parts; `tickets` are those that wait."""
     waiting = sorted(tickets, key=lambda ticket: ticket.id)
-    asked = {ticket.run for ticket in waiting}
+    waiting_runs = {ticket.run for ticket in waiting}
     unsettled = sorted((call for call in calls if call.state not in SETTLED), key=lambda call: call.id)
     return RuntimeState(
-        runs=tuple(_stood(run, asked) for run in runs),
+        runs=tuple(_with_state(run, waiting_runs) for run in runs),
         attempts=tuple(Attempt(call=call.id, state=call.state, attempt=call.attempt) for call in unsettled),
         approvals=tuple(ticket.id for ticket in waiting),
         locks=tuple(sorted({call.fingerprint for call in unsettled if _locks(call)})),
@@ -87,8 +87,8 @@ def runtime(
     )
 
 
-def _stood(run: OpenRun, asked: set[str | None]) -> OpenRun:
-    return msgspec.structs.replace(run, state="waiting") if run.run in asked else run
+def _with_state(run: OpenRun, waiting: set[str | None]) -> OpenRun:
+    return msgspec.structs.replace(run, state="waiting") if run.run in waiting else run
 
 
 def _locks(call: CallRecord) -> bool:

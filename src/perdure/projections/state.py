@@ -1,11 +1,11 @@
-"""The canonical state of an agent at one commit: five layers, none of them any vendor's.
+"""Defines the canonical state of an agent at one commit: five layers, none of them a vendor's.
 
-    transcript   what was said                     memory     what is kept across threads
-    ledger       what was done                     runtime    runs, attempts, approvals, locks
+    transcript   messages                          memory     what is remembered across threads
+    ledger       calls and their outcomes          runtime    runs, attempts, approvals, locks
     working      task state, scratchpad, goals
 
 Each layer has canonical bytes, so that two moments can be compared layer by layer.  A change
-of backend alters none of them.
+of backend changes none of them.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ LAYERS = ("transcript", "ledger", "working", "memory", "runtime")
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Every call of the thread and every question about one, as of a position of its log."""
+    """Every call of the thread and every ticket, as of a position of the ledger."""
 
     calls: tuple[CallRecord, ...] = ()  # in the order in which they entered
     tickets: tuple[Ticket, ...] = ()
 
 
 class Memorised(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One item of long-term memory, by what its map holds."""
+    """One item of long-term memory, by the digest of its value."""
 
     id: str
     value: Digest
 
 
 class LongTermMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the owner's memory holds for somebody who stands at the commit."""
+    """The items of the owner's memory that are visible at the commit."""
 
-    items: tuple[Memorised, ...] = ()  # that count from there, by id
+    items: tuple[Memorised, ...] = ()  # those that count there, by id
     written: tuple[str, ...] = ()  # the items that this line wrote or forgot, in order
 
 
 class CanonicalAgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is true of a conversation at one commit, whoever answers it."""
+    """The state of a conversation at one commit, whichever backend continues it."""
 
     conversation: str  # the thread's id
     commit: Digest | None  # None: before the first
@@ -61,7 +61,7 @@ class CanonicalAgentState(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeState = RuntimeState()
 
     def layers(self) -> dict[str, bytes]:
-        """The canonical bytes of each layer, by its name."""
+        """Return the canonical bytes of each layer, by its name."""
         return {
             "transcript": canonical.encode([_said(entry) for entry in self.transcript]),
             "ledger": canonical.encode_struct(self.ledger),
@@ -71,12 +71,12 @@ class CanonicalAgentState(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def digests(self) -> dict[str, Digest]:
-        """The digest of each layer's bytes, by its name."""
+        """Return the digest of each layer's bytes, by its name."""
         return {name: digest_of(Kind.BODY, body) for name, body in self.layers().items()}
 
 
 def _said(entry: TranscriptEntry) -> dict[str, Any]:
-    """One message, its words and what only its vendor can read by the digests of their bytes."""
+    """Return one message; its content and vendorMetadata are named by digest."""
     words = entry.words
     vendor = words.vendor_metadata if words else None
     shape: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""The transcript: what was said along one line, in order, and the turns it falls into.
+"""Folds commits into the transcript of one line: its messages in order, and its turns.
 
-A fold over commits and their changesets.  The words are bodies of their own, which the
-caller reads and hands in; one that was forgotten leaves its place in the conversation.
+The content of a message is a body of its own, which the caller reads and passes in.  A message
+whose content was forgotten stays in the transcript without content.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from perdure.errors import Forgotten
-from perdure.model.changeset import Changeset
-from perdure.model.commit import Commit
+from perdure.model.commit import Changeset, Commit
 from perdure.model.digest import Digest
 from perdure.model.event import BackendSwitched, MessageAppended
 from perdure.model.message import Message, Role, ToolCall, decode_message
@@ -35,7 +34,7 @@ class MessageAt(msgspec.Struct, frozen=True):
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of a conversation, and the moment it belongs to."""
+    """One message of a conversation, and its commit."""
 
     id: str
     role: Role
@@ -45,26 +44,26 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
     provider: str | None = None
     model: str | None = None
-    usage: Usage | None = None  # what the step took, where a model spoke
-    losses: Digest | None = None  # a body: what could not be carried over unchanged in the step that said it
+    usage: Usage | None = None  # tokens of the step, if a model wrote it
+    losses: Digest | None = None  # a body: what the prompt of that step could not express
     words: Message | None = None  # None: forgotten
     forgotten: str | None = None  # why
 
     @property
     def message(self) -> Message:
-        """What was said; raises `Forgotten` if a policy removed it."""
+        """The message; raises `Forgotten` if a policy removed its content."""
         if self.words is None:
             raise Forgotten(f"message '{self.id}'", self.forgotten or "no reason is recorded")
         return self.words
 
     @property
     def text(self) -> str:
-        """The words; empty if they were forgotten."""
+        """The text; empty if it was forgotten."""
         return self.words.text if self.words else ""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What one input led to: a run, or one change made by hand."""
+    """The commits of one input: a run, or one direct change."""
 
     number: int  # from 1
     before: Digest | None  # the commit it began from; None: the line began with it
@@ -72,33 +71,33 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     at: int  # µs since 1970, UTC, of its first commit
     run: str | None = None
-    backend: str | None = None  # provider:model, where one acted or took over
+    backend: str | None = None  # provider:model, if one acted or took over
     entries: tuple[TranscriptEntry, ...] = ()
 
     @property
     def input(self) -> str:
-        """The words that the turn began with: what the user said in it."""
+        """The text of the user in this turn."""
         return "\n".join(entry.text for entry in self.entries if entry.role == "user")
 
     @property
     def text(self) -> str:
-        """The words that it ended with: the assistant's last message."""
+        """The text of the assistant's last message."""
         spoken = [entry.text for entry in self.entries if entry.role == "assistant"]
         return spoken[-1] if spoken else ""
 
     @property
     def usage(self) -> Usage:
-        """What the models that spoke in it took, in tokens."""
+        """The tokens that models used in it."""
         return sum((entry.usage for entry in self.entries if entry.usage is not None), Usage())
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that the model asked for in it."""
+        """The tool calls that the model requested in it."""
         return tuple(call for entry in self.entries if entry.words for call in entry.words.tool_calls)
 
 
 def said(digest: Digest, commit: Commit, changeset: Changeset) -> Iterator[MessageAt]:
-    """The messages that one commit appended, in order."""
+    """Yield the messages that one commit appended, in order."""
     for event in changeset.events:
         if isinstance(event, MessageAppended):
             yield MessageAt(event, digest, commit)
@@ -107,14 +106,14 @@ def said(digest: Digest, commit: Commit, changeset: Changeset) -> Iterator[Messa
 def entries(
     messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten]
 ) -> list[TranscriptEntry]:
-    """The transcript that `messages` make with their `bodies`."""
+    """Return the transcript of `messages` with their `bodies`."""
     return [_entry(each, bodies) for each in messages]
 
 
 def turn(
     number: int, steps: Sequence[tuple[Digest, Commit, Changeset]], said: Iterable[TranscriptEntry]
 ) -> Turn:
-    """The turn that these commits make, oldest first; `said` are their messages."""
+    """Return the turn of these commits, oldest first; `said` are their messages."""
     first, last = steps[0], steps[-1]
     spoken = tuple(said)
     return Turn(

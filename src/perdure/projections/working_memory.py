@@ -1,11 +1,11 @@
-"""Working memory: what a line of work keeps in mind, as its state says it.
+"""Folds working memory (task state, goals and scratchpad) from the state at one commit.
 
     /task/goal.json        the user's goal, a text          /task/decisions.json   what was decided, texts
     /task/current.json     what is being done, a text       /task/questions.json   what is open, texts
     /task/goals.json       goals that are active, texts     /task/scratchpad/…     anything
 
-Whoever writes these paths says what is so; no rule over messages stands against them.  A value
-that has another shape says nothing, and the fault says so.
+A value at one of these paths takes precedence over what rules find in messages.  A value of another
+shape is ignored and reported as a fault.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Texts: TypeAlias = tuple[str, ...]
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One path of working memory, by what it holds."""
+    """One path of working memory, with the digest of its value."""
 
     path: str
     value: Digest
@@ -47,7 +47,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkingMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Task state, goals and scratchpad at one commit; None and nothing where the state does not say."""
+    """Task state, goals and scratchpad at one commit; None or empty where the state has no value."""
 
     goal: str | None = None
     current: str | None = None
@@ -55,16 +55,16 @@ class WorkingMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     decisions: _Texts | None = None
     questions: _Texts | None = None
     notes: tuple[Note, ...] = ()  # every path under /task/, the above among them, sorted
-    faults: _Texts = ()  # which of the known paths hold something else than they should
+    faults: _Texts = ()  # the known paths that hold a value of another shape
 
     @property
     def scratchpad(self) -> tuple[Note, ...]:
-        """What is under /task/scratchpad/."""
+        """The notes under /task/scratchpad/."""
         return tuple(note for note in self.notes if note.path.startswith(SCRATCHPAD))
 
 
 def working(values: Mapping[str, object], notes: Iterable[Note]) -> WorkingMemory:
-    """The working memory that these values make; `values` holds what stands at the known paths, decoded."""
+    """Return the working memory; `values` are the decoded values of the known paths."""
     faults: list[str] = []
     return WorkingMemory(
         goal=_text(values, GOAL, faults),

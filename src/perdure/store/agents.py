@@ -17,10 +17,8 @@ import msgspec
 from perdure.engines import registry
 from perdure.errors import Conflict, Invalid, NotFound, PerdureError, StaleHead, WrongStore
 from perdure.history import reader, writer
-from perdure.history.agent_map import TimelineContext
-from perdure.history.changes.patch_builder import Ops
-from perdure.history.changes.touched_paths import Touched
-from perdure.history.space import Space
+from perdure.history.changes.patch_builder import Ops, Touched
+from perdure.history.space import Space, TimelineContext
 from perdure.history.writer import Proposal
 from perdure.model import canonical, names
 from perdure.model.digest import Digest, Kind, digest_of

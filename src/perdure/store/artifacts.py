@@ -14,11 +14,10 @@ from msgspec import UNSET
 
 from perdure.errors import Conflict, Invalid, Moved, StaleHead
 from perdure.history import artifact_names, artifacts, reader, writer
-from perdure.history.agent_map import TimelineContext
 from perdure.history.artifact_names import NamedArtifact
 from perdure.history.artifacts import Listed, Piece, Preview, Staged
 from perdure.history.changes.patch_builder import Ops
-from perdure.history.space import Space
+from perdure.history.space import Space, TimelineContext
 from perdure.history.writer import CommitOutcome, Proposal
 from perdure.ledger import results
 from perdure.model.digest import Digest, check_digest

@@ -30,13 +30,11 @@ from msgspec import UNSET
 from perdure.engines.contract import CellWrite, Receipt, Recorded, Step
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
 from perdure.history import writer
-from perdure.history.agent_map import AgentMapView, TimelineContext
 from perdure.history.changes.json_edits import check_place
-from perdure.history.changes.patch_builder import Ops, Patched
-from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.patch_builder import Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
 from perdure.history.reader import is_ancestor
-from perdure.history.space import Space
+from perdure.history.space import AgentMapView, Space, TimelineContext
 from perdure.history.tree import NodeCache
 from perdure.history.writer import CommitOutcome, OnConflict, Proposal
 from perdure.ledger import calls

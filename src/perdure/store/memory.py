@@ -14,7 +14,16 @@ from perdure.history import reader, timelines
 from perdure.memory import OwnerMemory, Recall, relevant, write
 from perdure.memory.visibility import Judged, Visibility, resolve
 from perdure.model.head import MAIN, Head
-from perdure.model.memory import Item, ItemKind, Remembered, Trust, Version, check_item, check_item_id, remade
+from perdure.model.memory import (
+    ItemKind,
+    MemoryItem,
+    Remembered,
+    Trust,
+    Version,
+    check_item,
+    check_item_id,
+    remade,
+)
 from perdure.store.change import check_op_id
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.loop_guard import blocking
@@ -62,7 +71,7 @@ class Memory:
         """
         space = self._held.space
         now = space.clock()
-        wanted = Item(
+        wanted = MemoryItem(
             text=remade(text) if trust in _OTHERS else text,
             kind=kind,
             scope=scope,

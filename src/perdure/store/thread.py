@@ -16,9 +16,8 @@ from msgspec import UNSET
 from perdure.engines.contract import Hold
 from perdure.errors import Invalid, PerdureError
 from perdure.history import merge, reader, timelines
-from perdure.history.agent_map import TimelineContext
 from perdure.history.merge import Taken, Terms
-from perdure.history.space import Space
+from perdure.history.space import Space, TimelineContext
 from perdure.ledger import effect_limit, snapshot
 from perdure.memory import OwnerMemory
 from perdure.model import names

@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from perdure.errors import Invalid
 from perdure.history import reader, timelines
-from perdure.history.agent_map import TimelineContext
 from perdure.history.changes.values import Given
+from perdure.history.space import TimelineContext
 from perdure.history.writer import OnConflict
 from perdure.model.digest import Digest
 from perdure.model.head import Head

@@ -18,15 +18,12 @@ from msgspec import UNSET
 
 from perdure.engines.contract import Step
 from perdure.errors import Invalid, NotFound
-from perdure.history import reader
-from perdure.history.agent_map import TimelineContext, agent_after
+from perdure.history import query, reader
 from perdure.history.ancestry import stands_on
 from perdure.history.changes import values
 from perdure.history.changes.values import declared, typed
-from perdure.history.query import blame, diff
-from perdure.history.query.blame import Blame
-from perdure.history.query.diff import Difference
-from perdure.history.space import Space
+from perdure.history.query import Blame, Difference
+from perdure.history.space import Space, TimelineContext, agent_after
 from perdure.history.tree import Entry, Tree
 from perdure.ledger import snapshot
 from perdure.memory import OwnerMemory
@@ -256,18 +253,18 @@ class View:
         head, commit = self._now()
         one = revisions.resolve(self._space, head, a)
         other = commit if b is UNSET else revisions.resolve(self._space, head, b)
-        return diff.between(self._space, one, other, prefix=prefix)
+        return query.between(self._space, one, other, prefix=prefix)
 
     def blame(self, path: str) -> Blame:
         """Which commit, run, message and backend wrote the value at `path`; raises `NotFound`."""
-        return blame.blame(self._space, self._now()[1], path)
+        return query.blame(self._space, self._now()[1], path)
 
     def bisect(self, predicate: Callable[[View], bool], *, good: Moment = None) -> LogEntry:
         """The first commit after `good` at which `predicate` is true; raises `Invalid` if it never becomes so."""
         head, commit = self._now()
         old = revisions.resolve(self._space, head, good)
         asked: Callable[[Step], bool] = lambda step: predicate(View(self._standing, head, step.digest))  # noqa: E731
-        return LogEntry.of(blame.bisect(self._space, commit, asked, good=old))
+        return LogEntry.of(query.bisect(self._space, commit, asked, good=old))
 
     def agent_map(self) -> View:
         """The agent's own map as it was seen from this moment."""

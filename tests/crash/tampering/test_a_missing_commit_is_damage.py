@@ -18,7 +18,7 @@ from perdure import Agent, aio
 from perdure.engines.sqlite import open_sqlite
 from perdure.errors import Corrupt, NotFound
 from perdure.history import retention
-from perdure.history.retention import Policy
+from perdure.history.retention import RetentionPolicy
 from perdure.store.store import Store
 from perdure.testing import Script, say, use
 
@@ -67,7 +67,7 @@ def swap_heads(path: Path) -> str:
 def drop_removed(path: Path) -> None:
     """Let the retention policy drop what threads that were removed have left."""
     with closing(open_sqlite(path, read_only=False, create=False, durability="process_crash")) as engine:
-        plan = retention.plan(engine, Policy(removed_threads=True), 0)
+        plan = retention.plan(engine, RetentionPolicy(removed_threads=True), 0)
         done = retention.carry_out(engine, plan, ids=lambda: "gc")
     assert [each.dropped for each in done] == [True]
 

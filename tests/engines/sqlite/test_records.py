@@ -19,8 +19,16 @@ from perdure.engines.sqlite.format.pack import (
     unpack_commit,
 )
 from perdure.errors import Corrupt
-from perdure.model.changeset import Changeset, encode_changeset
-from perdure.model.commit import Act, Commit, LedgerRead, MoveRecord, Reads, encode_commit
+from perdure.model.commit import (
+    Act,
+    Changeset,
+    Commit,
+    LedgerRead,
+    MoveRecord,
+    Reads,
+    encode_changeset,
+    encode_commit,
+)
 from perdure.model.digest import Digest
 from perdure.model.event import AgentChanged, Event, MemoryWritten, MessageAppended, RunFinished
 from perdure.model.patch import Delete, Patch, Put

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from perdure.history.tree import Tree, builder, diff, map, read
+from perdure.history.tree import Tree, diff, map, read
 from tests.history.tree import maps
 from tests.history.tree.maps import Shelf, entry
 
@@ -95,7 +95,7 @@ def test_the_worst_keys_there_are_reach_a_fixed_bound() -> None:
 
 def test_a_flat_map_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: without the rule everything is one leaf, and a put into 1,000 paths breaks the bar."""
-    for module in (map, builder, read):
+    for module in (map, read):
         monkeypatch.setattr(module, "is_leaf", lambda *_: True)
     resources, paths = Shelf(), maps.ordinary(1_000)
 

@@ -6,8 +6,9 @@ import pytest
 
 from perdure.errors import Corrupt, Invalid, NotFound
 from perdure.history.tree import NodeCache, Tree, build, refs
-from perdure.history.tree.builder import grow, seal
 from perdure.history.tree.encoding import Leaf, make_item, make_tail
+from perdure.history.tree.map import grow, seal
+from tests.coded import raises
 from tests.history.tree.maps import Shelf, entry, ordinary, paths_of
 
 PATHS = ordinary(2_000)
@@ -115,7 +116,7 @@ def test_a_damaged_node_is_corrupt_and_is_named(resources: Shelf, tree: Tree) ->
     """Even where nobody has checked its digest."""
     resources.bodies[tree.root] = resources.bodies[tree.root][:-1]
 
-    with pytest.raises(Corrupt, match=tree.root):
+    with raises(Corrupt, "node_unreadable", node=tree.root):
         tree.get(PATHS[0])
 
 
@@ -125,7 +126,7 @@ def test_a_node_that_is_not_what_its_parent_says_is_corrupt(resources: Shelf, tr
     _, (other,) = build([entry("/a")])
     resources.bodies[child] = other.body
 
-    with pytest.raises(Corrupt, match=child):
+    with raises(Corrupt, "node_misplaced", node=child):
         list(tree.entries())
 
 
@@ -135,7 +136,7 @@ def test_a_root_that_the_rule_would_not_make_is_corrupt(resources: Shelf) -> Non
     leaf = Leaf(keys, [make_item(key, TAIL) for key in keys])
     thing, _ = seal(leaf, 0)[0]
 
-    with pytest.raises(Corrupt, match="not where the rule puts it"):
+    with raises(Corrupt, "node_misplaced"):
         resources.keep((thing.digest, (thing,))).count()
 
 
@@ -144,7 +145,7 @@ def test_a_key_that_is_not_text_is_corrupt(resources: Shelf) -> None:
     thing, _ = seal(grow([b"/\xff"], [TAIL]), 0)[0]
     tree = resources.keep((thing.digest, (thing,)))
 
-    with pytest.raises(Corrupt, match="not text"):
+    with raises(Corrupt, "key_not_text"):
         list(tree.entries())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perdure.history.tree import EMPTY, Tree, bodies, build, check, reachable, refs
-from perdure.history.tree.builder import grow, seal
 from perdure.history.tree.encoding import BranchNode, Leaf, decode, encode, make_item, make_tail
+from perdure.history.tree.map import grow, seal
 from perdure.model.digest import Digest, Kind, Object
 from tests.history.tree.maps import Shelf, entry, ordinary
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.model.changeset import Changeset
-from perdure.model.commit import Commit
+from perdure.model.commit import Changeset, Commit
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended, RunFinished, ToolCallRequested
 from perdure.model.message import Message, Text

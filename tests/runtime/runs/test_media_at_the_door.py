@@ -11,7 +11,7 @@ import pytest
 import perdure
 from perdure import Agent, File, Image, Message, Store, Text, Thread
 from perdure.history import retention
-from perdure.history.retention import Policy
+from perdure.history.retention import RetentionPolicy
 from perdure.model.message import Block
 from perdure.store.open_store import Ids
 from perdure.testing import Script, say, use
@@ -129,7 +129,7 @@ def test_a_clean_up_leaves_what_a_message_names(store: Store, door: Door) -> Non
         change.say("user", "Something else.")
     engine, later = store._resources.engine, thread.log()[0].at + 86_400_000_000
 
-    planned = retention.plan(engine, Policy(undone_after_days=0, staged_after_days=0), later)
+    planned = retention.plan(engine, RetentionPolicy(undone_after_days=0, staged_after_days=0), later)
     retention.carry_out(engine, planned, ids=Ids(lambda: later))
 
     kept = kept_in(thread)

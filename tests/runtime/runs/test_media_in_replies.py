@@ -13,7 +13,7 @@ import pytest
 import perdure
 from perdure import Agent, File, Image, Message, Store, Text, Thread, ToolCall
 from perdure.history import retention
-from perdure.history.retention import Policy
+from perdure.history.retention import RetentionPolicy
 from perdure.model.context import Context
 from perdure.model.message import Block
 from perdure.providers.contract import Finished, ModelEvent
@@ -199,7 +199,7 @@ def test_a_clean_up_leaves_what_a_reply_names(store: Store) -> None:
         change.say("user", "Something else.")
     engine, later = store._resources.engine, thread.log()[0].at + 86_400_000_000
 
-    planned = retention.plan(engine, Policy(undone_after_days=0, staged_after_days=0), later)
+    planned = retention.plan(engine, RetentionPolicy(undone_after_days=0, staged_after_days=0), later)
     retention.carry_out(engine, planned, ids=Ids(lambda: later))
 
     assert planned.spaces

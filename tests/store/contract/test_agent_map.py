@@ -14,7 +14,7 @@ import perdure
 from perdure import Agent, Store, Thread
 from perdure.engines.contract import Write
 from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
-from perdure.history.agent_map import TimelineContext
+from perdure.history.space import TimelineContext
 from perdure.model.event import AgentChanged, ConflictCovered
 from perdure.store.plumbing import directory
 

@@ -16,7 +16,7 @@ from perdure import Store, Thread
 from perdure.engines.contract import Engine, Receipt, Write
 from perdure.errors import Forgotten
 from perdure.history import gc_generation, retention
-from perdure.history.retention import Policy, SpaceRemoval
+from perdure.history.retention import RetentionPolicy, SpaceRemoval
 from perdure.history.space import Space
 from perdure.model.head import Head
 
@@ -48,7 +48,7 @@ def two(thread: Thread) -> Head:
 def collect(store: Store) -> Sequence[SpaceRemoval]:
     """Forget everything that was undone."""
     engine, now = store._resources.engine, store._resources.clock()
-    plan = retention.plan(engine, Policy(undone_after_days=0), now + 3 * DAY)
+    plan = retention.plan(engine, RetentionPolicy(undone_after_days=0), now + 3 * DAY)
     return retention.carry_out(engine, plan, ids=store._resources.ids)
 
 
@@ -170,7 +170,7 @@ def test_a_merge_does_not_take_in_what_was_forgotten(
 def test_who_collects_reads_nothing_forgotten_from_memory(store: Store, thread: Thread, two: Head) -> None:
     """The nodes that this process remembers go with those in the store."""
     resources = store._resources
-    plan = retention.plan(resources.engine, Policy(undone_after_days=0), resources.clock() + 3 * DAY)
+    plan = retention.plan(resources.engine, RetentionPolicy(undone_after_days=0), resources.clock() + 3 * DAY)
 
     retention.carry_out(resources.engine, plan, ids=resources.ids, cache=resources.cache)
 

@@ -21,9 +21,9 @@ from perdure.cli.output.formatting import count, size
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
 from perdure.engines.contract import Engine
+from perdure.engines.paging import spaces
 from perdure.errors import PerdureError
 from perdure.history.space import ALIVE
-from perdure.history.stored_objects import spaces
 from perdure.history.writer import OUTBOX
 from perdure.model.limits import Limits
 

@@ -15,7 +15,7 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.history import retention
-from perdure.history.retention import Plan, Policy, SpacePlan, SpaceRemoval
+from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.store.open_store import Ids
 
 __all__ = ["Collected", "SpaceShape", "gc"]
@@ -103,12 +103,12 @@ def gc(
     Everything ever committed is kept until you say otherwise, and what a timeline can still
     reach is never forgotten. Without --apply this only says what would go.
     """
-    policy = Policy(
+    policy = RetentionPolicy(
         undone_after_days=None if undone_older_than is None else days(undone_older_than),
         staged_after_days=None if unfinished_older_than is None else days(unfinished_older_than),
         removed_threads=removed,
     )
-    if apply and policy == Policy():
+    if apply and policy == RetentionPolicy():
         raise Invalid("no policy was given, so nothing was forgotten. See `perdure gc`.")
     with engine(everywhere, read_only=not apply) as opened, working("Looking", quiet=everywhere.json):
         planned = retention.plan(opened, policy, now())
@@ -116,7 +116,7 @@ def gc(
     return _planned(planned) if done is None else _done(planned, done)
 
 
-def _planned(plan: Plan) -> Collected:
+def _planned(plan: RetentionPlan) -> Collected:
     return Collected(
         applied=False,
         policy=_said(plan.policy),
@@ -126,7 +126,7 @@ def _planned(plan: Plan) -> Collected:
     )
 
 
-def _done(plan: Plan, done: tuple[SpaceRemoval, ...]) -> Collected:
+def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...]) -> Collected:
     why = {each.space: _why(each) for each in plan.spaces}
     spaces = [
         SpaceShape(
@@ -166,7 +166,7 @@ def _why(plan: SpacePlan) -> str:
 _WORDS = {"staged": "unfinished"}
 
 
-def _said(policy: Policy) -> dict[str, int | bool]:
+def _said(policy: RetentionPolicy) -> dict[str, int | bool]:
     """Those parts of a policy that ask for something."""
     given: dict[str, int | bool | None] = msgspec.structs.asdict(policy)
     return {name: value for name, value in given.items() if value is not None and value is not False}

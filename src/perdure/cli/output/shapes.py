@@ -19,7 +19,7 @@ import msgspec
 
 from perdure.cli.output.formatting import count, stamp
 from perdure.cli.output.screen import Cell, Column, Part, Screen, safe_json, shortened
-from perdure.history.query.diff import StateChange
+from perdure.history.query import StateChange
 from perdure.ledger.trace import Traced
 from perdure.model.call import CallRecord
 from perdure.model.message import view

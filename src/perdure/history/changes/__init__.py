@@ -1,1 +1,1 @@
-"""From the edits that a caller asks for to the patch that a commit stores."""
+"""Turns the edits that a caller makes into the patch that a commit stores."""

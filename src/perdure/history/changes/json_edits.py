@@ -1,9 +1,9 @@
-"""Document ops: changes in one place of a JSON document.
+"""Edits one place of a JSON document: set, unset, insert, append, merge, increment, remove.
 
-Each op takes a document and gives another; the one it took is never altered.  A place is
+Each op takes a document and returns another; it never alters the one it took.  A place is
 a tuple of keys and indexes from the top, never a dotted string; an index counts from 0
-and never from the end.  An op that does not fit raises, and then nothing has happened:
-`NotFound` where the place does not exist, `Invalid` where something else is there.
+and never from the end.  An op that does not fit raises and changes nothing: `NotFound` if
+the place does not exist, `Invalid` if something else is there.
 """
 
 from __future__ import annotations
@@ -24,31 +24,37 @@ _Change: TypeAlias = Callable[[Json], Json]
 
 
 def apply(document: Json, verb: Verb, at: Place, argument: Json, *, path: str) -> Json:
-    """The document after `verb` at the place `at`; `path` is where it stands, for the messages.
+    """Return the document after `verb` at the place `at`; `path` names the document in errors.
 
     `set` and `unset` change the entry of a dict or the item of a list that the place ends in,
     and `insert` puts an item before it.  `append`, `merge`, `increment` and `remove` change the
-    list, dict or number that is at the place; `remove` takes away the first item that equals
+    list, dict or number that is at the place; `remove` removes the first item that equals
     its argument.
     """
     return _VERBS[verb](_Where(path, at), document, argument)
 
 
 def check_place(at: object) -> Place:
-    """`at` as a place; raises `Invalid` unless it is a list or tuple of keys and indexes."""
+    """Return `at` as a place; raises `Invalid` unless it is a list or tuple of keys and indexes."""
     if not isinstance(at, list | tuple):
         raise Invalid(
-            f"a place in a document is a list of keys and indexes, not {at!r}; nothing was written."
+            f"a place in a document is a list of keys and indexes, not {at!r}; nothing was written.",
+            code="place_invalid",
+            place=at,
         )
     steps = cast("list[object] | tuple[object, ...]", at)
     for step in steps:
         if type(step) is not str and type(step) is not int:
-            raise Invalid(f"a place in a document holds keys and indexes, not {step!r}; nothing was written.")
+            raise Invalid(
+                f"a place in a document holds keys and indexes, not {step!r}; nothing was written.",
+                code="place_invalid",
+                place=steps,
+            )
     return cast("Place", tuple(steps))
 
 
 class _Where:
-    """The place that an op was given, for finding it and for speaking of it."""
+    """A place in a document: changes what is there and names it in errors."""
 
     __slots__ = ("at", "path")
 
@@ -60,20 +66,47 @@ class _Where:
         return f"{self.path}{' at ' + steps if steps else ''}"
 
     def change(self, document: Json, change: _Change) -> Json:
-        """The document with `change` made to what is at the place."""
+        """Return the document with `change` made to what is at the place."""
         return self._changed(document, self.at, change)
 
     def last(self, verb: str) -> tuple[_Where, str | int]:
-        """The place that holds this one, and the last step; `Invalid` for the document as a whole."""
+        """Return the place that holds this one, and the last step; raises `Invalid` for the document as a whole."""
         if not self.at:
-            raise Invalid(f"`{verb}` needs a place inside the document {self.path}; nothing was written.")
+            raise Invalid(
+                f"`{verb}` needs a place inside the document {self.path}; nothing was written.",
+                code="place_required",
+                path=self.path,
+                verb=verb,
+            )
         return _Where(self.path, self.at[:-1]), self.at[-1]
 
-    def expected(self, wanted: str, found: Json) -> Invalid:
-        return Invalid(f"{self} holds {_kind(found)}, not {wanted}; nothing was written.")
+    def expected(self, expected: str, found: Json) -> Invalid:
+        return Invalid(
+            f"{self} holds {_kind(found)}, not {expected}; nothing was written.",
+            code="place_has_other_kind",
+            path=self.path,
+            place=self.at,
+            expected=expected,
+            found=_kind(found),
+        )
 
     def absent(self) -> NotFound:
-        return NotFound(f"{self} does not exist; nothing was written.")
+        return NotFound(
+            f"{self} does not exist; nothing was written.",
+            code="place_not_found",
+            path=self.path,
+            place=self.at,
+        )
+
+    def refused(self, verb: str, needed: str, argument: Json) -> Invalid:
+        return Invalid(
+            f"`{verb}` at {self} needs {needed}, not {_kind(argument)}; nothing was written.",
+            code="argument_has_other_kind",
+            path=self.path,
+            place=self.at,
+            expected=needed,
+            found=_kind(argument),
+        )
 
     def _changed(self, here: Json, steps: Place, change: _Change) -> Json:
         if not steps:
@@ -135,7 +168,12 @@ def _unset(where: _Where, document: Json, argument: Json) -> Json:
 def _insert(where: _Where, document: Json, argument: Json) -> Json:
     above, step = where.last("insert")
     if not isinstance(step, int):
-        raise Invalid(f"`insert` needs an index as the last step of {where}; nothing was written.")
+        raise Invalid(
+            f"`insert` needs an index as the last step of {where}; nothing was written.",
+            code="index_required",
+            path=where.path,
+            place=where.at,
+        )
 
     def change(here: Json) -> Json:
         if not isinstance(here, list):
@@ -157,7 +195,7 @@ def _append(where: _Where, document: Json, argument: Json) -> Json:
 
 def _merge(where: _Where, document: Json, argument: Json) -> Json:
     if not isinstance(argument, Mapping):
-        raise Invalid(f"`merge` into {where} needs an object, not {_kind(argument)}; nothing was written.")
+        raise where.refused("merge", "an object", argument)
 
     def change(here: Json) -> Json:
         if not isinstance(here, dict):
@@ -169,7 +207,7 @@ def _merge(where: _Where, document: Json, argument: Json) -> Json:
 
 def _increment(where: _Where, document: Json, argument: Json) -> Json:
     if not _is_number(argument):
-        raise Invalid(f"`increment` of {where} needs a number, not {_kind(argument)}; nothing was written.")
+        raise where.refused("increment", "a number", argument)
 
     def change(here: Json) -> Json:
         if not _is_number(here):
@@ -189,7 +227,12 @@ def _remove(where: _Where, document: Json, argument: Json) -> Json:
         for index, item in enumerate(here):
             if canonical.encode(item) == wanted:
                 return [*here[:index], *here[index + 1 :]]
-        raise NotFound(f"{where} has no item {wanted[:60].decode(errors='replace')}; nothing was written.")
+        raise NotFound(
+            f"{where} has no item {wanted[:60].decode(errors='replace')}; nothing was written.",
+            code="item_not_found",
+            path=where.path,
+            place=where.at,
+        )
 
     return where.change(document, change)
 

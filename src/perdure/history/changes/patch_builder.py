@@ -1,21 +1,24 @@
-"""From intended ops to a patch: what a step means to do to the map, and what the map then is.
+"""Builds the patch of a step, replays patches, and tracks which paths a step touched.
 
 `Ops` takes the ops one by one and sees its own changes; an op that fails raises and leaves
-it as it was.  `finish` gives the patch, the root it leads to and the new objects.  The way
-back is `replay`: the same root from the same patch, from recorded digests alone, so that a
-history can be checked, or a step moved onto another, without reading a single value.
+it as it was.  `finish` returns the patch, the root after it and the new objects.  `replay`
+computes the same root from the same patch, from recorded digests alone, so that a history can
+be checked, or a step moved onto another, without reading a single value.
 
-Applying ops again where the map has changed since they were meant.
+`reapply` applies an op to a map that has changed since the op's author read it.  A path to
+delete may be absent already, and a document may look different: then a document op is run
+again on what is there, and if it no longer fits, the document that the author saw after the
+op replaces the present one.
 
-What an op wanted gone may be gone already, and a document may look different: then a document
-op is run again on what is there, and where it does not fit any more, what it left in its
-author's eyes takes the place.
+`Touched` is the set of paths that a step wrote or read.  It decides whether two steps can be
+applied in either order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Self
 
 import msgspec
 
@@ -23,22 +26,31 @@ from perdure.engines.contract import CellWrite
 from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.history.changes import json_edits, values
 from perdure.history.changes.json_edits import Place
-from perdure.history.changes.touched_paths import Touched
 from perdure.history.changes.values import StoredValue, Value
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, Entry, MapDraft, diff
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
-from perdure.model.changeset import NO_PATCH
+from perdure.model.commit import NO_PATCH, Changeset
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import ConflictCovered
+from perdure.model.event import ConflictCovered, Event, MessageAppended
 from perdure.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Stored, Verb
 
-__all__ = ["Ops", "Patched", "apply", "document_faults", "replay", "ValueSource", "covered", "reapply"]
+__all__ = [
+    "Ops",
+    "Patched",
+    "apply",
+    "document_faults",
+    "replay",
+    "Touched",
+    "ValueSource",
+    "covered",
+    "reapply",
+]
 
 
 class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A patch, the root that it leads to, and what a write must carry for it."""
+    """A patch, the root after it, and what a write must carry for it."""
 
     patch: Patch
     root: Digest
@@ -47,9 +59,9 @@ class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Ops:
-    """The ops of one step, applied as they come to a draft of the map."""
+    """The ops of one step, applied to a draft of the map one by one."""
 
-    __slots__ = ("_documents", "_draft", "_earlier", "_into", "_kept", "_ops", "_space")
+    __slots__ = ("_documents", "_draft", "_earlier", "_into", "_ops", "_space", "_values")
 
     def __init__(
         self,
@@ -59,108 +71,113 @@ class Ops:
         into: Space | None = None,
         earlier: Mapping[Digest, StoredValue] | None = None,
     ) -> None:
-        """Begin from the map of that root; new values go `into` another space, None is the same one.
+        """Begin from the map of that root; new values go `into` another space (None: the same one).
 
-        `earlier` are values that steps before this one bring to the same write; they are only read here.
+        `earlier` are values that steps before this one add to the same write; `Ops` only reads them.
         """
         self._space = space
         self._into = into or space
         self._draft = space.tree(root).edit()
         self._ops: list[Op] = []
         self._earlier: Mapping[Digest, StoredValue] = earlier or {}
-        self._kept: dict[Digest, StoredValue] = {}  # what `put`, `replace` and arguments brought
+        self._values: dict[Digest, StoredValue] = {}  # from `put`, `replace` and arguments
         self._documents: dict[str, StoredValue] = {}  # edited documents as they now are, by path
 
     def __bool__(self) -> bool:
-        """Whether there is any op."""
+        """True if there is any op."""
         return bool(self._ops)
 
     def entry(self, path: str) -> Entry | None:
-        """What the map holds at `path` now."""
+        """Return the entry at `path` now; None if there is none."""
         return self._draft.get(names.check_path(path))
 
     def value(self, path: str) -> Value:
-        """The value at `path` now; raises `NotFound`."""
+        """Return the value at `path` now; raises `NotFound`."""
         found = self.entry(path)
         if found is None:
-            raise NotFound(f"there is nothing at {path}. See what there is with paths().")
+            raise NotFound(
+                f"there is nothing at {path}.",
+                code="path_not_found",
+                advice="See what there is with paths().",
+                path=path,
+            )
         return values.decode(found.form, self._bytes(found.value, path))
 
     def paths(self, prefix: str) -> list[str]:
-        """The paths that `prefix` covers now, sorted."""
+        """Return the paths that `prefix` covers now, sorted."""
         return [entry.path for entry in _covered(self._draft, names.check_prefix(prefix))]
 
     def put(self, path: str, value: object, *, media_type: str | None = None) -> Digest:
-        """Let `path` hold `value`, whatever it held before; the digest of the value."""
-        kept = self._keep_at(names.check_path(path), value, media_type)
-        self._put(path, kept)
-        return kept.stored.value
+        """Set `path` to `value`, whatever it held before; return the digest of the value."""
+        new = self._keep_at(names.check_path(path), value, media_type)
+        self._put(path, new)
+        return new.stored.value
 
-    def put_stored(self, path: str, kept: StoredValue) -> None:
-        """Let `path` hold a value that is known by reference."""
-        self._put(names.check_path(path), kept)
+    def put_stored(self, path: str, value: StoredValue) -> None:
+        """Set `path` to a value that is known by reference."""
+        self._put(names.check_path(path), value)
 
     def delete(self, path: str) -> None:
-        """Let `path` hold nothing; raises `NotFound` if that is so already."""
+        """Remove the value of `path`; raises `NotFound` if it has none."""
         self._take(Delete(names.check_path(path)))
         self._documents.pop(path, None)
 
     def clear(self, prefix: str) -> None:
-        """Let `prefix` and everything below it hold nothing; '/' is everything."""
+        """Remove the values of `prefix` and everything below it; '/' is everything."""
         self._take(Clear(names.check_prefix(prefix)))
         self._documents = {
-            path: kept for path, kept in self._documents.items() if not names.under(path, prefix)
+            path: value for path, value in self._documents.items() if not names.under(path, prefix)
         }
 
     def replace(self, entries: Mapping[str, object], *, keep: Iterable[str] = ()) -> None:
-        """Let the map hold `entries` and nothing else; the kernel's own prefixes and `keep` are left alone."""
+        """Set the map to `entries` and nothing else; paths under Perdure's own prefixes and `keep` stay as they are."""
         if not isinstance(entries, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
-                f"`replace` needs paths and their values, not a {type(entries).__name__}; nothing was written."
+                f"`replace` needs paths and their values, not a {type(entries).__name__}; nothing was written.",
+                code="entries_not_mapping",
             )
-        kept = {names.check_path(path): self._keep_at(path, value, None) for path, value in entries.items()}
-        self.replace_stored(kept, keep=keep)
+        stored = {names.check_path(path): self._keep_at(path, value, None) for path, value in entries.items()}
+        self.replace_stored(stored, keep=keep)
 
     def replace_stored(self, entries: Mapping[str, StoredValue], *, keep: Iterable[str] = ()) -> None:
-        """The same for values that are known by reference."""
+        """Do what `replace` does, with values that are known by reference."""
         spared = tuple(names.check_prefix(prefix) for prefix in keep)
         _check_replaced(entries, spared)
-        stored = {path: kept.stored for path, kept in entries.items()}
+        stored = {path: value.stored for path, value in entries.items()}
         self._take(Replace(stored, spared), *entries.values())
         spares = (*names.KERNEL_PREFIXES, *spared)
-        self._documents = {path: kept for path, kept in self._documents.items() if _spared(path, spares)}
+        self._documents = {path: value for path, value in self._documents.items() if _spared(path, spares)}
 
     def edit(self, path: str, verb: Verb, at: Place, argument: object = None) -> Digest:
-        """Change the JSON document at `path` in one place; the digest of the document that this leaves.
+        """Change the JSON document at `path` in one place; return the digest of the document afterwards.
 
         Raises `NotFound` or `Invalid` if the edit does not fit.
         """
         at = json_edits.check_place(at)
-        given = None if verb == "unset" else values.keep(self._into, argument, None, base=None)
+        stored = None if verb == "unset" else values.keep(self._into, argument, None, base=None)
         before = self._document(path)
         after = json_edits.apply(before, verb, at, _plain(argument), path=path)
-        kept = values.keep(self._into, after, None, base=self._base(path))
-        op = Edit(path, verb, at, kept.stored.value, kept.stored.size, given.stored.value if given else None)
-        self._take(op, *((given,) if given else ()))
-        self._documents[path] = kept
-        return kept.stored.value
+        new = values.keep(self._into, after, None, base=self._base(path))
+        op = Edit(path, verb, at, new.stored.value, new.stored.size, stored.stored.value if stored else None)
+        self._take(op, *((stored,) if stored else ()))
+        self._documents[path] = new
+        return new.stored.value
 
     def split(self) -> tuple[Patched, Ops]:
-        """End this step; its patch, and the ops of the next step, which see what this one wrote."""
-        edited = {kept.stored.value: kept for kept in self._documents.values()}
+        """End this step; return its patch, and the ops of the next step, which see what this one wrote."""
+        edited = {value.stored.value: value for value in self._documents.values()}
         patched = self.finish()
-        earlier = {**self._earlier, **self._kept, **edited}
+        earlier = {**self._earlier, **self._values, **edited}
         return patched, Ops(self._space, patched.root, into=self._into, earlier=earlier)
 
     def finish(self) -> Patched:
-        """The patch and what it leads to.  It ends the building."""
+        """End the step; return its patch, the root after it and the new objects."""
         root, nodes = self._draft.finish()
         if not self._ops:
             return Patched(patch=NO_PATCH, root=root, objects=nodes)
-        kept = [*self._kept.values(), *self._documents.values()]
         objects: dict[Digest, Object] = {}
         cells: dict[str, CellWrite] = {}
-        for each in kept:
+        for each in (*self._values.values(), *self._documents.values()):
             for item in each.objects:
                 objects[item.digest] = item
             for cell in each.cells:
@@ -172,19 +189,19 @@ class Ops:
             cells=tuple(cells.values()),
         )
 
-    def _put(self, path: str, kept: StoredValue) -> None:
-        stored = kept.stored
+    def _put(self, path: str, value: StoredValue) -> None:
+        stored = value.stored
         self._draft.put(Entry(path, stored.form, stored.media_type, stored.size, stored.value))
         self._ops.append(Put(path, stored.value, stored.size, stored.form, stored.media_type))
-        self._kept.setdefault(stored.value, kept)
+        self._values.setdefault(stored.value, value)
         self._documents.pop(path, None)
 
-    def _take(self, op: Op, *kept: StoredValue) -> None:
-        """Apply `op` to the draft, and only then keep what it brought."""
+    def _take(self, op: Op, *new: StoredValue) -> None:
+        """Apply `op` to the draft, and only then add its new values."""
         self._draft = _apply(self._space, self._draft, op)
         self._ops.append(op)
-        for each in kept:
-            self._kept.setdefault(each.stored.value, each)
+        for each in new:
+            self._values.setdefault(each.stored.value, each)
 
     def _keep_at(self, path: str, value: object, media_type: str | None) -> StoredValue:
         return values.keep(self._into, value, media_type, base=self._base(path))
@@ -192,35 +209,47 @@ class Ops:
     def _document(self, path: str) -> Json:
         entry = self.entry(path)
         if entry is None:
-            raise NotFound(f"there is no document at {path}; nothing was written. Put one there first.")
+            raise NotFound(
+                f"there is no document at {path}; nothing was written.",
+                code="document_not_found",
+                advice="Put one there first.",
+                path=path,
+            )
         if entry.form != "json":
             raise Invalid(
-                f"{path} holds bytes ({entry.media_type}), not a JSON document; nothing was written."
+                f"{path} holds bytes ({entry.media_type}), not a JSON document; nothing was written.",
+                code="value_not_document",
+                path=path,
+                media_type=entry.media_type,
             )
         return canonical.decode(self._bytes(entry.value, path))
 
     def _base(self, path: str) -> Digest | None:
-        """The stored value that a new one at `path` resembles, if both are in one space."""
+        """Return the stored value that a new one at `path` resembles, if both are in one space."""
         if self._into is not self._space:
             return None
-        held = self._documents.get(path)
-        if held is not None:
-            return held.objects[0].base if len(held.objects) == 1 else None
+        document = self._documents.get(path)
+        if document is not None:
+            return document.objects[0].base if len(document.objects) == 1 else None
         return self._draft.value_to_change(path)
 
     def _bytes(self, digest: Digest, path: str) -> bytes:
-        held = self._documents.get(path)
-        if held is None or held.stored.value != digest:
-            held = self._kept.get(digest) or self._earlier.get(digest)
-        if held is not None and held.body is not None:
-            return held.body
-        if held is not None and self._space.engine.missing(self._space.name, (digest,)):
-            raise NotFound(f"what {path} held between two ops of a patch was not kept; nothing was written.")
+        value = self._documents.get(path)
+        if value is None or value.stored.value != digest:
+            value = self._values.get(digest) or self._earlier.get(digest)
+        if value is not None and value.body is not None:
+            return value.body
+        if value is not None and self._space.engine.missing(self._space.name, (digest,)):
+            raise NotFound(
+                f"the value of {path} between two ops of a patch was not stored; nothing was written.",
+                code="intermediate_value_not_stored",
+                path=path,
+            )
         return values.read_bytes(self._space, digest)
 
 
 def replay(space: Space, root: Digest, patch: Patch) -> tuple[Digest, tuple[Object, ...]]:
-    """The root after `patch`, and the new nodes, from recorded digests alone.
+    """Return the root after `patch`, and the new nodes, from recorded digests alone.
 
     Raises `NotFound` where the patch does not fit: a path to delete or to edit is not there.
     """
@@ -231,12 +260,12 @@ def replay(space: Space, root: Digest, patch: Patch) -> tuple[Digest, tuple[Obje
 
 
 def apply(space: Space, root: Digest, patch: Patch) -> Digest:
-    """The root after `patch`; raises `NotFound` where the patch does not fit."""
+    """Return the root after `patch`; raises `NotFound` where the patch does not fit."""
     return replay(space, root, patch)[0]
 
 
 def document_faults(space: Space, root: Digest, patch: Patch) -> list[str]:
-    """What is wrong with the document ops of `patch`: each is run again where its values still exist."""
+    """Return what is wrong with the document ops of `patch`: each is run again where its values still exist."""
     draft = space.tree(root).edit()
     known: dict[Digest, Json] = {}
     faults: list[str] = []
@@ -270,7 +299,7 @@ def _edit_fault(space: Space, entry: Entry | None, op: Edit, known: dict[Digest,
 
 
 def _is_left(space: Space, leaves: Digest, body: bytes) -> bool:
-    """Whether `leaves` holds `body` as an artifact; True where that is not kept, so that nobody can tell."""
+    """True if `leaves` holds `body` as an artifact; True if it cannot be checked, because the artifact is not stored."""
     is_large = len(body) > space.limits.value_bytes_max
     if space.engine.missing(space.name, (leaves,)):
         return is_large
@@ -281,20 +310,28 @@ def _is_left(space: Space, leaves: Digest, body: bytes) -> bool:
 
 
 def _apply(space: Space, draft: MapDraft, op: Op) -> MapDraft:
-    """The draft after `op`; if it raises, the one that was given is as it was."""
+    """Return the draft after `op`; if it raises, `draft` is as it was."""
     match op:
         case Put(path, value, size, form, media_type):
             draft.put(Entry(path, form, media_type, size, value))
         case Delete(path):
             if not draft.delete(path):
-                raise NotFound(f"there is nothing at {path} to delete; nothing was written.")
+                raise NotFound(
+                    f"there is nothing at {path} to delete; nothing was written.",
+                    code="path_not_found",
+                    path=path,
+                )
         case Clear(prefix):
             _clear(draft, prefix)
         case Replace():
             return _replaced(space, draft, op)
         case Edit(path, _, _, leaves, size):
             if draft.get(path) is None:
-                raise NotFound(f"there is no document at {path}; nothing was written.")
+                raise NotFound(
+                    f"there is no document at {path}; nothing was written.",
+                    code="document_not_found",
+                    path=path,
+                )
             draft.put(Entry(path, "json", JSON_TYPE, size, leaves))
     return draft
 
@@ -307,7 +344,7 @@ def _clear(draft: MapDraft, prefix: str) -> None:
 
 
 def _replaced(space: Space, draft: MapDraft, op: Replace) -> MapDraft:
-    """A new draft: what is spared of the old one, and the new entries."""
+    """Return a new draft: the entries of the old one that `op` keeps, and the new entries."""
     new = space.tree(EMPTY).edit()
     for prefix in (*names.KERNEL_PREFIXES, *op.keep):
         for entry in _covered(draft, prefix):
@@ -321,7 +358,9 @@ def _check_replaced(entries: Iterable[str], keep: tuple[str, ...]) -> None:
     for path in entries:
         if _spared(path, (*names.KERNEL_PREFIXES, *keep)):
             raise Invalid(
-                f"{path} is left alone by this `replace`, so it cannot be given; nothing was written."
+                f"{path} is left alone by this `replace`, so it cannot be given; nothing was written.",
+                code="path_kept_by_replace",
+                path=path,
             )
 
 
@@ -330,7 +369,7 @@ def _spared(path: str, prefixes: Iterable[str]) -> bool:
 
 
 def _covered(draft: MapDraft, prefix: str) -> Iterator[Entry]:
-    """The entries that `prefix` covers, in order."""
+    """Yield the entries that `prefix` covers, in order."""
     own, below = names.prefixes_of(prefix)
     found = draft.get(own) if own is not None else None
     if found is not None:
@@ -346,30 +385,30 @@ _COVERED_MAX = 500
 
 
 class ValueSource(msgspec.Struct, frozen=True):
-    """Where the values are that the ops name."""
+    """Reads the values that ops name by digest."""
 
-    kept: Callable[[Stored], StoredValue]  # a value, as it is to be kept
+    stored: Callable[[Stored], StoredValue]  # a value with what the write must carry for it
     body: Callable[[Digest], bytes]  # raises `NotFound`
 
 
 def reapply(ops: Ops, op: Op, source: ValueSource) -> None:
-    """Apply one op on top of what `ops` has come to."""
+    """Apply one op on top of the present state of `ops`."""
     match op:
         case Put(path, value, size, form, media_type):
-            ops.put_stored(path, source.kept(Stored(value, size, form, media_type)))
+            ops.put_stored(path, source.stored(Stored(value, size, form, media_type)))
         case Delete(path):
             if ops.entry(path) is not None:
                 ops.delete(path)
         case Clear(prefix):
             ops.clear(prefix)
         case Replace(entries, keep):
-            ops.replace_stored({path: source.kept(each) for path, each in entries.items()}, keep=keep)
+            ops.replace_stored({path: source.stored(each) for path, each in entries.items()}, keep=keep)
         case Edit():
             _edit_again(ops, op, source)
 
 
 def covered(space: Space, seen: Digest, now: Digest, patch: Patch) -> Iterator[ConflictCovered]:
-    """The paths of `patch` that somebody else has changed between the roots `seen` and `now`."""
+    """Yield the paths of `patch` that another writer has changed between the roots `seen` and `now`."""
     if seen == now:
         return
     touched = Touched()
@@ -387,6 +426,72 @@ def _edit_again(ops: Ops, op: Edit, source: ValueSource) -> None:
     except (Invalid, NotFound):
         left = Stored(op.leaves, op.size, "json", JSON_TYPE)
         try:
-            ops.put_stored(op.path, source.kept(left))
+            ops.put_stored(op.path, source.stored(left))
         except NotFound:
             return  # a document between two ops of one patch, which is not kept; the last one is
+
+
+class Touched:
+    """A growing set of paths and prefixes, and whether the transcript is in it.
+
+    The transcript counts as a path: a writer that adds messages has read it.  `clear` and a listing touch everything
+    under their prefix, `replace` touches everything.
+    """
+
+    __slots__ = ("paths", "prefixes", "transcript")
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.paths: set[str] = set()
+        self.prefixes: set[str] = set()
+        self.transcript = False
+
+    @classmethod
+    def by(cls, changesets: Iterable[Changeset]) -> Self:
+        """Return what these changesets wrote."""
+        touched = cls()
+        for changeset in changesets:
+            touched.add_ops(changeset.patch.ops)
+            touched.add_events(changeset.events)
+        return touched
+
+    def add_ops(self, ops: Iterable[Op]) -> None:
+        """Add what `ops` write."""
+        for op in ops:
+            match op:
+                case Clear(prefix):
+                    self.prefixes.add(prefix)
+                case Replace():
+                    self.prefixes.add("/")
+                case _:
+                    self.paths.add(op.path)
+
+    def add_events(self, events: Iterable[Event]) -> None:
+        """Add the transcript if there is a message among `events`."""
+        self.transcript = self.transcript or any(isinstance(event, MessageAppended) for event in events)
+
+    def meets(self, other: Touched) -> bool:
+        """True if anything is in both."""
+        return (
+            (self.transcript and other.transcript)
+            or not self.paths.isdisjoint(other.paths)
+            or _covers(self.prefixes, other.paths)
+            or _covers(other.prefixes, self.paths)
+            or _overlap(self.prefixes, other.prefixes)
+        )
+
+    def covers(self, path: str) -> bool:
+        """True if `path` is in it, by itself or under a prefix."""
+        return path in self.paths or _covers(self.prefixes, (path,))
+
+
+def _covers(prefixes: Iterable[str], paths: Iterable[str]) -> bool:
+    return any(names.under(path, prefix) for prefix in prefixes for path in paths)
+
+
+def _overlap(some: Iterable[str], others: Iterable[str]) -> bool:
+    return any(
+        one.startswith(below) or below.startswith(one)
+        for one in (names.prefixes_of(prefix)[1] for prefix in some)
+        for below in (names.prefixes_of(prefix)[1] for prefix in others)
+    )

@@ -1,9 +1,7 @@
-"""Values: what a state path holds, as a program gives and gets it.
+"""Stores and reads the values of state paths, and converts them to the types that a program asks for.
 
-A value is a JSON document or bytes with a media type.  One that is larger than the limit
-is kept as an artifact: the map then names the artifact, and reading it is no different.
-
-Values as the types that a program asks for.
+A value is a JSON document or bytes with a media type.  A value that is larger than the limit
+is stored as an artifact: the map then names the artifact, and reading it is no different.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ __all__ = [
 
 Value: TypeAlias = "Json | bytes"
 Given: TypeAlias = "Mapping[str, Given] | Sequence[Given] | str | float | bool | bytes | None"
-"""What type checkers accept as a value; tuples and other collections are refused when they are given."""
+"""What type checkers accept as a value; tuples and other collections are refused when they are written."""
 
 BYTES_TYPE = "application/octet-stream"
 
@@ -58,9 +56,9 @@ class StoredValue(msgspec.Struct, frozen=True, gc=False):
 
 
 def keep(space: Space, value: object, media_type: str | None, *, base: Digest | None) -> StoredValue:
-    """How the map names `value`, and what holds it.
+    """Return the reference by which the map names `value`, and the objects that hold it.
 
-    `base` is the value it takes the place of, which an engine may store it against; None
+    `base` is the value that it replaces, which an engine may store it as a difference to; None
     if there is none.  Raises `Invalid` for what is neither JSON nor bytes.
     """
     if isinstance(value, bytes | bytearray):
@@ -68,30 +66,32 @@ def keep(space: Space, value: object, media_type: str | None, *, base: Digest | 
         return _keep(space, bytes(value), "bytes", kind, base)
     if media_type not in (None, JSON_TYPE):
         raise Invalid(
-            f"a JSON document has the media type {JSON_TYPE}, not {media_type!r}; nothing was written. "
-            "Give bytes to choose another."
+            f"a JSON document has the media type {JSON_TYPE}, not {media_type!r}; nothing was written.",
+            code="media_type_not_json",
+            advice="Give bytes to choose another.",
+            media_type=media_type,
         )
     return _keep(space, canonical.encode(value), "json", JSON_TYPE, base)
 
 
 def read(space: Space, entry: Entry) -> Value:
-    """The value that the map holds; raises `Forgotten` or `Corrupt`."""
+    """Return the value that the map holds; raises `Forgotten` or `Corrupt`."""
     return decode(entry.form, read_bytes(space, entry.value))
 
 
 def read_json(space: Space, digest: Digest) -> Json:
-    """The JSON document of that digest."""
+    """Return the JSON document of that digest."""
     return canonical.decode(read_bytes(space, digest))
 
 
 def read_bytes(space: Space, digest: Digest) -> bytes:
-    """The bytes of a value, wherever they are kept."""
+    """Return the bytes of a value, whether it is an object or an artifact."""
     found = space.objects((digest,))[0]
     return b"".join(artifacts.get(space, digest)) if found.kind is Kind.ARTIFACT else found.body
 
 
 def decode(form: _Form, body: bytes) -> Value:
-    """The bytes of a value, as its form says."""
+    """Return the value that these bytes of that form hold."""
     return canonical.decode(body) if form == "json" else body
 
 
@@ -109,31 +109,48 @@ def _as_artifact(space: Space, body: bytes, form: _Form, media_type: str) -> Sto
 
 
 def typed(path: str, value: Value, type: Any) -> Any:
-    """`value` as a `type`; None is as it is.  Raises `Invalid`, naming the path, if it is not one."""
+    """Return `value` as a `type`; None: unconverted.  Raises `Invalid`, naming the path, if it is not one."""
     if type is None or (isinstance(value, bytes) and type is bytes):
         return value
     if isinstance(value, bytes) or type is bytes:
-        held = "bytes" if isinstance(value, bytes) else "a JSON document"
-        raise Invalid(
-            f"{path} holds {held}, not {_name(type)}; nothing was returned. Ask for it without a type, or as what it is."
+        raise _other_type(
+            path,
+            type,
+            f"holds {'bytes' if isinstance(value, bytes) else 'a JSON document'}, not {_name(type)}",
+            "Ask for it without a type, or as what it is.",
         )
     try:
         return msgspec.convert(value, type)
     except msgspec.ValidationError as error:
-        raise Invalid(
-            f"{path} does not hold {_name(type)}: {error}; nothing was returned. Ask for it without a type, or put "
-            "what fits."
+        raise _other_type(
+            path,
+            type,
+            f"does not hold {_name(type)}: {error}",
+            "Ask for it without a type, or put what fits.",
         ) from error
     except TypeError as error:
         raise Invalid(
-            f"{path} cannot be asked for as {_name(type)}: {error}; nothing was returned."
+            f"{path} cannot be asked for as {_name(type)}: {error}; nothing was returned.",
+            code="type_unsupported",
+            path=path,
+            type=_name(type),
         ) from error
 
 
 def declared(defaults: Mapping[str, bytes], path: str, type: Any) -> Any:
-    """What `path` is declared to be read as while it is absent, a new object each time; unset if nothing is."""
+    """Return a new copy of the declared default of `path` as a `type`; `UNSET` if none is declared."""
     body = defaults.get(path)
     return msgspec.UNSET if body is None else typed(path, canonical.decode(body), type)
+
+
+def _other_type(path: str, type: Any, what: str, advice: str) -> Invalid:
+    return Invalid(
+        f"{path} {what}; nothing was returned.",
+        code="value_has_other_type",
+        advice=advice,
+        path=path,
+        type=_name(type),
+    )
 
 
 def _name(type: Any) -> str:

@@ -1,15 +1,15 @@
-"""Retention: what was undone, abandoned or removed is forgotten, if a policy of the user says so.
+"""Removes content that was undone, abandoned or removed, if a policy of the user allows it.
 
-Everything ever committed counts as reachable until then.  `plan` says what would go and
-changes nothing; `carry_out` removes it.  What a live head can reach, through all commits
-before it, never goes: the engine forgets only if nothing was written to the space since it was
-marked, else it is marked afresh.  The other half is up to writers: who names stored content
+Without a policy everything ever committed stays.  `plan` returns what would be removed and
+changes nothing; `carry_out` removes it.  What a live head can reach, through all its
+ancestors, is never removed: the engine forgets only if nothing was written to the space since it was
+marked, else it is marked again.  Writers do the other half: a write that names stored content
 without supplying it is fenced by the generation (`perdure.history.gc_generation`).
 """
 
 from __future__ import annotations
 
 from perdure.history.retention.planner import carry_out, plan
-from perdure.history.retention.policy import Lot, Plan, Policy, SpacePlan, SpaceRemoval
+from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 
-__all__ = ["SpaceRemoval", "Lot", "Plan", "Policy", "SpacePlan", "carry_out", "plan"]
+__all__ = ["SpaceRemoval", "Lot", "RetentionPlan", "RetentionPolicy", "SpacePlan", "carry_out", "plan"]

@@ -1,7 +1,7 @@
-"""A set of digests that takes some 25 bytes for each, where Python's own takes a hundred and fifty.
+"""A set of digests that needs about 25 bytes for each digest, where Python's own set needs about 150.
 
 Open addressing in 256 tables, so that growing one of them never doubles the whole.  A key
-is 136 bits of the digest: enough that no two digests will ever be taken for one.
+is 136 bits of the digest: enough that no two digests are ever confused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SLOTS_MIN = 8
 
 
 class Digests:
-    """Grows only.  Membership is exact."""
+    """A set that only grows.  Membership is exact."""
 
     __slots__ = ("_counts", "_tables")
 
@@ -28,11 +28,11 @@ class Digests:
         self._counts = [0] * 256
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return sum(self._counts)
 
     def __contains__(self, digest: Digest) -> bool:
-        """Whether the digest was added."""
+        """True if the digest was added."""
         table, key = self._tables[int(digest[:2], 16)], bytearray.fromhex(digest[2:34])
         at = _place(table, key)
         return table[at : at + _KEY] == key
@@ -43,7 +43,7 @@ class Digests:
             self.add(digest)
 
     def add(self, digest: Digest) -> bool:
-        """Add it; False if it was there."""
+        """Add a digest; return False if it was there."""
         number, key = int(digest[:2], 16), bytearray.fromhex(digest[2:34])
         table = self._tables[number]
         at = _place(table, key)
@@ -57,9 +57,9 @@ class Digests:
 
 
 def _place(table: bytearray, key: bytearray) -> int:
-    """Where `key` stands in `table`, or where it would."""
+    """Return the position of `key` in `table`, or where to put it."""
     at = int.from_bytes(key[:4], "big") * _KEY % len(table)
-    while (held := table[at : at + _KEY]) != _EMPTY and held != key:
+    while (found := table[at : at + _KEY]) != _EMPTY and found != key:
         at = (at + _KEY) % len(table)
     return at
 

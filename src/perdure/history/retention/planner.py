@@ -1,11 +1,11 @@
-"""Planning: what a policy would remove, space by space, without changing anything.
-
-Judging one space under a policy: what of it may go.
+"""Plans what a policy would remove, space by space, and carries a plan out.
 
 Commits, changesets and moves always stay, so that the chain verifies.  Values, nodes,
-bodies, artifacts and checkpoints go when only what may go needs them.
+bodies, artifacts and checkpoints are removed if only removable commits need them.
 
-Carrying out a plan: what may go is forgotten, and nothing that anybody has begun to need meanwhile.
+`carry_out` marks each space again and removes nothing that a write has begun to need since the plan.
+
+The module has one importer, its package, which is the door for the command line and for tests.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import suppress
 import msgspec
 
 from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
+from perdure.engines.paging import spaces
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests
-from perdure.history.retention.policy import Lot, Plan, Policy, SpacePlan, SpaceRemoval
+from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.history.retention.reachability import Doomed, Living, abandoned, left_behind, roots, unliving
 from perdure.history.space import ALIVE, Space, label_of
-from perdure.history.stored_objects import spaces
 from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
 from perdure.model import canonical
@@ -42,15 +42,15 @@ __all__ = [
 
 
 class ForeignReads:
-    """What commits have read in other spaces, found when it is first asked for."""
+    """What commits have read in other spaces; found on first use."""
 
-    def __init__(self, engine: Engine, policy: Policy, now: int) -> None:
-        """Look over every space of `engine`, if need be."""
+    def __init__(self, engine: Engine, policy: RetentionPolicy, now: int) -> None:
+        """Read every space of `engine`, but only when `found` is first called."""
         self._engine, self._policy, self._now = engine, policy, now
         self._found: Digests | None = None
 
     def found(self) -> Digests:
-        """The roots and commits of agents and owners that live commits of any space have read."""
+        """Return the roots and commits of agents and owners that live commits of any space have read."""
         if self._found is None:
             self._found = Digests()
             for name in spaces(self._engine):
@@ -63,11 +63,11 @@ class ForeignReads:
 
 
 def removable(
-    space: Space, policy: Policy, now: int, elsewhere: ForeignReads
+    space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads
 ) -> Iterator[tuple[str, Object]]:
-    """The objects that may go, and why.
+    """Yield the objects that may be removed, and why.
 
-    Raises `Corrupt` or `NotFound` if anything is damaged: then nobody can tell what must stay.
+    Raises `Corrupt` or `NotFound` if anything is damaged: then it is unknown what must stay.
     """
     since = policy.undone_since(now)
     left = list(left_behind(space, since)) if since is not None else []
@@ -91,12 +91,12 @@ def removable(
 
 
 def _is_read(step: Step, elsewhere: ForeignReads) -> bool:
-    """Whether a live commit of another space has read this one: of an agent's map it says the commit, of a memory the root."""
+    """True if a live commit of another space has read this one: an agent's commit by digest, a memory by its root."""
     return step.digest in elsewhere.found() or step.commit.root in elsewhere.found()
 
 
-def expire_uploads(space: Space, policy: Policy, now: int) -> None:
-    """Mark the uploads that are older than the policy allows, so that none of them can be finished any more."""
+def expire_uploads(space: Space, policy: RetentionPolicy, now: int) -> None:
+    """Mark the uploads that are older than the policy allows, so that they can no longer be finished."""
     for cell in list(abandoned(space, policy, now)):
         upload = upload_of(cell)
         if not upload.expired:
@@ -104,7 +104,7 @@ def expire_uploads(space: Space, policy: Policy, now: int) -> None:
             _put(space, cell, canonical.encode_struct(expired))
 
 
-def forget_uploads(space: Space, policy: Policy, now: int) -> None:
+def forget_uploads(space: Space, policy: RetentionPolicy, now: int) -> None:
     """Empty the cells of expired uploads, whose chunks are gone."""
     for cell in list(abandoned(space, policy, now)):
         if upload_of(cell).expired:
@@ -112,32 +112,32 @@ def forget_uploads(space: Space, policy: Policy, now: int) -> None:
 
 
 def space_of(engine: Engine, name: str, ids: Callable[[], str] = str) -> Space:
-    """The space for reading and forgetting: it has no clock, as nothing that is written here has a time."""
+    """Return a space for marking and removal: it has no clock, because these writes have no time."""
     label = name
-    with suppress(Corrupt):  # what is damaged is told of where it is judged, and left alone
+    with suppress(Corrupt):  # damage is reported where the space is planned
         label = label_of(engine, name)
     return Space(engine=engine, name=name, label=label, clock=lambda: 0, ids=ids, cache=NodeCache(0))
 
 
 def _put(space: Space, cell: Cell, value: bytes | None) -> None:
-    wanted = CellWrite(name=cell.name, expected=cell.revision, value=value)
+    cell_write = CellWrite(name=cell.name, expected=cell.revision, value=value)
     intent = digest_of(Kind.BODY, canonical.encode(["upload", cell.name, cell.revision]))
     op_id = f"upload:{cell.revision}:{cell.name}"
     try:
-        space.engine.apply(Write(space=space.name, op_id=op_id, intent=intent, cells=(wanted,)))
+        space.engine.apply(Write(space=space.name, op_id=op_id, intent=intent, cells=(cell_write,)))
     except Conflict:
-        return  # it was written to in this moment: it is not abandoned
+        return  # the upload has just written to it: it is not abandoned
 
 
-def plan(engine: Engine, policy: Policy, now: int) -> Plan:
-    """What `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
+def plan(engine: Engine, policy: RetentionPolicy, now: int) -> RetentionPlan:
+    """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
     elsewhere = ForeignReads(engine, policy, now)
     planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in spaces(engine))
-    return Plan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
+    return RetentionPlan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
 
 
-def _plan_space(space: Space, policy: Policy, now: int, elsewhere: ForeignReads) -> SpacePlan | None:
-    """What would go of one space; None if nothing does."""
+def _plan_space(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> SpacePlan | None:
+    """Return what would be removed of one space; None: nothing."""
     if _is_removed(space):
         return plan_removed(space, policy)
     counts: Counter[tuple[str, str]] = Counter()
@@ -147,13 +147,13 @@ def _plan_space(space: Space, policy: Policy, now: int, elsewhere: ForeignReads)
             counts[why, str(found.kind)] += 1
             sizes[why, str(found.kind)] += len(found.body)
     except (Corrupt, NotFound) as error:
-        return SpacePlan(space=space.name, left_alone=f"what must stay cannot be told: {error}")
+        return SpacePlan(space=space.name, left_alone=f"what must stay is unknown: {error}")
     lots = tuple(Lot(why, kind, counts[why, kind], sizes[why, kind]) for why, kind in sorted(counts))
     return SpacePlan(space=space.name, lots=lots) if lots else None
 
 
-def plan_removed(space: Space, policy: Policy) -> SpacePlan | None:
-    """What would go of the space of a removed thread; None: nothing, or it is none."""
+def plan_removed(space: Space, policy: RetentionPolicy) -> SpacePlan | None:
+    """Return the plan for the space of a removed thread; None: the thread was not removed, or the policy keeps it."""
     if not policy.removed_threads or not _is_removed(space):
         return None
     if space.engine.cells(space.name, prefix=OUTBOX, limit=1):
@@ -164,23 +164,23 @@ def plan_removed(space: Space, policy: Policy) -> SpacePlan | None:
 
 
 def _is_removed(space: Space) -> bool:
-    """Whether this is the space of a thread that was removed and not dropped yet."""
+    """True if this is the space of a thread that was removed and not dropped yet."""
     alive = space.engine.cell(space.name, ALIVE)
     return alive is not None and alive.value is not None
 
 
 _BATCH_BYTES = 16 * 1024 * 1024
 _BATCH_MAX = 20_000
-_TRIES_MAX = 5
+_MARKINGS_MAX = 5  # of one space: each reads all of it, so this is no case for `Attempts`
 
 
 def carry_out(
-    engine: Engine, plan: Plan, *, ids: Callable[[], str], cache: NodeCache | None = None
+    engine: Engine, plan: RetentionPlan, *, ids: Callable[[], str], cache: NodeCache | None = None
 ) -> tuple[SpaceRemoval, ...]:
-    """Remove what `plan` names, each space as it stands now; `ids` names the writes that this takes.
+    """Remove what `plan` names, marking each space again; `ids` makes the op_ids of the writes.
 
-    A space that has changed since is looked at afresh, so what became reachable stays.  `cache`
-    is what this process reads the store through, and is emptied; None: it reads it through none.
+    What has become reachable since the plan stays.  `cache` is the node cache of this process, which
+    is emptied; None: it has none.
     """
     elsewhere = ForeignReads(engine, plan.policy, plan.now)
     done: list[SpaceRemoval] = []
@@ -195,7 +195,7 @@ def carry_out(
     return tuple(done)
 
 
-def _drop(space: Space, policy: Policy) -> SpaceRemoval:
+def _drop(space: Space, policy: RetentionPolicy) -> SpaceRemoval:
     planned = plan_removed(space, policy)
     if planned is None or not planned.dropped:
         return SpaceRemoval(
@@ -205,10 +205,10 @@ def _drop(space: Space, policy: Policy) -> SpaceRemoval:
     return SpaceRemoval(space=space.name, dropped=True, freed=freed)
 
 
-def _forget(space: Space, policy: Policy, now: int, elsewhere: ForeignReads) -> SpaceRemoval:
-    """Forget what may go of one space, marking it afresh as long as others write to it."""
+def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> SpaceRemoval:
+    """Remove what may be removed of one space, marking it again if another process writes to it."""
     count = freed = 0
-    for _ in range(_TRIES_MAX):
+    for _ in range(_MARKINGS_MAX):
         try:
             expire_uploads(space, policy, now)
             standing = space.engine.standing(space.name)
@@ -217,9 +217,9 @@ def _forget(space: Space, policy: Policy, now: int, elsewhere: ForeignReads) -> 
                 count += len(batch)
             forget_uploads(space, policy, now)
         except Conflict:
-            continue  # somebody wrote since it was marked, and may need any of it by now
+            continue  # a write since the marking may need any of it
         except (Corrupt, NotFound) as error:
-            why = f"what must stay cannot be told: {error}"
+            why = f"what must stay is unknown: {error}"
             return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
         return SpaceRemoval(space=space.name, count=count, freed=freed)
     why = "others were writing to it all the time"
@@ -227,7 +227,7 @@ def _forget(space: Space, policy: Policy, now: int, elsewhere: ForeignReads) -> 
 
 
 def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:
-    """What is to go, in batches for which others can wait."""
+    """Yield the digests to remove, in batches that block other writers only for a short time."""
     batch: list[Digest] = []
     size = 0
     for found in objects:
@@ -240,7 +240,7 @@ def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:
         yield batch
 
 
-def _why(policy: Policy) -> str:
+def _why(policy: RetentionPolicy) -> str:
     days = {"undone": policy.undone_after_days, "staged": policy.staged_after_days}
     rules = " or ".join(f"{what} for {count} days" for what, count in days.items() if count is not None)
     return f"the retention policy: nothing live needs it, and it was {rules}"

@@ -1,32 +1,32 @@
-"""Policies and plans: what a user wants gone, and what that comes to."""
+"""Defines retention policies (what a user allows to be removed) and plans (what a policy would remove)."""
 
 from __future__ import annotations
 
 import msgspec
 
-__all__ = ["SpaceRemoval", "Lot", "Plan", "Policy", "SpacePlan"]
+__all__ = ["SpaceRemoval", "Lot", "RetentionPlan", "RetentionPolicy", "SpacePlan"]
 
 _DAY = 24 * 60 * 60 * 1_000_000  # µs
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be forgotten.  As it stands without arguments: nothing."""
+class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be removed.  The default allows nothing."""
 
     undone_after_days: int | None = None  # the content of undone commits; None: never
     staged_after_days: int | None = None  # the chunks of uploads that were never finished; None: never
     removed_threads: bool = False  # the whole of every thread that was removed
 
     def undone_since(self, now: int) -> int | None:
-        """What was undone before this moment may go; None: nothing."""
+        """Return the time before which undone content may be removed; None: nothing may."""
         return None if self.undone_after_days is None else now - self.undone_after_days * _DAY
 
     def staged_since(self, now: int) -> int | None:
-        """What was staged before this moment may go; None: nothing."""
+        """Return the time before which staged chunks may be removed; None: nothing may."""
         return None if self.staged_after_days is None else now - self.staged_after_days * _DAY
 
 
 class Lot(msgspec.Struct, frozen=True):
-    """Objects of one kind that would go for one reason."""
+    """Objects of one kind that would be removed for one reason."""
 
     why: str  # undone, staged
     kind: str
@@ -35,16 +35,16 @@ class Lot(msgspec.Struct, frozen=True):
 
 
 class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What would go of one space."""
+    """What would be removed of one space."""
 
     space: str
     lots: tuple[Lot, ...] = ()
     dropped: bool = False  # all of it
-    left_alone: str | None = None  # why nothing goes although the policy may want it
+    left_alone: str | None = None  # why nothing is removed although the policy may allow it
 
     @property
     def count(self) -> int:
-        """How many objects would go."""
+        """How many objects would be removed."""
         return sum(lot.count for lot in self.lots)
 
     @property
@@ -53,16 +53,16 @@ class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(lot.bytes for lot in self.lots)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy would remove at a moment.  Spaces of which nothing goes are not named."""
+class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy would remove at a given time.  Spaces that lose nothing are not listed."""
 
-    policy: Policy
+    policy: RetentionPolicy
     now: int  # µs since 1970, UTC
     spaces: tuple[SpacePlan, ...] = ()
 
     @property
     def count(self) -> int:
-        """How many objects would go."""
+        """How many objects would be removed."""
         return sum(space.count for space in self.spaces)
 
     @property

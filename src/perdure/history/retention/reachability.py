@@ -1,23 +1,21 @@
-"""Roots: what must stay of a space under a policy.
+"""Decides which objects of a space are reachable and which may be removed: the mark phase of garbage collection.
 
-Roots are the heads of all timelines, sealed ones included; moves within retention; whatever
-the ledger and the cells mention (open outboxes, listed artifacts, uploads under way); and what
-commits of other spaces have read here.
+`roots` yields what must stay under a policy: the heads of all timelines, sealed ones included; moves
+within retention; every object that the ledger and the cells mention (open outboxes, listed artifacts,
+uploads under way); and what commits of other spaces have read here.
 
-A move carries no time of its own.  What a head has left counts as left since the first commit
-that was made on its timeline afterwards; while there is none it can be redone, and stays.
+A move has no time of its own.  A commit that a head has left counts as left since the first commit
+that was made on its timeline afterwards; if there is none, the move can be redone, and the commit stays.
 
-The living: the commits that a space's roots reach, and what is kept for its own sake.
+`Living` marks the commits that the roots reach: every ancestor of a live commit is live, through merges
+too.  It does not collect the objects of live commits, since these are nearly everything.
 
-Every commit behind a live one is live, through merges too.  What live commits name in their
-changesets and states is not gathered here, since it is nearly everything; it is compared
-with the doomed instead.
+`Doomed` collects every object that only removable commits, or abandoned uploads, name.  Then it scans
+all that is stored once, and each object that something else names is saved.  So memory grows with
+what may be removed and not with what stays, and an object that saves another need not be reachable itself.
 
-The doomed: what only commits that may go have, or only uploads that were abandoned.
-
-First everything is gathered that those commits and uploads name.  Then all that is stored is
-gone over once, and whatever else names a part of it saves that part.  So memory grows with
-what may go and not with what stays, and what saves a thing need not be reachable itself.
+The module has one importer, the planner, which decides when to mark; it is apart because this
+rule is the one that must never remove too much.
 """
 
 from __future__ import annotations
@@ -29,18 +27,18 @@ from itertools import chain, islice
 
 import msgspec
 
-from perdure.engines.contract import Cell, Entry, Fact, Hold, Step
+from perdure.engines import paging
+from perdure.engines.contract import Cell, Fact, Hold, Step
 from perdure.errors import Forgotten, NotFound
 from perdure.history import reader, stored_objects
 from perdure.history.artifacts import UPLOAD, upload_of
 from perdure.history.retention.digest_set import Digests
-from perdure.history.retention.policy import Policy
+from perdure.history.retention.policy import RetentionPolicy
 from perdure.history.space import Space
 from perdure.history.stored_objects import whole_pages
 from perdure.history.tree import EMPTY, refs
 from perdure.model.artifact import decode_artifact
-from perdure.model.changeset import decode_changeset
-from perdure.model.commit import Act, MoveRecord, decode_commit
+from perdure.model.commit import Act, decode_changeset, decode_commit
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, BackendSwitched, CheckpointCreated, Event
 
@@ -56,45 +54,44 @@ __all__ = [
 ]
 
 
-_PAGE = 200
-_ASKED = 50
+_HEADS_MAX = 50
 _PATCH = re.compile(rb'"(?:agent_)?patch":"([0-9a-f]{64})"')  # in an entry: what a call changes
 
 
 class AbandonedCommit(msgspec.Struct, frozen=True):
-    """A commit that a head has left, and whether it was long enough ago for it to go."""
+    """A commit that a head has left, and whether that was long enough ago to remove it."""
 
     commit: Digest
     may_go: bool
 
 
-def roots(space: Space, policy: Policy, now: int) -> Iterator[Digest]:
-    """What must stay, commits and other things; some may not be of this space.  Raises `Corrupt` if a head leads nowhere."""
-    for hold in _holds(space):
+def roots(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Digest]:
+    """Yield the digests that must stay, some maybe of other spaces; raises `Corrupt` if the commit of a head is missing."""
+    for hold in paging.holds(space.engine, space.name):
         if hold.head.commit is not None:
             yield space.step(hold.head.commit).digest
     gone = {cell.name for cell in abandoned(space, policy, now)}
-    for cell in _cells(space):
+    for cell in paging.cells(space.engine, space.name):
         if cell.name not in gone:
             yield from stored_objects.mentioned(cell.name.encode())
             yield from stored_objects.mentioned(cell.value or b"")
-    for entry in _entries(space):
+    for entry in paging.entries(space.engine, space.name):
         yield from stored_objects.mentioned(entry.body)
         for patch in _PATCH.findall(entry.body):
             yield from _values(space, Digest(patch.decode()))
 
 
 def _values(space: Space, patch: Digest) -> Iterator[Digest]:
-    """The values that a call's patch names: the commit of its round, which would name them too, may be to come."""
+    """Yield the values that a call's patch names: the commit that will name them may not exist yet."""
     with suppress(Forgotten):
         yield from stored_objects.mentioned(space.body(patch))
 
 
 def left_behind(space: Space, since: int) -> Iterator[AbandonedCommit]:
-    """The commits that heads have left otherwise than by a commit on top; some may be live all the same."""
-    for hold in _holds(space):
-        later: Digest | None = None  # the first commit that was made after the move at hand
-        for move in _moves(space, hold.head.timeline):
+    """Yield the commits that heads have left by undo or promote; some may still be live."""
+    for hold in paging.holds(space.engine, space.name):
+        later: Digest | None = None  # the first commit that was made after this move
+        for move in paging.moves(space.engine, space.name, hold.head.timeline):
             if move.act is Act.COMMIT:
                 later = move.to
             elif move.from_ is not None and not _on_a_line(space, move.from_, hold):
@@ -102,20 +99,20 @@ def left_behind(space: Space, since: int) -> Iterator[AbandonedCommit]:
                 yield AbandonedCommit(move.from_, not lately and _made_at(space, move.from_) < since)
 
 
-def abandoned(space: Space, policy: Policy, now: int) -> Iterator[Cell]:
-    """The cells of uploads that are older than the policy allows."""
+def abandoned(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Cell]:
+    """Yield the cells of uploads that are older than the policy allows."""
     since = policy.staged_since(now)
     if since is None:
         return
-    for cell in _cells(space, UPLOAD):
+    for cell in paging.cells(space.engine, space.name, prefix=UPLOAD):
         upload = upload_of(cell)
         if upload.expired or upload.at < since:
             yield cell
 
 
 def _on_a_line(space: Space, commit: Digest, own: Hold) -> bool:
-    """Whether a head's line has the commit; only some heads are asked, as this is to save work, not to decide."""
-    heads = chain((own,), islice(_holds(space), _ASKED))
+    """True if the line of one of the first heads has the commit; a shortcut only, the rest is decided later."""
+    heads = chain((own,), islice(paging.holds(space.engine, space.name), _HEADS_MAX))
     return any(reader.is_ancestor(space, commit, hold.head.commit) for hold in heads)
 
 
@@ -123,44 +120,15 @@ def _made_at(space: Space, commit: Digest) -> int:
     return space.step(commit).commit.at
 
 
-def _holds(space: Space) -> Iterator[Hold]:
-    after = ""
-    while page := space.engine.holds(space.name, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].head.timeline
-
-
-def _moves(space: Space, timeline: str) -> Iterator[MoveRecord]:
-    """The moves of a timeline, newest first."""
-    before: int | None = None
-    while page := space.engine.moves(space.name, timeline, before=before, limit=_PAGE):
-        yield from page
-        before = page[-1].version
-
-
-def _cells(space: Space, prefix: str = "") -> Iterator[Cell]:
-    after = ""
-    while page := space.engine.cells(space.name, prefix=prefix, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].name
-
-
-def _entries(space: Space) -> Iterator[Entry]:
-    position = 0
-    while page := space.engine.entries(space.name, after=position, limit=_PAGE):
-        yield from page
-        position = page[-1].position
-
-
 _REACHABLE_PAGE = 100
 _BATCH = 64
 
 
 class Living:
-    """Grows by `mention` and `commit`."""
+    """The set of live commits and kept objects; `mention` and `commit` add to it."""
 
     def __init__(self, space: Space) -> None:
-        """Begin with nothing."""
+        """Begin empty."""
         self._space = space
         self.commits = Digests()
         self.kept = Digests()  # objects that are mentioned, with what they are made of
@@ -170,17 +138,17 @@ class Living:
         self._mentions: list[Digest] = []  # digests of anything to follow
 
     def commit(self, tip: Digest) -> None:
-        """Count a commit and all that is before it as live; raises `Corrupt`."""
+        """Mark a commit and all its ancestors as live; raises `Corrupt`."""
         self._lines.append(tip)
         self._finish()
 
     def mention(self, digest: Digest) -> None:
-        """Keep whatever the digest names here, and what that needs; nothing if it names nothing here."""
+        """Mark the object of this digest, and the objects that it needs; nothing if this space has no such object."""
         self._mentions.append(digest)
         self._finish()
 
     def tree(self, root: Digest) -> None:
-        """Keep the nodes and values of a state."""
+        """Mark the nodes and values of a state."""
         left = [] if root == EMPTY else [root]
         while left:
             batch = [digest for digest in left[-_BATCH:] if self.kept.add(digest)]
@@ -191,14 +159,14 @@ class Living:
                 self.kept.update(values)
 
     def _finish(self) -> None:
-        """Follow everything that was found and not followed yet; in lists, as chains can be of any length."""
+        """Follow everything that was found and not followed yet; iteratively, since chains can be of any length."""
         while self._lines or self._mentions:
             if self._lines:
                 self._line(self._lines.pop())
             self._follow()
 
     def _line(self, tip: Digest | None) -> None:
-        """Go over a line from its tip to the first commit that is known."""
+        """Mark a line from its tip back to the first commit that is marked already."""
         while tip is not None and tip not in self.commits:
             page = self._space.back(tip, limit=_REACHABLE_PAGE)
             tip = next(iter(page[-1].commit.parents), None)
@@ -218,7 +186,7 @@ class Living:
         self._mentions += [digest for digest in recipes if digest not in self._opened]
 
     def _follow(self) -> None:
-        """Keep what was mentioned; commits among it are only noted."""
+        """Mark what was mentioned; commits among it are queued."""
         while self._mentions:
             try:
                 found = self._space.engine.objects(self._space.name, (self._mentions.pop(),))
@@ -244,7 +212,7 @@ class Living:
 
 
 def unliving(space: Space, tip: Digest, living: Living) -> Iterator[Step]:
-    """The commits at and before `tip` that are not live at the moment they are come to."""
+    """Yield `tip` and its ancestors, as far as they are not live when they are reached."""
     pending: list[Digest] = [tip]
     seen = Digests()
     while pending:
@@ -257,7 +225,7 @@ def unliving(space: Space, tip: Digest, living: Living) -> Iterator[Step]:
 
 
 def read_objects(space: Space, digests: Sequence[Digest]) -> Sequence[Object]:
-    """The objects of these digests, without those that were forgotten; raises `Corrupt` if one is missing or damaged."""
+    """Return the objects of these digests, without forgotten ones; raises `Corrupt` if one is missing or damaged."""
     try:
         return space.objects(digests)
     except Forgotten:
@@ -267,7 +235,7 @@ def read_objects(space: Space, digests: Sequence[Digest]) -> Sequence[Object]:
 
 
 def _needing_more(event: Event) -> tuple[Digest, ...]:
-    """What an event names that names more in its turn."""
+    """Return the objects that an event names and that name further objects."""
     match event:
         case CheckpointCreated(checkpoint=checkpoint) | BackendSwitched(checkpoint=str() as checkpoint):
             return (checkpoint,)
@@ -283,15 +251,15 @@ _DIGEST = 32
 
 
 class Doomed:
-    """Gathered by `commit` and `chunks`, then thinned out by `save`."""
+    """The objects that may be removed: `commit` and `chunks` collect them, `save` takes out what must stay."""
 
     def __init__(self, space: Space, living: Living) -> None:
-        """Begin with nothing; `living` is complete."""
+        """Begin empty; `living` is complete."""
         self._space = space
         self._living = living
         self._commits = Digests()
         self._tops = bytearray()  # the roots of undone commits, one after another
-        self._gathered = bytearray()  # every other digest of the two below
+        self._gathered = bytearray()  # every other digest of `_undone` and `_staged`
         self._undone = Digests()
         self._staged = Digests()
         self._saved = Digests()
@@ -300,25 +268,25 @@ class Doomed:
         self._recipes = Digests()  # of contexts, whose frames and notes were doomed
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """True if there is anything."""
         return len(self._undone) + len(self._staged) > 0
 
     def commit(self, tip: Digest) -> None:
-        """Doom a commit, and those before it that are not live."""
+        """Collect the objects of a commit and of those of its ancestors that are not live."""
         for step in unliving(self._space, tip, self._living):
             if self._commits.add(step.digest):
                 self._step(step)
 
     def chunks(self, digests: Iterable[Digest]) -> None:
-        """Doom the chunks of an upload."""
+        """Collect the chunks of an upload."""
         for digest in digests:
             if digest not in self._undone and self._staged.add(digest):
                 self._gathered += bytes.fromhex(digest)
 
     def save(self) -> None:
-        """Go over all that is stored, and save what something that is not doomed names.
+        """Scan all that is stored, and save what an object that stays names.
 
-        Again, if that has shown more that is doomed: the chunks of artifacts.
+        Scan again if that has collected more: the chunks of artifacts.
         """
         known = -1
         while len(self._undone) != known:
@@ -332,10 +300,10 @@ class Doomed:
                 self._saved.update(chunks)
 
     def objects(self) -> Iterator[tuple[str, Object]]:
-        """What is doomed in the end, and why.
+        """Yield the objects to remove, and why.
 
-        Roots come first: should forgetting stop halfway, whoever comes back to one of these
-        commits meets `Forgotten` at once, and not a state with holes.
+        Roots come first: if the removal stops halfway, a reader of one of these commits gets
+        `Forgotten` at once, and not a state with holes.
         """
         gathered = self._tops + self._gathered
         for start in range(0, len(gathered), _READ * _DIGEST):
@@ -346,14 +314,14 @@ class Doomed:
                     yield "staged" if found.digest in self._staged else "undone", found
 
     def __contains__(self, digest: Digest) -> bool:
-        """Whether the digest was gathered."""
+        """True if the digest was collected."""
         return digest in self._undone or digest in self._staged
 
     def _is_safe(self, digest: Digest) -> bool:
         return digest in self._saved or digest in self._living.kept
 
     def _read(self, digests: Sequence[Digest]) -> Sequence[Object]:
-        """Those of the objects that are there: a patch can name what was never kept."""
+        """Return those of the objects that are stored: a patch can name values that were never stored."""
         missing = set(self._space.engine.missing(self._space.name, digests))
         return read_objects(self._space, [digest for digest in digests if digest not in missing])
 
@@ -389,7 +357,7 @@ class Doomed:
             self._doom(batch)
 
     def _look(self, found: Object) -> None:
-        """Save what `found` names, unless it is doomed itself."""
+        """Save what `found` names, unless `found` is to be removed itself."""
         doomed = found.digest in self
         match found.kind:
             case Kind.NODE if not doomed:

@@ -1,6 +1,6 @@
 """The versioned map: paths to values, as a tree of nodes named by digest.
 
-An ordered radix tree whose shape is a pure function of its entries (`rule`).  The same content
+An ordered radix tree whose shape is a pure function of its entries (see `encoding`).  The same content
 has the same root whatever the order of writes; a change costs one path of nodes; listing by
 prefix is ordered; comparing two maps costs what differs; hostile keys cannot unbalance it.
 
@@ -12,10 +12,9 @@ prefix is ordered; comparing two maps costs what differs; hostile keys cannot un
 
 from __future__ import annotations
 
-from perdure.history.tree.builder import build
 from perdure.history.tree.compare import Meeting, PathChange, diff, merge3
 from perdure.history.tree.encoding import Entry
-from perdure.history.tree.map import MapDraft, Tree
+from perdure.history.tree.map import MapDraft, Tree, build
 from perdure.history.tree.read import EMPTY, NodeCache, Nodes
 from perdure.history.tree.traverse import NodeFault, bodies, check, reachable, refs
 

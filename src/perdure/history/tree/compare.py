@@ -1,14 +1,13 @@
-"""Comparing two maps: what differs, in the order of the paths, for the price of what differs.
+"""Compares maps: `diff` yields what differs between two, `merge3` what each of two sides did to a common base.
 
-Each side is a row of things still to compare: entries, and subtrees not yet read, by the bytes
-that all their keys start with.  Two subtrees that stand at the same place with the same digest
-are the same and are dropped unread.  Otherwise the one that spans more is opened until entries
-stand against entries, so it does not matter that the sides forked at different bytes.
+The cost is that of what differs.  Each side is a row of things still to compare: entries, and
+subtrees not yet read, by the bytes that all their keys start with.  Two subtrees at the same
+place with the same digest are the same and are dropped unread.  Otherwise the one that spans
+more is opened until entries meet entries, so it does not matter that the sides forked at
+different bytes.
 
-Merging two maps that began as one: what happened to each path that they changed.
-
-Only facts are found here.  What to do about a path that both sides changed differently is for
-whoever knows what the values mean.
+`merge3` reports facts only.  The caller decides about a path that both sides changed
+differently, because it depends on what the values mean.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class PathChange(msgspec.Struct, frozen=True):
 
 
 def diff(a: Tree, b: Tree, prefix: str = "") -> Iterator[PathChange]:
-    """What leads from `a` to `b` among the paths that start with `prefix`, in the order of their bytes."""
+    """Yield what leads from `a` to `b` among the paths that start with `prefix`, in the order of their bytes."""
     if a.root == b.root:
         return
     within = prefix_of(prefix)
@@ -86,12 +85,12 @@ class _Side:
         self._row.pop()
 
     def open(self, item: _Sub) -> None:
-        """Put what the next item holds in its place."""
+        """Replace the next item by what it contains."""
         self._row.pop()
         self._push(item.key, self._read(item))
 
     def take(self, item: _Item) -> Iterator[tuple[bytes, bytes]]:
-        """All that the next item holds, for the other side has nothing there."""
+        """Remove the next item and return all its entries; the other side has none there."""
         self._row.pop()
         if isinstance(item, _Own):
             return iter((item,))
@@ -154,7 +153,7 @@ _BATCH = 256
 
 
 class Meeting(msgspec.Struct, frozen=True):
-    """A path that their side changed, and how it stands on all three; None: the path holds nothing there."""
+    """A path that their side changed, with its entry on all three sides; None: the path has no value there."""
 
     path: str
     base: Entry | None
@@ -170,12 +169,12 @@ class Meeting(msgspec.Struct, frozen=True):
 
 
 def merge3(base: Tree, ours: Tree, theirs: Tree) -> Iterator[Meeting]:
-    """Every path that differs between `base` and `theirs`, in order, beside what `ours` holds there.
+    """Yield every path that differs between `base` and `theirs`, in order, beside the entry of `ours`.
 
     Paths that only we changed are not named: they stay as they are.
     """
     changes = diff(base, theirs)
     while batch := list(islice(changes, _BATCH)):
-        held = ours.get_many(change.path for change in batch)
+        our_entries = ours.get_many(change.path for change in batch)
         for change in batch:
-            yield Meeting(change.path, change.before, held.get(change.path), change.after)
+            yield Meeting(change.path, change.before, our_entries.get(change.path), change.after)

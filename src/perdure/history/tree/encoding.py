@@ -1,4 +1,6 @@
-"""The bytes of nodes.
+"""Encodes and decodes the nodes of a map, and decides the shape of the tree.
+
+The bytes of a node:
 
     leaf      10  varint entries   { varint key length, key, tail } …
     branch    11  varint prefix length * 2, plus 1 if an entry ends there
@@ -9,15 +11,13 @@
     tally     varint entries, varint bytes of their full keys, and
               if they are not a leaf: one byte, the branches on the longest path from there
 
-The first byte is format and shape in one.  Keys in a leaf and bytes of the children stand in
-strictly rising order.  From a tally a reader knows what is below without reading it: the
-weight, so that the rule can be followed upwards after a deletion, and the height, so that a
-map too deep is refused before anything is written.
+The first byte is format and shape in one.  Keys in a leaf and bytes of the children are in
+strictly rising order.  A tally tells a reader what is below without reading it: the weight, so
+that the rule can be followed upwards after a deletion, and the height, so that a map too deep
+is refused before anything is written.
 
-Decoding trusts nothing.  Bytes that `encode` would not have produced raise `Corrupt`; what
-can only be judged from above (the weights) is the reader's to check.
-
-Entries: what the map holds at one path, and the bytes that say so inside a node.
+Decoding trusts nothing.  Bytes that `encode` would not have produced raise `Corrupt`.  The
+weights can only be judged from above; `read` checks them.
 
 In a node an entry is its key followed by its *tail*:
 
@@ -28,24 +28,18 @@ In a node an entry is its key followed by its *tail*:
 A JSON entry always has the media type `application/json`, so it is not written.  One entry
 has one tail, so two entries at a path are equal exactly when their tails are.
 
-Whole numbers in as few bytes as they need: seven bits a byte, lowest first.
+A varint writes a whole number in as few bytes as it needs: seven bits a byte, lowest first.
+Each number has one encoding: the decoder refuses a longer one, and one beyond 63 bits.
 
-There is one encoding for one number: a longer one, or one beyond 63 bits, is refused.
+A node in memory holds its entries and children as ready-made bytes beside the sorted list that
+finds them, so that changing one of them encodes only that one again.  A node that was read from
+storage is shared and never altered; a draft alters its own copies.  A node's keys lack the bytes
+that are above it in the tree; `offset` is how many bytes that is.
 
-Nodes: the pieces a map is kept in.
-
-A node holds its entries and children as ready-made bytes beside the sorted list that finds
-them, so that changing one of them encodes nothing but that one again.  A node that came from
-storage is shared and never altered; a draft alters its own copies.
-
-A node's keys lack what stands above it in the tree; `offset` is how many bytes that is.
-
-The rule: which shape a set of entries takes.
-
-The shape of the map is a pure function of its entries, so the same content has the same
+The rule decides which shape a set of entries takes.  The shape of the map is a pure function of its entries, so the same content has the same
 root whatever the order of the writes that led to it.
 
-An entry weighs 48 plus the bytes of its *full* key, wherever it stands in the tree.  A set
+An entry weighs 48 plus the bytes of its *full* key, wherever it is in the tree.  A set
 that weighs at most 2,048 in all, or that has at most one entry, is a **leaf**: its entries
 in the order of their keys.  Any other set is a **branch**: the longest prefix that all its
 remaining keys share; the entry that ends exactly there, if any; and a child for each byte
@@ -107,12 +101,12 @@ NUMBER_MAX = 2**63 - 1
 
 
 def varint(number: int) -> bytes:
-    """The bytes of `number`, which is not negative."""
+    """Return the bytes of `number`, which is not negative."""
     return _SMALL[number] if number < len(_SMALL) else _encode(number)
 
 
 def read_varint(body: bytes, at: int) -> tuple[int, int]:
-    """The number that starts at `at`, and where it ends; raises `Corrupt`, or `IndexError` past the end."""
+    """Return the number that starts at `at`, and where it ends; raises `Corrupt`, or `IndexError` past the end."""
     first = body[at]
     if first < 0x80:
         return first, at + 1
@@ -141,10 +135,14 @@ def _read_long(body: bytes, at: int) -> tuple[int, int]:
         if group < 0x80:
             break
         if shift > 56:
-            raise Corrupt("a number in a node is longer than 63 bits")
+            raise _malformed("a number in a node is longer than 63 bits")
     if not group:
-        raise Corrupt("a number in a node is longer than it need be")
+        raise _malformed("a number in a node is longer than necessary")
     return number, at + 1
+
+
+def _malformed(what: str) -> Corrupt:
+    return Corrupt(what, code="node_malformed")
 
 
 _SMALL = tuple(_encode(number) for number in range(4_096))
@@ -157,7 +155,7 @@ KEY_BYTES_MAX = PATH_BYTES_MAX
 
 
 def is_leaf(count: int, key_bytes: int) -> bool:
-    """Whether `count` entries whose full keys have `key_bytes` bytes in all are a leaf."""
+    """True if `count` entries whose full keys have `key_bytes` bytes in all are a leaf."""
     return count <= 1 or ENTRY_WEIGHT * count + key_bytes <= LEAF_WEIGHT_MAX
 
 
@@ -176,33 +174,42 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 def key_of(path: str) -> bytes:
-    """The key of `path`: its UTF-8 bytes; raises `Invalid` for what cannot be a key."""
+    """Return the key of `path`: its UTF-8 bytes; raises `Invalid` for what cannot be a key."""
     key = path.encode() if path.isascii() else prefix_of(path)
     if len(key) > KEY_BYTES_MAX:
-        raise Invalid(f"path {path[:60]!r}… is longer than {KEY_BYTES_MAX} bytes; nothing was written.")
+        raise Invalid(
+            f"path {path[:60]!r}… is longer than {KEY_BYTES_MAX} bytes; nothing was written.",
+            code="path_too_long",
+            limit=KEY_BYTES_MAX,
+        )
     return key
 
 
 def prefix_of(text: str) -> bytes:
-    """The bytes that keys starting with `text` start with; raises `Invalid` if it is not text."""
+    """Return the bytes that keys starting with `text` start with; raises `Invalid` if it is not text."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise Invalid(f"path {text[:60]!r} holds a lone surrogate; nothing was written.") from error
+        raise Invalid(
+            f"path {text[:60]!r} holds a lone surrogate; nothing was written.", code="lone_surrogate"
+        ) from error
 
 
 def path_of(key: bytes) -> str:
-    """The path whose key this is; raises `Corrupt` if it is none."""
+    """Return the path whose key this is; raises `Corrupt` if it is none."""
     try:
         return key.decode()
     except UnicodeDecodeError as error:
         raise Corrupt(
-            f"the map holds the key {key[:60]!r}, which is not text. Run `perdure verify`."
+            f"the map holds the key {key[:60]!r}, which is not text.",
+            code="key_not_text",
+            advice="Run `perdure verify`.",
+            key=key,
         ) from error
 
 
 def make_tail(entry: Entry) -> bytes:
-    """The bytes that follow the key of `entry` in a node; raises `Invalid` if it breaks a rule."""
+    """Return the bytes that follow the key of `entry` in a node; raises `Invalid` if it breaks a rule."""
     try:
         value = bytes.fromhex(entry.value)
     except ValueError:
@@ -219,7 +226,7 @@ def make_tail(entry: Entry) -> bytes:
 
 
 def make_entry(path: str, tail: bytes) -> Entry:
-    """The entry at `path` whose tail this is."""
+    """Return the entry at `path` whose tail this is."""
     number, at = read_varint(tail, 0)
     value = value_of(tail)
     if not number & 1:
@@ -229,12 +236,12 @@ def make_entry(path: str, tail: bytes) -> Entry:
 
 
 def value_of(tail: bytes) -> Digest:
-    """The value that an entry with this tail holds."""
+    """Return the value that an entry with this tail holds."""
     return Digest(tail[-DIGEST_BYTES:].hex())
 
 
 def tail_end(body: bytes, at: int) -> int:
-    """Where the tail that starts at `at` ends; raises `Corrupt`, or `IndexError` past the end."""
+    """Return where the tail that starts at `at` ends; raises `Corrupt`, or `IndexError` past the end."""
     number, at = read_varint(body, at)
     if number & 1:
         length, at = read_varint(body, at)
@@ -259,11 +266,16 @@ def _check_media_type(text: bytes) -> None:
     except UnicodeDecodeError:
         fits = False
     if not fits:
-        raise Corrupt(f"an entry has the media type {text[:60]!r}")
+        raise _malformed(f"an entry has the media type {text[:60]!r}")
 
 
 def _refused(entry: Entry, why: str) -> Invalid:
-    return Invalid(f"the entry at {entry.path[:60]!r} cannot be kept: {why}; nothing was written.")
+    return Invalid(
+        f"the entry at {entry.path[:60]!r} cannot be stored: {why}; nothing was written.",
+        code="entry_invalid",
+        path=entry.path,
+        why=why,
+    )
 
 
 TALLY_AT = 1 + DIGEST_BYTES  # in a record
@@ -284,23 +296,23 @@ class Leaf:
         self.fit: tuple[int, bytes] | None = None  # an offset, and the tally there; None: not known
 
     def weigh(self, offset: int) -> tuple[int, int]:
-        """The number of entries, and the bytes of their full keys."""
+        """Return the number of entries, and the bytes of their full keys."""
         count = len(self.keys)
         return count, sum(map(len, self.keys)) + count * offset
 
     def tail(self, suffix: bytes) -> bytes | None:
-        """The tail of the entry with this key."""
+        """Return the tail of the entry with this key."""
         at = bisect_left(self.keys, suffix)
         if at == len(self.keys) or self.keys[at] != suffix:
             return None
         return _tail_of(self.items[at], suffix)
 
     def tails(self) -> list[bytes]:
-        """The tails of all entries, in order."""
+        """Return the tails of all entries, in order."""
         return [_tail_of(item, key) for item, key in zip(self.items, self.keys, strict=True)]
 
     def copy(self) -> Leaf:
-        """The same entries, for a draft to alter."""
+        """Return the same entries, for a draft to alter."""
         mine = Leaf(self.keys.copy(), self.items.copy())
         mine.base, mine.fit = self.digest, self.fit
         return mine
@@ -338,11 +350,11 @@ class BranchNode:
         self.fit: tuple[int, bytes] | None = None
 
     def weigh(self, offset: int) -> tuple[int, int]:
-        """The number of entries, and the bytes of their full keys."""
+        """Return the number of entries, and the bytes of their full keys."""
         return self.count, self.below + (0 if self.end is None else offset + len(self.prefix))
 
     def tail(self, rest: bytes) -> bytes | None:
-        """The tail of the entry whose key ends here, where `rest` is what is left of it; None if it goes on."""
+        """Return the tail of the entry whose key ends here, where `rest` is the rest of the key; None if the key is longer."""
         return self.end if rest == self.prefix else None
 
     def attach(self, label: int, child: Node, offset: int) -> None:
@@ -355,19 +367,19 @@ class BranchNode:
         self.height = max(self.height, child.height + 1)
 
     def add(self, count: int, key_bytes: int) -> None:
-        """Count entries that came, or with negative numbers went, below."""
+        """Count entries that were added below, or removed if the numbers are negative."""
         self.count += count
         self.below += key_bytes
         self.fit = None
 
     def detach(self, label: int) -> None:
-        """Drop a child under edit that holds nothing any more."""
+        """Remove a child under edit that has no entries left."""
         at = self.labels.index(label)
         self.labels = self.labels[:at] + self.labels[at + 1 :]
         del self.records[at], self.opened[label]
 
     def measure(self) -> None:
-        """Find the height afresh, from what the children say."""
+        """Compute the height again from the heights of the children."""
         children = zip(self.labels, self.records, strict=True)
         self.height = 1 + max(
             self.opened[label].height if label in self.opened else _height_of(record)
@@ -375,7 +387,7 @@ class BranchNode:
         )
 
     def copy(self) -> BranchNode:
-        """The same children, for a draft to alter."""
+        """Return the same children, for a draft to alter."""
         mine = BranchNode(self.prefix, self.end)
         mine.labels, mine.records = self.labels, self.records.copy()
         mine.count, mine.below, mine.height = self.count, self.below, self.height
@@ -387,17 +399,17 @@ Node: TypeAlias = Leaf | BranchNode
 
 
 def make_item(suffix: bytes, tail: bytes) -> bytes:
-    """The bytes of one entry in a leaf."""
+    """Return the bytes of one entry in a leaf."""
     return varint(len(suffix)) + suffix + tail
 
 
-def make_record(label: int, digest: Digest, told: bytes) -> bytes:
-    """The bytes by which a branch names one child."""
-    return bytes((label,)) + bytes.fromhex(digest) + told
+def make_record(label: int, digest: Digest, child_tally: bytes) -> bytes:
+    """Return the bytes by which a branch names one child."""
+    return bytes((label,)) + bytes.fromhex(digest) + child_tally
 
 
 def tally(node: Node, offset: int) -> bytes:
-    """What the parent of `node` says about it: its weight and, if it is a branch, its height."""
+    """Return what the parent of `node` records about it: its weight and, if it is a branch, its height."""
     fit = node.fit  # once: other threads may look at the same node at another offset
     if fit is not None and fit[0] == offset:
         return fit[1]
@@ -420,7 +432,7 @@ _LEAF, _BRANCH = 0x10, 0x11
 
 
 def encode(node: Node) -> bytes:
-    """The bytes of `node`, none of whose children is under edit."""
+    """Return the bytes of `node`, none of whose children is under edit."""
     if isinstance(node, Leaf):
         return b"\x10" + varint(len(node.items)) + b"".join(node.items)
     head = varint(len(node.prefix) * 2 + (node.end is not None)) + node.prefix + (node.end or b"")
@@ -428,14 +440,14 @@ def encode(node: Node) -> bytes:
 
 
 def decode(body: bytes) -> Node:
-    """The node whose bytes these are; raises `Corrupt` for any other bytes."""
+    """Return the node whose bytes these are; raises `Corrupt` for any other bytes."""
     try:
         node, end = _decode(body)
     except IndexError:
         end = -1
         node = None
     if node is None or end != len(body):
-        raise Corrupt("a node ends too early or too late")
+        raise _malformed("a node ends too early or too late")
     return node
 
 
@@ -446,7 +458,7 @@ def _decode(body: bytes) -> tuple[Node, int]:
         case 0x11:
             return _decode_branch(body)
         case other:
-            raise Corrupt(f"a node has the unknown format {other:#04x}")
+            raise _malformed(f"a node has the unknown format {other:#04x}")
 
 
 def _decode_leaf(body: bytes) -> tuple[Leaf, int]:
@@ -469,7 +481,7 @@ def _decode_leaf(body: bytes) -> tuple[Leaf, int]:
         keys.append(key)
         items.append(body[start:at])
     if not _rises(keys) or max(map(len, keys), default=0) > KEY_BYTES_MAX:
-        raise Corrupt("the keys of a leaf are out of order or too long")
+        raise _malformed("the keys of a leaf are out of order or too long")
     return Leaf(keys, items), at
 
 
@@ -483,21 +495,21 @@ def _decode_branch(body: bytes) -> tuple[BranchNode, int]:
     children, at = read_varint(body, at)
     at = _decode_records(branch, children, body, at)
     if not _rises(branch.labels) or children + (number & 1) < 2 or not children:
-        raise Corrupt("the children of a branch are out of order or too few")
+        raise _malformed("the children of a branch are out of order or too few")
     if len(branch.prefix) > KEY_BYTES_MAX or branch.height > BRANCHES_MAX:
-        raise Corrupt("a branch is too long or too deep")
+        raise _malformed("a branch is too long or too deep")
     return branch, at
 
 
 def _decode_records(branch: BranchNode, children: int, body: bytes, at: int) -> int:
-    """Add the children whose records start at `at` to `branch`; where the last one ends."""
+    """Add the children whose records start at `at` to `branch`; return where the last one ends."""
     total = below = tallest = 0
     for _ in range(children):
         start = at
         count, at = read_varint(body, at + TALLY_AT)
         key_bytes, at = read_varint(body, at)
         if not 0 < count * KEY_BYTES_MAX >= key_bytes:
-            raise Corrupt("a branch has a child that cannot be")
+            raise _malformed("a branch has a child that cannot be")
         if count > 1 and ENTRY_WEIGHT * count + key_bytes > LEAF_WEIGHT_MAX:
             tallest = max(tallest, _height(body[at]))
             at += 1
@@ -511,10 +523,10 @@ def _decode_records(branch: BranchNode, children: int, body: bytes, at: int) -> 
 
 def _height(number: int) -> int:
     if not number:
-        raise Corrupt("a branch has a child of no height")
+        raise _malformed("a branch has a child of no height")
     return number
 
 
 def _rises(items: Sequence[bytes] | bytes) -> bool:
-    """Whether each item is greater than the one before it."""
+    """True if each item is greater than the one before it."""
     return all(map(lt, items, islice(cast("Sequence[bytes]", items), 1, None)))

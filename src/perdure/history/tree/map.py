@@ -1,43 +1,47 @@
-"""The versioned map: an immutable view of everything that a root names.
+"""Reads and edits the versioned map: `Tree` is the immutable map of one root, `MapDraft` a map under edit.
 
-Drafts: a map under edit.
+A draft copies the nodes on the path to each change, once, and alters its copies.  After every
+step they obey the rule (see `encoding`), so the numbers are true at any time; but nothing is
+encoded or hashed until `finish`, and then each node once, however many changes it had.
 
-A draft copies the nodes on the way to each change, once, and alters its copies.  After every
-step they obey the rule, so the numbers are true at any time; but nothing is encoded or hashed
-until `finish`, and then each node once, however many changes met in it.
+If the draft refuses a change, it stays as it was.  If the store cannot be read in the middle of
+a repair, the draft is lost: every later call raises `Unavailable`.
 
-A change that is refused leaves the draft as it was.  One that fails because the store could
-not be read, in the middle of a repair, leaves a draft that only says so.
+`build` makes a whole map from entries: `grow` follows the rule downwards over entries in memory,
+`seal` turns nodes under edit into objects, children before parents, each encoded and hashed once.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 from perdure.errors import Invalid, Unavailable
 from perdure.history.tree import read
-from perdure.history.tree.builder import grow, seal, shared, too_deep
 from perdure.history.tree.encoding import (
     BRANCHES_MAX,
     BranchNode,
     Entry,
     Leaf,
     Node,
+    encode,
     is_leaf,
     key_of,
     make_entry,
     make_item,
+    make_record,
     make_tail,
     path_of,
     prefix_of,
+    tally,
     value_of,
 )
 from perdure.history.tree.read import EMPTY, NodeCache, Nodes, Reader
-from perdure.model.digest import Digest, Object
+from perdure.model.digest import Digest, Kind, Object
 
-__all__ = ["Tree", "MapDraft"]
+__all__ = ["Tree", "MapDraft", "build", "grow", "seal"]
 
 
 _Trail: TypeAlias = list[tuple[BranchNode, int, int]]
@@ -45,7 +49,7 @@ _Trail: TypeAlias = list[tuple[BranchNode, int, int]]
 
 
 class MapDraft:
-    """One patch's worth of changes to a map; it sees its own changes, and nobody else does."""
+    """The changes of one patch to a map.  Reads through the draft see its changes; no other reader does."""
 
     __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn", "_way")
 
@@ -60,16 +64,16 @@ class MapDraft:
         self._torn = False  # a change began and could not be completed
 
     def count(self, prefix: str = "") -> int:
-        """How many paths start with `prefix`, without reading what is below it."""
+        """Return how many paths start with `prefix`, from the counts in the nodes."""
         return read.count(self._reader, self._node(), prefix_of(prefix))
 
     def get(self, path: str) -> Entry | None:
-        """The entry at `path`; None if there is none."""
+        """Return the entry at `path`; None if there is none."""
         tail = read.find(self._reader, self._node(), key_of(path))
         return None if tail is None else make_entry(path, tail)
 
     def value_to_change(self, path: str) -> Digest | None:
-        """The value at `path`, whose place is about to be changed; None if there is none."""
+        """Return the value at `path`, whose place is about to be changed; None if there is none."""
         key = key_of(path)
         trail, node, offset = self._descend(key)
         self._way = key, trail, node, offset
@@ -77,7 +81,7 @@ class MapDraft:
         return None if tail is None else value_of(tail)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries whose paths start with `prefix`, in order; the draft must not change meanwhile."""
+        """Yield the entries whose paths start with `prefix`, in order; the draft must not change during the iteration."""
         for key, tail in read.scan(self._reader, self._node(), prefix=prefix_of(prefix)):
             yield make_entry(path_of(key), tail)
 
@@ -103,7 +107,7 @@ class MapDraft:
         return True
 
     def clear(self, prefix: str) -> int:
-        """Let no path that starts with `prefix` hold anything; how many did.  What goes is not read."""
+        """Remove every path that starts with `prefix` without reading it; return how many there were."""
         key = prefix_of(prefix)
         trail, node, offset = self._descend(key)
         left, gone, gone_bytes = _clear(node, key[offset:], offset)
@@ -112,7 +116,7 @@ class MapDraft:
         return gone
 
     def finish(self) -> tuple[Digest, tuple[Object, ...]]:
-        """The root, and those of its nodes that are new, children before parents.  It ends the draft."""
+        """End the draft; return the root and those of its nodes that are new, children before parents."""
         if self._finished is None:
             if self._torn:
                 raise _torn()
@@ -137,7 +141,7 @@ class MapDraft:
         return self._reader.root(self._root) if self._top is None else self._top
 
     def _descend(self, key: bytes) -> tuple[_Trail, Node, int]:
-        """Open the way to `key`: the branches passed, the node where the way ends, and its offset."""
+        """Open the path to `key`: return the branches passed, the node where the path ends, and its offset."""
         assert self._finished is None, "a draft is finished once"
         if self._torn:
             raise _torn()
@@ -197,7 +201,7 @@ class MapDraft:
         self._torn = False
 
     def _repair(self, node: Node, above: bytes) -> Node:
-        """What the rule puts in the place of `node`, all of whose children obey it."""
+        """Return the node that the rule requires instead of `node`, all of whose children obey it."""
         if isinstance(node, Leaf):
             return node
         if is_leaf(*node.weigh(len(above))):
@@ -207,7 +211,7 @@ class MapDraft:
         return node
 
     def _collapse(self, branch: BranchNode, above: bytes) -> Leaf:
-        """All entries of a branch that has become light, as one leaf."""
+        """Return one leaf with all entries of a branch that has become light enough for it."""
         found = list(read.scan(self._reader, branch, at=above))
         keys = [key[len(above) :] for key, _ in found]
         leaf = Leaf(keys, [make_item(key, tail) for key, (_, tail) in zip(keys, found, strict=True)])
@@ -215,7 +219,7 @@ class MapDraft:
         return leaf
 
     def _join(self, branch: BranchNode, offset: int) -> Node:
-        """The only child of a branch, in its place."""
+        """Return the only child of a branch, with the prefix of the branch in front of its own."""
         label = branch.labels[0]
         child = self._open(branch, label, offset + len(branch.prefix) + 1)
         # A lone leaf would have made its parent a leaf as well: their entries weigh the same.
@@ -227,19 +231,21 @@ class MapDraft:
 def _torn() -> Unavailable:
     return Unavailable(
         "an earlier change to this draft could not read the nodes that it needed, so the draft is lost; "
-        "nothing was written. Begin again from the map."
+        "nothing was written.",
+        code="draft_lost",
+        advice="Begin again from the map.",
     )
 
 
 def _put(node: Node, key: bytes, offset: int, tail: bytes, *, room: int) -> Node | None:
-    """What stands in the place of `node` once `key` is added; None if the key was there and nothing else changed."""
+    """Return the node that replaces `node` once `key` is added; None if only the value of `key` changed."""
     if isinstance(node, Leaf):
         return _put_in_leaf(node, key[offset:], tail, offset, room)
     fork = offset + len(node.prefix)
     if not key.startswith(node.prefix, offset):
         if node.height >= room:
-            raise too_deep()
-        node = _split(node, shared(node.prefix, key[offset:]), offset)
+            raise _too_deep()
+        node = _split(node, _shared(node.prefix, key[offset:]), offset)
     elif len(key) == fork and node.end is not None:
         node.end = tail
         return None
@@ -265,7 +271,7 @@ def _put_in_leaf(leaf: Leaf, suffix: bytes, tail: bytes, offset: int, room: int)
 
 
 def _split(branch: BranchNode, at: int, offset: int) -> BranchNode:
-    """A branch that forks after the first `at` bytes of the prefix of `branch`, its only child so far."""
+    """Return a branch that forks after the first `at` bytes of the prefix of `branch`, its only child so far."""
     above = BranchNode(branch.prefix[:at])
     label, branch.prefix = branch.prefix[at], branch.prefix[at + 1 :]
     above.attach(label, branch, offset)
@@ -273,7 +279,7 @@ def _split(branch: BranchNode, at: int, offset: int) -> BranchNode:
 
 
 def _add(branch: BranchNode, rest: bytes, tail: bytes, offset: int) -> None:
-    """Add an entry that goes on with `rest` after the prefix of `branch`, where no child or entry is."""
+    """Add an entry whose key continues with `rest` after the prefix of `branch`, where no child or entry is."""
     if rest:
         branch.attach(rest[0], Leaf([rest[1:]], [make_item(rest[1:], tail)]), offset)
     else:
@@ -298,7 +304,7 @@ def _delete(node: Node, key: bytes, offset: int) -> bool:
 
 
 def _clear(node: Node, rest: bytes, offset: int) -> tuple[Node, int, int]:
-    """What is left of `node` without the keys that start with `rest`; how many went, and their bytes."""
+    """Return what is left of `node` without the keys that start with `rest`; how many went, and their bytes."""
     if isinstance(node, BranchNode):
         if not node.prefix.startswith(rest):
             return node, 0, 0
@@ -314,7 +320,7 @@ def _clear(node: Node, rest: bytes, offset: int) -> tuple[Node, int, int]:
 
 
 def _without_child(trail: _Trail, above: bytes, gone_height: int) -> tuple[BranchNode, bytes, int]:
-    """Drop the last child on the way, which is empty: the branch it hung from, its place, and its old height."""
+    """Remove the last child on the path, which is empty; return its parent, the parent's place and old height."""
     branch, offset, label = trail.pop()
     was = branch.height
     branch.detach(label)
@@ -332,7 +338,7 @@ def _raise_heights(trail: _Trail, height: int) -> None:
 
 
 def _lower_heights(trail: _Trail, was: int, now: int) -> None:
-    """Correct the heights on the way after a child's height has changed."""
+    """Correct the heights on the path after a child's height has changed."""
     for branch, _, _ in reversed(trail):
         if was == now or branch.height != was + 1:
             break
@@ -342,12 +348,12 @@ def _lower_heights(trail: _Trail, was: int, now: int) -> None:
 
 
 class Tree:
-    """The map with one root.  It never changes; reading it reads only the nodes on the way."""
+    """The map with one root.  It never changes; reading it reads only the nodes on the path."""
 
     __slots__ = ("reader", "root")
 
     def __init__(self, nodes: Nodes, root: Digest = EMPTY, *, cache: NodeCache | None = None) -> None:
-        """Read by `nodes`; `cache` is best shared by all maps of a store, and None is one of its own."""
+        """Read by `nodes`; the maps of a store should share one `cache`.  None: the tree makes its own."""
         self.reader = Reader(nodes, NodeCache() if cache is None else cache)
         self.root = root
 
@@ -357,22 +363,22 @@ class Tree:
         return self.reader.root(self.root)
 
     def count(self, prefix: str = "") -> int:
-        """How many paths start with `prefix`, without reading what is below it."""
+        """Return how many paths start with `prefix`, from the counts in the nodes."""
         return read.count(self.reader, self.top, prefix_of(prefix))
 
     def get(self, path: str) -> Entry | None:
-        """The entry at `path`; None if there is none."""
+        """Return the entry at `path`; None if there is none."""
         tail = read.find(self.reader, self.top, key_of(path))
         return None if tail is None else make_entry(path, tail)
 
     def get_many(self, paths: Iterable[str]) -> dict[str, Entry]:
-        """The entries at those of `paths` that have one; each level of the tree is one read."""
+        """Return the entries at those of `paths` that have one; each level of the tree is one read."""
         wanted = {key_of(path): path for path in paths}
         found = dict(read.find_many(self.reader, self.top, wanted))
         return {path: make_entry(path, found[key]) for key, path in wanted.items() if key in found}
 
     def entries(self, prefix: str = "", *, after: str | None = None) -> Iterator[Entry]:
-        """The entries whose paths start with `prefix`, in the order of their bytes, read as they are asked for.
+        """Yield the entries whose paths start with `prefix`, in the order of their bytes, read as they are asked for.
 
         `after` starts behind that path, whether or not it is there; None starts at the first.
         """
@@ -382,5 +388,129 @@ class Tree:
             yield make_entry(path_of(key), tail)
 
     def edit(self) -> MapDraft:
-        """A draft that begins as this map."""
+        """Return a draft that begins as this map."""
         return MapDraft(self.reader, self.root)
+
+
+def build(entries: Iterable[Entry]) -> tuple[Digest, tuple[Object, ...]]:
+    """Return the root of the map of `entries`, which come in any order, and its nodes, children before parents.
+
+    Raises `Invalid` if a path is given twice, or if the map would be too deep.
+    """
+    tails: dict[bytes, bytes] = {}
+    for entry in entries:
+        key = key_of(entry.path)
+        if key in tails:
+            raise Invalid(
+                f"path {entry.path[:60]!r} is given twice; nothing was written.",
+                code="path_repeated",
+                path=entry.path,
+            )
+        tails[key] = make_tail(entry)
+    keys = sorted(tails)
+    sealed = seal(grow(keys, [tails[key] for key in keys]), 0)
+    objects = {thing.digest: thing for thing, _ in sealed}
+    root = sealed[-1][0].digest
+    return root, () if root == EMPTY else tuple(objects.values())
+
+
+def grow(keys: Sequence[bytes], tails: Sequence[bytes], *, offset: int = 0, room: int = BRANCHES_MAX) -> Node:
+    """Return the node for sorted entries whose keys have `offset` bytes above them.
+
+    Raises `Invalid` if a path would lead through more than `room` branches.
+    """
+    try:
+        return _Growth(keys, tails, offset).node(0, len(keys), 0, room)
+    except _TooDeep:
+        raise _too_deep() from None
+
+
+def seal(node: Node, offset: int) -> list[tuple[Object, Node]]:
+    """Return all nodes under edit from `node` down as objects, children before parents; `node` itself is the last."""
+    sealed: list[tuple[Object, Node]] = []
+    _seal(node, offset, sealed)
+    return sealed
+
+
+def _shared(one: bytes, other: bytes) -> int:
+    """Return how many bytes the two have in common at the start."""
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    return next(at for at in range(length) if one[at] != other[at])
+
+
+def _too_deep() -> Invalid:
+    """Return the refusal of a map whose paths branch too often."""
+    return Invalid(
+        f"these paths share their beginnings in more than {BRANCHES_MAX} nested ways, "
+        "which no map can hold; nothing was written.",
+        code="map_too_deep",
+        advice="Use fewer paths that extend each other.",
+        limit=BRANCHES_MAX,
+    )
+
+
+def _seal(node: Node, offset: int, sealed: list[tuple[Object, Node]]) -> tuple[Digest, bytes]:
+    if isinstance(node, BranchNode):
+        below = offset + len(node.prefix) + 1
+        for label, child in node.opened.items():
+            digest, child_tally = _seal(child, below, sealed)
+            node.records[node.labels.find(label)] = make_record(label, digest, child_tally)
+        node.opened = {}
+    thing = Object.of(Kind.NODE, encode(node), base=node.base)
+    own_tally = tally(node, offset)
+    node.digest, node.fit = thing.digest, (offset, own_tally)
+    sealed.append((thing, node))
+    return thing.digest, own_tally
+
+
+class _TooDeep(Exception):
+    """Another branch would be too deep; `grow` turns it into `Invalid` without this traceback."""
+
+
+class _Growth:
+    """Makes nodes from sorted entries."""
+
+    def __init__(self, keys: Sequence[bytes], tails: Sequence[bytes], offset: int) -> None:
+        self._keys = keys
+        self._tails = tails
+        self._sums = list(accumulate((len(key) + offset for key in keys), initial=0))
+
+    def node(self, low: int, high: int, at: int, room: int) -> Node:
+        """Return the node for the entries from `low` to `high`, whose keys are consumed up to `at`."""
+        if is_leaf(high - low, self._sums[high] - self._sums[low]):
+            return self._leaf(low, high, at)
+        if not room:
+            raise _TooDeep
+        return self._branch(low, high, at, room - 1)
+
+    def _leaf(self, low: int, high: int, at: int) -> Leaf:
+        keys = [key[at:] for key in self._keys[low:high]]
+        return Leaf(keys, list(map(make_item, keys, self._tails[low:high])))
+
+    def _branch(self, low: int, high: int, at: int, room: int) -> BranchNode:
+        first, last = self._keys[low], self._keys[high - 1]
+        fork = at + _shared(first[at:], last[at:])
+        branch = BranchNode(first[at:fork])
+        branch.count, branch.below = high - low, self._sums[high] - self._sums[low]
+        if len(first) == fork:
+            branch.end = self._tails[low]
+            branch.below -= self._sums[low + 1] - self._sums[low]
+            low += 1
+        while low < high:
+            label, until = self._keys[low][fork], self._until(low, high, fork)
+            child = self.node(low, until, fork + 1, room)
+            branch.labels += bytes((label,))
+            branch.records.append(b"")
+            branch.opened[label] = child
+            branch.height = max(branch.height, child.height + 1)
+            low = until
+        return branch
+
+    def _until(self, low: int, high: int, at: int) -> int:
+        """Return where the keys that have the same byte at `at` as the one at `low` end."""
+        key = self._keys[low]
+        if key[at] == 0xFF:
+            return high
+        return bisect_left(self._keys, key[:at] + bytes((key[at] + 1,)), low, high)

@@ -1,15 +1,13 @@
-"""Reading nodes: from the store in batches, decoded once, and checked against their place.
+"""Reads nodes and finds entries: one, many, or all that start with a prefix, in the order of their keys.
 
-The store checks that a node's bytes fit its digest.  Here a node is checked against what its
-parent says about it, so that a false count or a false weight is `Corrupt` and never used.
+The store checks that a node's bytes fit its digest.  `Reader` checks a node against what its
+parent records about it, so that a false count or a false weight is `Corrupt` and never used.
+It reads nodes in batches, decodes each once and keeps them in a `NodeCache`, one for all maps of
+a store: a node's digest is its content, so a cached node is never out of date.
 
-Decoded nodes are kept in a `Cache`, one for all maps of a store: a node's digest is its
-content, so what is cached can be old but never out of date.
-
-Finding entries: one, many, or all that start with a prefix, in the order of their keys.
-
-Everything works alike on a stored map and on a draft (`find_many` excepted, which no draft
-needs), and reads only the nodes on the way.  Listing reads children in batches, at first small ones, since many readers stop early.
+The functions work alike on a stored map and on a draft (except `find_many`, which no draft
+needs), and read only the nodes on the path.  `scan` reads children in batches, at first small
+ones, since many readers stop early.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ Nodes: TypeAlias = Callable[[Sequence[Digest]], Sequence[bytes]]
 """Read node bodies by digest, in order, each checked against its digest; raises `NotFound` or `Corrupt`."""
 
 EMPTY: Digest = digest_of(Kind.NODE, encode(Leaf([], [])))
-"""The root of the empty map.  It is known to everybody, so it is never stored and never read."""
+"""The root of the empty map.  It is a constant, so it is never stored and never read."""
 
 _DECODED = 5  # memory of a decoded node, as a multiple of its bytes
 
@@ -36,7 +34,7 @@ _DECODED = 5  # memory of a decoded node, as a multiple of its bytes
 class NodeCache:
     """Decoded nodes by digest, within a bound of memory.
 
-    Two generations: what was not asked for since the last change of generation goes.  No
+    Two generations: a node that was not read since the last change of generation is dropped.  No
     lock is needed, as every step is one operation on a dictionary; a race costs a second
     read of the same node.
     """
@@ -44,14 +42,14 @@ class NodeCache:
     __slots__ = ("_half", "_held", "_old", "_young")
 
     def __init__(self, bytes_max: int = 32 * 1024 * 1024) -> None:
-        """Hold about `bytes_max` bytes of memory; 0 holds nothing."""
+        """Use about `bytes_max` bytes of memory; with 0 nothing is cached."""
         self._half = bytes_max // 2
         self._held = 0
         self._young: dict[Digest, tuple[Node, int]] = {}
         self._old: dict[Digest, tuple[Node, int]] = {}
 
     def get(self, digest: Digest) -> Node | None:
-        """The node, if it is here."""
+        """Return the node, if it is here."""
         held = self._young.get(digest)
         if held is None:
             held = self._old.get(digest)
@@ -61,7 +59,7 @@ class NodeCache:
         return held[0]
 
     def put(self, digest: Digest, node: Node, body_bytes: int) -> None:
-        """Hold a node whose body has so many bytes; nobody alters it from now on."""
+        """Cache a node whose body has so many bytes; it must not be altered afterwards."""
         if self._held >= self._half:
             self._old, self._young, self._held = self._young, {}, 0
         if self._half:
@@ -69,7 +67,7 @@ class NodeCache:
             self._held += body_bytes * _DECODED
 
     def clear(self) -> None:
-        """Hold nothing any more, because some of it was forgotten."""
+        """Drop all nodes, because some of them were forgotten."""
         self._old, self._young, self._held = {}, {}, 0
 
 
@@ -84,7 +82,7 @@ class Reader:
         self.cache = cache
 
     def root(self, digest: Digest) -> Node:
-        """The node at the top of the map with this root; raises `Corrupt` or `NotFound`."""
+        """Return the node at the top of the map with this root; raises `Corrupt` or `NotFound`."""
         if digest == EMPTY:
             return _EMPTY_LEAF
         node = self.cache.get(digest) or self._load_one(digest)
@@ -95,7 +93,7 @@ class Reader:
         return node
 
     def child(self, branch: BranchNode, label: int, offset: int) -> Node | None:
-        """The child for the keys that go on with `label`; None if there is none.  Its own offset is `offset`."""
+        """Return the child for the keys that continue with `label`; None if there is none.  Its own offset is `offset`."""
         if label in branch.opened:
             return branch.opened[label]
         at = branch.labels.find(label)
@@ -106,7 +104,7 @@ class Reader:
         return _fitting(self.cache.get(digest) or self._load_one(digest), record, offset)
 
     def children(self, branch: BranchNode, indexes: Sequence[int], offset: int) -> Sequence[Node]:
-        """Some children of one branch, read together; `offset` is theirs."""
+        """Return some children of one branch, read together; `offset` is theirs."""
         if not branch.opened:
             return self.named([(branch.records[at], offset) for at in indexes])
         closed = [at for at in indexes if branch.labels[at] not in branch.opened]
@@ -114,7 +112,7 @@ class Reader:
         return [branch.opened.get(branch.labels[at]) or next(read) for at in indexes]
 
     def named(self, wanted: Sequence[tuple[bytes, int]]) -> Sequence[Node]:
-        """The nodes that these records name, each with the offset at which it stands, read together."""
+        """Return the nodes that these records name, each at its offset, read together."""
         nodes = self._load([Digest(record[1:TALLY_AT].hex()) for record, _ in wanted])
         return [_fitting(node, *want) for node, want in zip(nodes, wanted, strict=True)]
 
@@ -136,17 +134,22 @@ class Reader:
 
 
 def decoded(digest: Digest, body: bytes) -> Node:
-    """The node whose bytes these are; raises `Corrupt`, naming it."""
+    """Return the node whose bytes these are; raises `Corrupt`, naming it."""
     try:
         node = decode(body)
     except Corrupt as error:
-        raise Corrupt(f"node {digest} is not one: {error}; it was not used. Run `perdure verify`.") from error
+        raise Corrupt(
+            f"node {digest} cannot be read: {error}; it was not used.",
+            code="node_unreadable",
+            advice="Run `perdure verify`.",
+            node=digest,
+        ) from error
     node.digest = digest
     return node
 
 
 def _fitting(node: Node, record: bytes, offset: int) -> Node:
-    """`node`, if it is what its parent's record says it is."""
+    """Return `node`, if it fits its parent's record; raises `Corrupt`."""
     fit = node.fit
     if fit is None or fit[0] != offset:
         node.fit = fit = (offset, tally(node, offset))
@@ -156,7 +159,12 @@ def _fitting(node: Node, record: bytes, offset: int) -> Node:
 
 
 def _misfit(digest: Digest) -> Corrupt:
-    return Corrupt(f"node {digest} is not where the rule puts it; it was not used. Run `perdure verify`.")
+    return Corrupt(
+        f"node {digest} is not where the rule puts it; it was not used.",
+        code="node_misplaced",
+        advice="Run `perdure verify`.",
+        node=digest,
+    )
 
 
 _EMPTY_LEAF = Leaf([], [])
@@ -167,7 +175,7 @@ BATCH_MAX = 64
 
 
 def find(reader: Reader, node: Node, key: bytes) -> bytes | None:
-    """The tail of the entry with this key in the map whose top is `node`."""
+    """Return the tail of the entry with this key in the map whose top is `node`."""
     offset = 0
     while isinstance(node, BranchNode):
         if not key.startswith(node.prefix, offset):
@@ -183,7 +191,7 @@ def find(reader: Reader, node: Node, key: bytes) -> bytes | None:
 
 
 def find_many(reader: Reader, node: Node, keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Those of `keys` that are in a stored map, with their tails, in no promised order.
+    """Yield those of `keys` that are in a stored map, with their tails, in no promised order.
 
     Each level of the tree is one read.
     """
@@ -200,7 +208,7 @@ def find_many(reader: Reader, node: Node, keys: Iterable[bytes]) -> Iterator[tup
 
 
 def count(reader: Reader, node: Node, prefix: bytes) -> int:
-    """How many keys start with `prefix`, from the counts that branches keep."""
+    """Return how many keys start with `prefix`, from the counts that branches keep."""
     offset = 0
     while isinstance(node, BranchNode):
         if node.prefix.startswith(prefix[offset:]):
@@ -218,9 +226,9 @@ def count(reader: Reader, node: Node, prefix: bytes) -> int:
 def scan(
     reader: Reader, node: Node, *, at: bytes = b"", prefix: bytes = b"", low: bytes = b""
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The full keys under `node` that start with `prefix` and are not below `low`, in order, with their tails.
+    """Yield the full keys under `node` that start with `prefix` and are not below `low`, in order, with their tails.
 
-    `at` is the part of the keys that stands above `node`.
+    `at` is the part of the keys that is above `node`.
     """
     span = _Span(prefix, low)
     pending: list[Iterator[tuple[bytes, Node]]] = [iter(((at, node),))]
@@ -249,7 +257,7 @@ class _Span:
         return key >= self._low and key.startswith(self._prefix)
 
     def meets(self, stem: bytes) -> bool:
-        """Whether any key that starts with `stem` can be in the span."""
+        """True if any key that starts with `stem` can be in the span."""
         below = stem < self._low and not self._low.startswith(stem)
         return not below and (stem.startswith(self._prefix) or self._prefix.startswith(stem))
 
@@ -285,7 +293,7 @@ def _at_end(branch: BranchNode, offset: int, keys: list[bytes]) -> Iterator[tupl
 def _by_child(
     branch: BranchNode, offset: int, keys: list[bytes]
 ) -> Iterator[tuple[BranchNode, int, int, list[bytes]]]:
-    """The children that some of `keys` lead to: index, offset and those keys."""
+    """Yield the children that some of `keys` lead to: index, offset and those keys."""
     end = offset + len(branch.prefix)
     groups: dict[int, list[bytes]] = {}
     for key in keys:

@@ -1,8 +1,8 @@
-"""Going over all nodes of a map: to keep them, to copy them, or to check them.
+"""Visits all nodes of a map: to mark them, to copy them, or to check them.
 
-Maps share most of their nodes, so whoever goes over many passes `seen`, which is asked once
-for each node before it is read: True skips it with everything below it.  A node that stands
-in two places of one map comes twice, unless `seen` remembers.
+Maps share most of their nodes.  A caller that visits many maps passes `seen`, which is called
+once for each node before it is read: True skips the node and everything below it.  A node that
+is in two places of one map is visited twice, unless `seen` remembers it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _BATCH = 64
 
 
 class NodeFault(msgspec.Struct, frozen=True):
-    """A node that is missing, damaged, or not as the rule wants it."""
+    """A node that is missing, damaged, or not as the rule requires."""
 
     digest: Digest
     why: str
 
 
 def never(_digest: Digest) -> bool:
-    """No node was seen before."""
+    """Return False: no node was seen before."""
     return False
 
 
 def refs(body: bytes) -> tuple[tuple[Digest, ...], tuple[Digest, ...]]:
-    """The children and the values that a node names, in order; raises `Corrupt`."""
+    """Return the children and the values that a node names, in order; raises `Corrupt`."""
     node = decode(body)
     if isinstance(node, Leaf):
         return (), tuple(_value_of(item) for item in node.items)
@@ -45,7 +45,7 @@ def refs(body: bytes) -> tuple[tuple[Digest, ...], tuple[Digest, ...]]:
 def bodies(
     nodes: Nodes, root: Digest, *, seen: Callable[[Digest], bool] = never
 ) -> Iterator[tuple[Digest, bytes]]:
-    """The nodes of a map with their bytes, parents before children."""
+    """Yield the nodes of a map with their bytes, parents before children."""
     left = [] if root == EMPTY else [root]
     while left:
         batch = [digest for digest in dict.fromkeys(left[: -_BATCH - 1 : -1]) if not seen(digest)]
@@ -56,15 +56,15 @@ def bodies(
 
 
 def reachable(nodes: Nodes, root: Digest, *, seen: Callable[[Digest], bool] = never) -> Iterator[Digest]:
-    """The digests of a map's nodes, parents before children.  The empty map has none."""
+    """Return the digests of a map's nodes, parents before children.  The empty map has none."""
     return (digest for digest, _ in bodies(nodes, root, seen=seen))
 
 
 def check(nodes: Nodes, root: Digest, *, seen: Callable[[Digest], bool] = never) -> Iterator[NodeFault]:
-    """What is wrong with a map: nodes that cannot be read, and any departure from the rule.
+    """Yield what is wrong with a map: nodes that cannot be read, and any departure from the rule.
 
-    It does not raise for what it finds, and goes on beside it.  Nodes that were seen are taken to
-    be right.
+    It does not raise for what it finds, and continues with the other nodes.  Nodes that were seen
+    count as right.
     """
     if root == EMPTY or seen(root):
         return
@@ -86,7 +86,7 @@ class _NodePlace(NamedTuple):
     node: Node
 
     def faults(self) -> Iterator[NodeFault]:
-        """The keys that no path can have."""
+        """Yield the keys that no path can have."""
         node, digest = self.node, self.node.digest or EMPTY
         keys = node.keys if isinstance(node, Leaf) else [node.prefix] if node.end is not None else []
         for key in (self.at + key for key in keys):
@@ -99,7 +99,7 @@ class _NodePlace(NamedTuple):
 
 
 def _below(reader: Reader, place: _NodePlace, seen: Callable[[Digest], bool]) -> list[_NodePlace | NodeFault]:
-    """The children of a branch that were not seen, in order."""
+    """Return the children of a branch that were not seen, in order."""
     if isinstance(place.node, Leaf):
         return []
     stem = place.at + place.node.prefix

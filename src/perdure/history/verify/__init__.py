@@ -1,8 +1,8 @@
-"""Verifying a store: every byte is hashed again and every rule is checked again.
+"""Verifies a store: hashes every byte again and checks every rule again.
 
-Nothing is trusted that can be computed, and nothing is held in memory but the page that is
-being looked at, so a large store needs no more than a small one.  Whatever the bytes are,
-verifying does not raise: what is wrong is in the report, by name.  It writes nothing.
+It trusts nothing that can be computed, and holds only one page in memory, so a large store needs
+no more memory than a small one.  It does not raise for damaged bytes: the report names each
+fault.  It writes nothing.
 """
 
 from __future__ import annotations

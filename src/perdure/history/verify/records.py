@@ -1,10 +1,10 @@
-"""Checking what is no object: the ledger's chain and the cells.
+"""Checks what is not an object: the ledger's chain, the cells, and the directory of threads.
 
-Checking the directory: every thread's record leads to the history of that thread, and every history has one.
-
-Commits say whose they are, and their digests cover it.  The directory and the names of spaces
-are not hashed; so the two are compared, from either side.  What no commit speaks of, the owner
-of a thread and the agent of one that never read its agent's map, is taken as it is found.
+Every thread's record in the directory must lead to the history of that thread, and every history
+must have a record.  A commit names its thread, and its digest covers that name.  The directory and
+the names of spaces are not hashed; so the two are compared, from either side.  The owner of a
+thread, and the agent of a thread that never read its agent's map, are in no commit and cannot be
+checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from perdure.engines import shared_rules
+from perdure.engines import paging, shared_rules
 from perdure.engines.contract import Cell, Engine, Entry, Hold
 from perdure.errors import Corrupt
 from perdure.history import cells
@@ -39,7 +39,7 @@ def check_ledger(space: Space, findings: Findings) -> None:
 
 
 def _page(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
-    """The next entries; where some of them cannot be given, those that can."""
+    """Return the next entries; if some cannot be read, those that can."""
     try:
         return space.engine.entries(space.name, after=after, limit=_PAGE)
     except Corrupt:
@@ -81,7 +81,10 @@ def check_cells(space: Space, findings: Findings) -> None:
 
 
 def readable_cells(space: Space, prefix: str = "") -> Iterator[Cell | Corrupt]:
-    """The cells that are not empty, by name; in the place of a damaged one, what is wrong with it."""
+    """Yield the cells that are not empty, by name; for a damaged one, the error.
+
+    It pages by hand: after damage it reads cell by cell up to the damaged one, and skips that.
+    """
     after, limit = "", _PAGE
     while True:
         try:
@@ -102,14 +105,14 @@ def readable_cells(space: Space, prefix: str = "") -> Iterator[Cell | Corrupt]:
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What is compared of a thread's record."""
+    """The fields of a thread's record that are compared."""
 
     space: str
     agent: str
 
 
 class _Removed(msgspec.Struct, frozen=True):
-    """What a thread's space says once the thread was removed."""
+    """The value of the cell that marks a thread as removed."""
 
     removed_at: int  # µs since 1970, UTC
 
@@ -119,9 +122,9 @@ _removals = msgspec.json.Decoder(_Removed)
 
 
 def check_directory(space: Space, findings: Findings) -> None:
-    """Check where a space stands in the directory; of the store's own space, every record that it holds."""
+    """Check that a space and the directory agree; for the store's own space, check every record in it."""
     if space.name == STORE:
-        for cell in _record_cells(space.engine):
+        for cell in paging.cells(space.engine, STORE, prefix=THREAD):
             with findings.watching("cell", name=cell.name):
                 _check_record(space.engine, cell)
     elif space.name.startswith(THREADS) and _has_directory(space.engine):
@@ -134,15 +137,15 @@ def _check_record(engine: Engine, cell: Cell) -> None:
     if not record.space.startswith(THREADS):
         raise Corrupt(f"it leads to space '{record.space}', which is not a thread's")
     label = label_of(engine, record.space)
-    if label not in (id, record.space):  # the name of the space stands for one without commits
+    if label not in (id, record.space):  # a space without commits is labelled by its name
         raise Corrupt(f"it leads to space '{record.space}', which holds the thread '{label}'")
 
 
 def _check_thread(space: Space, findings: Findings) -> None:
     """Check that the thread whose commits the space holds is recorded here, or was removed."""
     if space.label == space.name:
-        return  # nothing was committed, or it cannot be read: that is reported where it is
-    # A thread that is removed while we look is closed first, and only then is its record emptied.
+        return  # nothing was committed, or it cannot be read, which is reported elsewhere
+    # A thread that is removed during the check is closed first, and only then is its record emptied.
     cell = space.engine.cell(STORE, THREAD + space.label)
     alive = space.engine.cell(space.name, ALIVE)
     if alive is not None:
@@ -159,7 +162,7 @@ def _check_thread(space: Space, findings: Findings) -> None:
 
 
 def _check_agent(space: Space, hold: Hold, agent: str, findings: Findings) -> None:
-    """Check that what the line has read of its agent's map is that agent's."""
+    """Check that the commit of the agent's map that the line has read is that agent's."""
     if hold.head.commit is None:
         return
     read = space.step(hold.head.commit).commit.reads.agent_commit
@@ -169,12 +172,5 @@ def _check_agent(space: Space, hold: Hold, agent: str, findings: Findings) -> No
 
 
 def _has_directory(engine: Engine) -> bool:
-    """Whether this is a store of threads: histories that were written without one have no directory."""
+    """True if the store has a directory; one that was written through the engine alone has none."""
     return STORE in engine.spaces(after=STORE[:-1], limit=1)
-
-
-def _record_cells(engine: Engine) -> Iterator[Cell]:
-    after = ""
-    while page := engine.cells(STORE, prefix=THREAD, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].name

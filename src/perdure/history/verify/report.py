@@ -1,4 +1,4 @@
-"""What a verification found: faults by name, and how much was looked at."""
+"""Collects and reports what a verification found: faults by name, and how much was checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DAMAGE", "Fault", "Findings", "Report"]
 
 FAULTS_MAX = 10_000
 
-# What reading damaged bytes can end in.  Damaged input is what we are here for: none of it may stop us.
+# What reading damaged bytes can raise.  A verification expects damaged input: none of it may stop the check.
 DAMAGE = (
     PerdureError,
     ArithmeticError,
@@ -30,18 +30,16 @@ DAMAGE = (
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it was written, or not as the rules want it."""
+    """One thing that is not as it was written, or not as the rules require."""
 
     space: str
     kind: str  # of object; or head, ledger, cell, space
     what: str
-    digest: Digest | None = (
-        None  # of the object; None for what has none, or where not even that could be read
-    )
+    digest: Digest | None = None  # of the object; None: it has none, or it could not be read
     name: str | None = None  # of the timeline, cell or entry
 
     def __str__(self) -> str:
-        """Name the thing and say what is wrong with it."""
+        """Return what is damaged and how."""
         named = " ".join(part for part in (self.kind, self.digest or self.name) if part)
         return f"{named} in {self.space}: {self.what}"
 
@@ -56,21 +54,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing at all is wrong."""
+        """True if there is no fault."""
         return not self.faults
 
 
 class Findings:
-    """Faults and counts while a verification is under way."""
+    """Collects faults and counts during a verification."""
 
     def __init__(self, progress: Callable[[str, int], None] | None) -> None:
-        """Tell `progress` the space and how much was checked in all, now and then."""
+        """Call `progress` now and then with the space and the number of checks so far."""
         self._progress = progress
         self._faults: dict[Fault, None] = {}
         self._unnamed = 0
         self._unchecked = 0
         self._checked: Counter[str] = Counter()
-        self.space = STORE  # the one that is being looked at
+        self.space = STORE  # the one that is being checked
 
     def add(self, kind: str, what: str, *, digest: Digest | None = None, name: str | None = None) -> None:
         """Report one fault of the space that is being checked."""
@@ -80,11 +78,11 @@ class Findings:
         self._faults[Fault(space=self.space, kind=kind, what=what, digest=digest, name=name)] = None
 
     def count(self, kind: str, number: int = 1) -> None:
-        """Note that so many more were looked at."""
+        """Count checked things."""
         self._checked[str(kind)] += number
 
     def skip(self) -> None:
-        """Note a commit whose state could not be computed again."""
+        """Count a commit whose state could not be computed again."""
         self._unchecked += 1
 
     def tell(self) -> None:
@@ -96,18 +94,18 @@ class Findings:
     def watching(
         self, kind: str, *, digest: Digest | None = None, name: str | None = None
     ) -> Generator[None]:
-        """Make a fault of whatever damage the block meets.  What was forgotten is none."""
+        """Report the damage that the block raises as a fault.  Forgotten content is no fault."""
         try:
             yield
         except Unavailable:
-            raise  # the store, not what is in it
+            raise  # the store cannot be read now; its content may be right
         except Forgotten:
             pass
         except DAMAGE as error:
             self.add(kind, str(error) or type(error).__name__, digest=digest, name=name)
 
     def report(self) -> Report:
-        """Everything so far."""
+        """Return everything so far."""
         return Report(
             faults=tuple(self._faults),
             checked=dict(sorted(self._checked.items())),

@@ -1,16 +1,16 @@
-"""Verifying a store, space by space.
+"""Verifies a store space by space: its objects, its commits and its timelines.
 
-Checking commits: each follows from its parent by its own changeset, and says so truly.
+Objects: each is hashed again and decoded, and everything that it names must be stored.  One pass
+reads what is stored, a page at a time, and looks up the named digests in batches.
 
-The state root is computed again from the parent's root and the patch, from recorded digests
-alone; by induction from the empty map this also proves that every tree has the one shape
-that the rule gives it.  Document ops are run again where their values still exist.
+Commits: each must follow from its parent by its own changeset.  The state root is computed again
+from the parent's root and the patch, from recorded digests alone; by induction from the empty map
+this also proves that every tree has the one shape that the rule gives it.  Document ops are run
+again if their values still exist.
 
-Checking objects: each is hashed again, decoded, and everything that it names must be there.
+Timelines: every head must be where its moves, applied one after another, lead.
 
-One pass over what is stored, a page at a time; what is named is asked for in batches.
-
-Checking timelines: every head stands where its moves, taken one after another, leave it.
+The module has one importer, its package, which is the door for the ledger's checks and for tests.
 """
 
 from __future__ import annotations
@@ -19,20 +19,26 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from itertools import islice
 
-from perdure.engines import shared_rules
+from perdure.engines import paging, shared_rules
 from perdure.engines.contract import Engine, Fact, Hold, Step
 from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.history import stored_objects
 from perdure.history.changes import patch_builder
 from perdure.history.space import STORE, THREADS, Space, label_of
 from perdure.history.stored_objects import pages
-from perdure.history.stored_objects import spaces as every
 from perdure.history.tree import EMPTY, NodeCache, check, refs
 from perdure.history.verify.records import check_cells, check_directory, check_ledger
 from perdure.history.verify.report import DAMAGE, Findings, Report
 from perdure.model.artifact import Artifact, decode_artifact
-from perdure.model.changeset import decode_changeset
-from perdure.model.commit import Commit, LedgerRead, MoveRecord, decode_commit, decode_move, encode_move
+from perdure.model.commit import (
+    Commit,
+    LedgerRead,
+    MoveRecord,
+    decode_changeset,
+    decode_commit,
+    decode_move,
+    encode_move,
+)
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN
@@ -52,7 +58,7 @@ class CommitChecker:
     def __init__(self, space: Space, findings: Findings) -> None:
         """Check commits of this space."""
         self._space, self._findings = space, findings
-        # Whose commits these are cannot be told where no head can be read, which is reported where it is.
+        # If no head can be read, the label of the space is unknown; that is reported elsewhere.
         self._is_unlabelled = space.name.startswith(THREADS) and space.label == space.name
         self._ledger = LedgerRead()  # the last place of the ledger that was found to be right
 
@@ -84,7 +90,7 @@ class CommitChecker:
             self._fault(step, "the index places it elsewhere on its line")
 
     def _check_ledger(self, step: Step) -> None:
-        """Check that the ledger did pass the place that the commit says it read."""
+        """Check that the ledger has the position and chain that the commit recorded."""
         read = step.commit.ledger
         if read.position == 0 or read == self._ledger:
             return
@@ -103,7 +109,7 @@ class CommitChecker:
             edited = any(isinstance(op, Edit) for op in patch.ops)
             faults = patch_builder.document_faults(self._space, before, patch) if edited else []
         except (Forgotten, Corrupt):
-            self._findings.skip()  # forgotten; or damaged, and then reported where it is stored
+            self._findings.skip()  # forgotten; or damaged, which is reported with the object
             return
         if root != step.commit.root:
             self._fault(step, f"its patch leads to the state {root}, but it says {step.commit.root}")
@@ -125,7 +131,7 @@ _KNOWN_MAX = 50_000
 
 
 def check_objects(space: Space, findings: Findings) -> int:
-    """Check everything that is stored for the space; the number of commits that came by."""
+    """Check everything that is stored for the space; return the number of commits."""
     checker = _Checker(space, findings)
     with findings.watching("space", name=space.name):
         for page in pages(space.engine, space.name):
@@ -137,18 +143,18 @@ def check_objects(space: Space, findings: Findings) -> int:
 
 
 class _Checker:
-    """Takes facts, and gathers what they name to ask for it in one question."""
+    """Checks facts, and collects what they name to look it up in batches."""
 
     def __init__(self, space: Space, findings: Findings) -> None:
         self._space, self._findings = space, findings
         self._commits = CommitChecker(space, findings)
         self.commits = 0
-        self._versions: dict[str, int] = {}  # where timelines stood when last asked
+        self._versions: dict[str, int] = {}  # of timelines when last read
         self._named: dict[Digest, Object] = {}  # digests, and an object that names them
         self._said: set[Digest] = set()  # bodies that are messages
         self._shown: dict[Digest, Object] = {}  # bodies that are recipes of contexts, and what names them
         self._recipes: set[Digest] = set()  # those that were read
-        # Nodes name much the same again and again, so what was found is remembered, in two generations.
+        # Nodes mostly name the same objects, so found digests are remembered, in two generations.
         self._known: set[Digest] = set()
         self._before: set[Digest] = set()
 
@@ -162,7 +168,7 @@ class _Checker:
                 self._check(fact.object)
 
     def flush(self) -> None:
-        """Ask for everything that was named and not asked for yet."""
+        """Look up everything that was named and not looked up yet."""
         self._read_recipes()
         named, self._named = self._named, {}
         missing = self._missing(named)
@@ -175,7 +181,7 @@ class _Checker:
         self._read_messages()
 
     def _missing(self, named: dict[Digest, Object]) -> Sequence[Digest]:
-        """Those that are not there; where a look-up meets damage, the others are still looked up."""
+        """Return those that are not stored; if one look-up meets damage, the others are still looked up."""
         try:
             return self._space.engine.missing(self._space.name, list(named))
         except Corrupt:
@@ -216,7 +222,7 @@ class _Checker:
         self._name(found, stored_objects.of_changeset(changeset))
 
     def _read_messages(self) -> None:
-        """Check that what changesets call messages can be read as such; what is not there is reported elsewhere."""
+        """Check that what changesets call messages can be read as such; missing ones are reported elsewhere."""
         said, self._said = list(self._said), set[Digest]()
         try:
             bodies = dict(zip(said, self._space.nodes(said), strict=True))
@@ -227,7 +233,7 @@ class _Checker:
                 decode_message(body)
 
     def _read_recipes(self) -> None:
-        """Check that what models were shown can be made again: each recipe is read once, and names what is there."""
+        """Check that past prompts can be rebuilt: each recipe is read once, and what it names must be stored."""
         shown, self._shown = self._shown, {}
         if len(self._recipes) > _KNOWN_MAX:
             self._recipes.clear()
@@ -252,7 +258,7 @@ class _Checker:
         self._commits.check(found.digest, commit)
 
     def _move(self, move: MoveRecord) -> None:
-        """Check that the timeline has come at least as far as this move took it."""
+        """Check that the version of the timeline is at least that of this move."""
         name = move.timeline
         if self._versions.get(name, -1) < move.version:
             hold = self._space.engine.hold(self._space.name, name)
@@ -282,14 +288,13 @@ _PAGE = 200
 def check_lines(space: Space, commits: int, findings: Findings) -> None:
     """Check every timeline that the space lists; where the list cannot be read, every one that has moves.
 
-    `commits` is how many came by when everything stored was gone over: no line can have more.
+    `commits` is the number of commits found in storage: no line can have more.
     """
     after = ""
     try:
-        while page := space.engine.holds(space.name, after=after, limit=_PAGE):
-            for hold in page:
-                _check_timeline(space, hold.head.timeline, commits, findings)
-            after = page[-1].head.timeline
+        for hold in paging.holds(space.engine, space.name):
+            after = hold.head.timeline
+            _check_timeline(space, after, commits, findings)
     except Corrupt as error:
         findings.add("head", f"{error} So timelines cannot be listed.", name=f"after '{after}'")
         _check_by_moves(space, commits, findings)
@@ -312,7 +317,7 @@ def _check_timeline(space: Space, timeline: str, commits: int, findings: Finding
     with findings.watching("head", name=timeline):
         hold = space.engine.hold(space.name, timeline)
         if hold is None:
-            raise NotFound("it has moved, but where it stands is not recorded")
+            raise NotFound("it has moved, but its head is not recorded")
         _check_tip(space, hold, commits, findings)
         _check_moves(space, hold, findings)
 
@@ -331,11 +336,12 @@ def _check_tip(space: Space, hold: Hold, commits: int, findings: Findings) -> No
 
 
 def _stored_commits(space: Space) -> int:
-    """How many commits are stored by now: some may have been written since they were counted."""
+    """Return how many commits are stored now: some may have been written since the first count."""
     return sum(fact.kind == Kind.COMMIT for page in pages(space.engine, space.name) for fact in page)
 
 
 def _check_moves(space: Space, hold: Hold, findings: Findings) -> None:
+    """Check all moves page by page; by hand, because damaged moves may not count down and would never end."""
     newer: MoveRecord | None = None
     name = hold.head.timeline
     before = hold.head.version + 1
@@ -376,7 +382,7 @@ def _check_pair(move: MoveRecord, newer: MoveRecord, findings: Findings) -> None
 
 
 def _check_first(hold: Hold, first: MoveRecord | None, findings: Findings) -> None:
-    """Check that the chain of moves goes back to the beginning: version 1 of `main`, 0 of any other."""
+    """Check that the chain of moves begins with version 1 of `main`, 0 of any other timeline."""
     name = hold.head.timeline
     begun = 1 if name == MAIN else 0
     if first is None:
@@ -402,7 +408,7 @@ def _address(move: MoveRecord) -> Digest:
     try:
         return digest_of(Kind.MOVE, encode_move(move))
     except DAMAGE:
-        return Digest("")  # text that cannot be encoded was never a move of ours
+        return Digest("")  # text that cannot be encoded was never stored as a move
 
 
 _CACHE_BYTES = 16 * 1024 * 1024
@@ -417,13 +423,13 @@ def verify(
 ) -> Report:
     """Check everything that `spaces` hold, all of them if None.
 
-    `books` says, for a space, which cells or entries are not what its ledger says, and how; None: nobody asks.
-    `progress` is told the space and how many things were checked in all, now and then.
+    `books` yields, for a space, which cells or entries contradict its ledger, and how; None skips that check.
+    `progress` is called now and then with the space and the number of checks so far.
     Raises `Unavailable` if the store cannot be read at all.
     """
     findings = Findings(progress)
     with findings.watching("store"):
-        for name in every(engine) if spaces is None else spaces:
+        for name in paging.spaces(engine) if spaces is None else spaces:
             findings.space = name
             space = _reading(engine, name, findings)
             _verify_space(space, findings)
@@ -454,7 +460,7 @@ def _check_books(
 
 
 def _reading(engine: Engine, name: str, findings: Findings) -> Space:
-    """The space for reading: it has no clock and no ids, because nothing is written."""
+    """Return a space for reading: it has no clock and no ids, because verifying writes nothing."""
     label = name
     with findings.watching("space", name=name):
         label = label_of(engine, name)

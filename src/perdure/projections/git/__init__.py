@@ -1,7 +1,7 @@
-"""A thread as a git repository, in words alone: names, files, commit messages, and the stream that git reads.
+"""Renders a thread as a git repository: names, files, commit messages, and the stream that git reads.
 
-Pure: everything is made of what a commit of the history holds, so the same history makes the
-same bytes, and git the same hashes, on every machine.  docs/reference/git.md is the layout.
+These are pure functions of the commits of the history, so the same history gives the same bytes,
+and git the same hashes, on every machine.  docs/reference/git.md describes the layout.
 """
 
 from __future__ import annotations

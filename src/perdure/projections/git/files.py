@@ -1,17 +1,16 @@
-"""What a git commit says: who, when, what happened, and trailers that lead back to Perdure.
+"""Renders the message and the files of a git commit.
 
-The trailers are the last paragraph and each is one line.  Words from data stand before them,
-on lines of their own that begin with `- ` or in the subject, with every character spelled out
-that could begin another line or that a terminal would obey.  So nobody can forge a trailer.
-
-The files of a commit: messages as text for people, and state as it is.
+A commit message has a subject, a line for each event, and trailers that lead back to Perdure.  The
+trailers are the last paragraph and each is one line.  Text from data is before them, on lines of its
+own that begin with `- ` or in the subject; every character that could begin another line or that a
+terminal would obey is escaped.  So data cannot forge a trailer.
 
 `messages/00/00/000012-user-<id>.md` is a message; its number is the sequence number of its event
-on the line.  A hundred stand in a directory, so that the next costs the same however many there
-are.  Where a message is more than words, the same name with `.json` has all of it, as it is stored.
+on the line.  A directory has a hundred of them, so that the next costs the same however many there
+are.  If a message is more than text, the same name with `.json` has all of it, as it is stored.
 
-`state/<path>` is a value.  A JSON document of ordinary size stands one value a line, so that git
-compares it line by line; everything else byte for byte as it is stored.
+`state/<path>` is a value.  A JSON document of ordinary size has one value a line, so that git
+compares it line by line; everything else is byte for byte as it is stored.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.model.changeset import Changeset
-from perdure.model.commit import Commit
+from perdure.model.commit import Changeset, Commit
 from perdure.model.digest import Digest
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.projections.git.names import path_of, segment_of
@@ -48,7 +46,7 @@ __all__ = [
 
 COMMITTER = "Perdure"
 
-_EMAIL = "thread@perdure.invalid"  # a domain that can never be anybody's
+_EMAIL = "thread@perdure.invalid"  # a domain that can never exist
 _SUBJECT_MAX = 72
 _EVENTS_MAX = 50
 _FIELD_MAX = 120
@@ -62,8 +60,8 @@ _UNSEEN = re.compile(
 _BRACKETS = re.compile("[<>%]")
 _SPACES = re.compile("[ \t-\r]+")
 
-# What people look for in an event.
-_TOLD = (
+# The fields of an event that a line shows.
+_SHOWN = (
     "role",
     "tool",
     "agent",
@@ -79,21 +77,21 @@ _ALSO = ("path", "name", "owner", "item", "call", "side_effects", "why")
 
 
 def author_of(commit: Commit) -> tuple[Stamp, Stamp]:
-    """Who wrote a commit, and the committer: always Perdure, at the commit's own time and never the clock's."""
+    """Return the author of a commit, and the committer: always Perdure, at the commit's own time."""
     seconds = min(max(commit.at // 1_000_000, 0), _SECONDS_MAX)
     named = _BRACKETS.sub(lambda found: f"%{ord(found[0]):02X}", _spelled(commit.author or "")).strip(" ")
     return Stamp(named or COMMITTER, _EMAIL, seconds), Stamp(COMMITTER, _EMAIL, seconds)
 
 
 def message_of(digest: Digest, commit: Commit, changeset: Changeset, said: Sequence[TranscriptEntry]) -> str:
-    """The message of a git commit: a subject, what happened, and the trailers."""
+    """Return the message of a git commit: a subject, a line for each event, and the trailers."""
     events = _events(changeset)
     paragraphs = [_subject(commit, said), *(["\n".join(events)] if events else []), _trailers(digest, commit)]
     return "\n\n".join(paragraphs) + "\n"
 
 
 def told_in(message: str) -> dict[str, str]:
-    """The trailers of a git commit's message, by name; none if its last paragraph is something else."""
+    """Return the trailers of a git commit's message, by name; none if its last paragraph has no trailers."""
     lines = message.rstrip("\n").rpartition("\n\n")[2].split("\n")
     pairs = [line.partition(": ") for line in lines]
     return {name: value for name, _, value in pairs} if all(colon for _, colon, _ in pairs) else {}
@@ -118,12 +116,12 @@ def _trailers(digest: Digest, commit: Commit) -> str:
 
 
 def _events(changeset: Changeset) -> list[str]:
-    """A line for each event, up to a limit."""
+    """Return a line for each event, up to a limit."""
     lines: list[str] = []
     for event in changeset.events[:_EVENTS_MAX]:
         shape = msgspec.to_builtins(event)
-        told = [str(shape[name]) for name in (*_TOLD, *_ALSO) if shape.get(name)]
-        words = [str(shape["type"]), *told, *([event.id] if shape["type"] == "message.appended" else [])]
+        fields = [str(shape[name]) for name in (*_SHOWN, *_ALSO) if shape.get(name)]
+        words = [str(shape["type"]), *fields, *([event.id] if shape["type"] == "message.appended" else [])]
         lines.append("- " + " ".join(_cut(_spelled(word), _FIELD_MAX) for word in words))
     left = len(changeset.events) - len(lines)
     return [*lines, f"- and {left} more"] if left else lines
@@ -153,7 +151,7 @@ class PutFile(msgspec.Struct, frozen=True):
 
 
 def message_files(entry: TranscriptEntry, sequence: int) -> list[PutFile]:
-    """The files of the message that is the event number `sequence` of its line."""
+    """Return the files of the message that is the event number `sequence` of its line."""
     number = f"{sequence:06}"
     name = f"{_MESSAGES}/{number[:-4]}/{number[-4:-2]}/{number}-{entry.role}-{segment_of(entry.id)}"
     if entry.words is None:
@@ -166,27 +164,27 @@ def message_files(entry: TranscriptEntry, sequence: int) -> list[PutFile]:
 
 
 def state_file(key: str, *, above: bool) -> str:
-    """The file that holds the value at a path of the state; `above`: there are paths below that one."""
+    """Return the file that holds the value at a path of the state; `above`: there are paths below that one."""
     return f"{STATE}/{path_of(key, above=above)}"
 
 
 def indented(body: bytes) -> bytes:
-    """A JSON document, one value a line."""
+    """Return a JSON document with one value a line."""
     return msgspec.json.format(body, indent=2) + b"\n"
 
 
 def is_indented(form: str, size: int) -> bool:
-    """Whether a value is written one value a line."""
+    """True if the file of a value has one value a line."""
     return form == "json" and size <= _INDENTED_MAX
 
 
 def lost_value(digest: Digest, size: int, why: str) -> bytes:
-    """What stands in place of a value that was forgotten."""
+    """Return the file content for a value that was forgotten."""
     return _encoded(f"This value was forgotten: {why}.\nIt had {size} bytes and the digest {digest}.\n")
 
 
 def lost_state(root: Digest, why: str) -> PutFile:
-    """What stands in place of a state that cannot be listed any more, since a part of its map was forgotten."""
+    """Return the file for a state that cannot be listed any more, since a part of its map was forgotten."""
     text = f"The state at this commit was forgotten: {why}.\nIts root has the digest {root}.\n"
     return PutFile(_LOST_STATE, _encoded(text))
 
@@ -204,8 +202,8 @@ def _whole(entry: TranscriptEntry, words: Message) -> str:
         "usage": msgspec.to_builtins(entry.usage),
         "message": msgspec.to_builtins(words),
     }
-    told = {name: value for name, value in shape.items() if value is not None}
-    return json.dumps(told, ensure_ascii=False, indent=2) + "\n"
+    present = {name: value for name, value in shape.items() if value is not None}
+    return json.dumps(present, ensure_ascii=False, indent=2) + "\n"
 
 
 def _markdown(message: Message) -> str:
@@ -237,7 +235,7 @@ def _result(result: ToolResult) -> str:
 
 
 def _fenced(text: str, language: str) -> str:
-    """`text` between fences that are longer than any in it."""
+    """Return `text` between fences that are longer than any in it."""
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

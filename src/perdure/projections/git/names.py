@@ -1,12 +1,12 @@
-"""Names from data as names in a git tree: no name can leave its place, or be taken for git's own.
+"""Turns names from data into names in a git tree that cannot leave their directory or be taken for git's own.
 
 A segment of a path keeps letters, digits and a few signs.  Every other character is written as
 %XX, byte by byte, and so are a dot that begins or ends a segment or follows another dot, and the
 first letter of a name that Windows keeps for a device.  So nothing is `.`, `..`, `.git` in any
 spelling, or `git~1`; and what is written can be read back, so two names never become one.
-`%` followed by anything but two of 0-9A-F is a mark of ours.
+`%` followed by anything but two of 0-9A-F is a mark that Perdure adds.
 
-Which characters stay is a fixed list and no question to the tables of a Unicode version:
+The characters that stay are a fixed list, not a property from the tables of a Unicode version:
 another Python must not make other hashes.
 """
 
@@ -27,19 +27,19 @@ _BEGINNING = 100  # bytes that stay of one that is too long
 
 # Left out: controls, spaces, joiners and other invisible characters, direction marks, general punctuation,
 # variation selectors, full-width forms, private use, specials and tags.
-_KEPT = (
+_ALLOWED = (
     r"A-Za-z0-9_.,=+@\-"
     "\u00a1-\u00ac\u00ae-\u034e\u0350-\u061b\u061d-\u115e\u1161-\u17b3\u17b6-\u180a\u1810-\u1fff\u2070-\u2fff"
     "\u3001-\u3163\u3165-\ud7ff\uf900-\ufdff\ufe10-\ufefe"
     "\U00010000-\U0001bc9f\U0001bca4-\U0001d172\U0001d17b-\U0003ffff"
 )
-_CODED = re.compile(rf"[^{_KEPT}]|^\.|\.\Z|(?<=\.)\.")
+_CODED = re.compile(rf"[^{_ALLOWED}]|^\.|\.\Z|(?<=\.)\.")
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\.|\Z)", re.IGNORECASE)
 _UNIT = re.compile(r"%[0-9A-F]{2}|.", re.DOTALL)
 
 
 def segment_of(text: str) -> str:
-    """One segment of a path: `text` so that it is a harmless file name, and the only one that is written so."""
+    """Return one segment of a path: `text` as a harmless file name that no other text has."""
     if not text:
         return _EMPTY
     written = _CODED.sub(lambda found: _codes(found[0]), text)
@@ -49,16 +49,16 @@ def segment_of(text: str) -> str:
 
 
 def path_of(key: str, *, above: bool) -> str:
-    """The file that holds the value at the path `key` of a state.
+    """Return the file that holds the value at the path `key` of a state.
 
-    `above`: other paths of the same state are below it, so that its name is a directory's.
+    `above`: other paths of the same state are below it, so that its own name is a directory.
     """
     segments = [segment_of(segment) for segment in key.removeprefix("/").split("/")]
     return "/".join([*segments, _VALUE] if above else segments)
 
 
 def branch_of(timeline: str) -> str:
-    """The name of a timeline's branch.
+    """Return the name of a timeline's branch.
 
     It has one segment: `a` and `a/b` may both be timelines, and cannot both be branches.
     """
@@ -67,14 +67,14 @@ def branch_of(timeline: str) -> str:
 
 
 def _beginning(written: str) -> str:
-    """As much of a segment as is worth reading, cut between characters."""
-    kept, length = "", 0
+    """Return the beginning of a segment, cut between characters."""
+    beginning, length = "", 0
     for unit in _UNIT.findall(written):
         length += len(_bytes(unit))
         if length > _BEGINNING:
             break
-        kept += unit
-    return kept
+        beginning += unit
+    return beginning
 
 
 def _hash(text: str) -> str:

@@ -1,7 +1,7 @@
-"""The stream that `git fast-import` reads, command by command.
+"""Writes the commands of the stream that `git fast-import` reads.
 
-Lengths come before contents, so nothing in a content is ever read as a command; names and
-messages were made safe before they come here.
+The length of a content is before it, so no content is ever read as a command.  The caller passes
+names and messages that are already safe.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _NOWHERE = "0" * 40
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Who, and when."""
+    """A person and a time, as git records them."""
 
     name: str  # without < and >
     email: str
     seconds: int  # since 1970, UTC
 
     def __str__(self) -> str:
-        """As git writes it."""
+        """Return the stamp as git writes it."""
         return f"{self.name} <{self.email}> {self.seconds} +0000"
 
 
 def begin_commit(
     ref: str, mark: int, *, author: Stamp, committer: Stamp, message: str, parents: Sequence[str]
 ) -> bytes:
-    """A commit, but for its files; parents are marks (`:7`) or names that git knows."""
+    """Return a commit without its files; parents are marks (`:7`) or names that git knows."""
     text = message.encode()
-    # Without a parent git would go on from whatever the stream has put on that ref before.
+    # Without a parent git would continue from the commit that the stream put on that ref before.
     before = f"reset {ref}\n" if not parents else ""
     head = f"{before}commit {ref}\nmark :{mark}\nauthor {author}\ncommitter {committer}\ndata {len(text)}\n"
     links = "".join(f"{'merge' if index else 'from'} {parent}\n" for index, parent in enumerate(parents))
@@ -50,25 +50,25 @@ def begin_commit(
 
 
 def put_header(path: str, size: int) -> bytes:
-    """What stands before the `size` bytes of a file's new content; a line break follows them."""
+    """Return the command before the `size` bytes of a file's new content; a line break follows them."""
     return f"M 100644 inline {path}\ndata {size}\n".encode()
 
 
 def delete_file(path: str) -> bytes:
-    """Remove a file, or a directory with all that is in it; no error if there is none."""
+    """Return the command that removes a file or a directory; no error if there is none."""
     return f"D {path}\n".encode()
 
 
 def end_commit() -> bytes:
-    """What ends the list of a commit's files."""
+    """Return the end of the list of a commit's files."""
     return b"\n"
 
 
 def move_ref(ref: str, to: str | None) -> bytes:
-    """Let a ref name a commit; None: there is no such ref any more."""
+    """Return the command that moves a ref to a commit; None removes the ref."""
     return f"reset {ref}\nfrom {to or _NOWHERE}\n\n".encode()
 
 
 def get_mark(mark: int) -> bytes:
-    """Ask for the hash of a commit of this stream."""
+    """Return the command that asks for the hash of a commit of this stream."""
     return f"get-mark :{mark}\n".encode()

@@ -15,8 +15,7 @@ from hashlib import sha256
 from perdure.engines.contract import CellWrite, Step
 from perdure.errors import StaleHead
 from perdure.history import reader
-from perdure.history.agent_map import agent_after
-from perdure.history.space import Space
+from perdure.history.space import Space, agent_after
 from perdure.history.writer import Proposal
 from perdure.model.commit import Reads
 from perdure.model.digest import Digest

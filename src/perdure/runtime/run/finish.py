@@ -16,7 +16,7 @@ from typing import Any
 
 from perdure.engines.contract import CellWrite
 from perdure.errors import Moved
-from perdure.model.changeset import RunMeta
+from perdure.model.commit import RunMeta
 from perdure.model.event import RunFinished
 from perdure.model.message import Message
 from perdure.model.run import RunState, StopReason

@@ -29,7 +29,7 @@ import msgspec
 from perdure.engines.contract import CellWrite, Step
 from perdure.errors import Conflict, Invalid, Moved, OpReused
 from perdure.history import reader
-from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.patch_builder import Touched
 from perdure.history.changes.values import Given, StoredValue
 from perdure.history.reader import is_ancestor
 from perdure.history.space import Space
@@ -37,7 +37,7 @@ from perdure.history.tree import Entry, diff
 from perdure.ledger import calls
 from perdure.model import canonical, names
 from perdure.model.call import SETTLED
-from perdure.model.changeset import RunMeta
+from perdure.model.commit import RunMeta
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import ConflictCovered, MessageAppended, RunStarted
 from perdure.model.head import Head

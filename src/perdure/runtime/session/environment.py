@@ -19,8 +19,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from perdure.history.agent_map import TimelineContext
-from perdure.history.space import Space
+from perdure.history.space import Space, TimelineContext
 from perdure.memory import OwnerMemory
 from perdure.model.effect import Effect
 from perdure.model.fork_safety import renew_in_child

@@ -29,8 +29,7 @@ from perdure.history.space import Space
 from perdure.history.writer import OnConflict, Proposal
 from perdure.ledger import calls, effect_limit
 from perdure.ledger.calls import CallTransition, VersionedCall
-from perdure.model.changeset import NO_PATCH, RunMeta, StateAction
-from perdure.model.commit import Act, LedgerRead, Reads
+from perdure.model.commit import NO_PATCH, Act, LedgerRead, Reads, RunMeta, StateAction
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import AgentChanged, Event, MemoryWritten, MessageAppended
 from perdure.model.head import Head

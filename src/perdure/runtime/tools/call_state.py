@@ -29,8 +29,7 @@ from msgspec import UNSET
 
 from perdure.errors import Invalid, NotFound
 from perdure.history import artifacts
-from perdure.history.changes.patch_builder import Ops, Patched
-from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.patch_builder import Ops, Patched, Touched
 from perdure.history.changes.values import Given, StoredValue, declared, typed
 from perdure.history.space import Space
 from perdure.ledger import results
@@ -40,7 +39,15 @@ from perdure.memory.visibility import Visibility
 from perdure.memory.write import until
 from perdure.model import names
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.memory import Item, ItemKind, MemoryChange, Remembering, check_item, check_item_id, remade
+from perdure.model.memory import (
+    ItemKind,
+    MemoryChange,
+    MemoryItem,
+    Remembering,
+    check_item,
+    check_item_id,
+    remade,
+)
 from perdure.model.patch import Delete, Put, Stored
 
 __all__ = ["CallStateView", "CallMap", "scratch_prefix", "CallMemory", "NoMemory", "SaidBy"]
@@ -91,7 +98,7 @@ class CallMemory:
         if str(trust) == "system":
             raise Invalid("a tool does not speak for the system; nothing was remembered. Say who said it.")
         now = memory.space.clock()
-        item = Item(
+        item = MemoryItem(
             text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=until(expires, now)
         )
         named = memory.space.ids() if id is None else check_item_id(id)

@@ -24,12 +24,11 @@ import msgspec
 from perdure.engines.contract import Cell, CellWrite, Engine, Move, Step, Write
 from perdure.errors import Conflict, NotFound, PerdureError, StaleHead, Unavailable
 from perdure.history import ancestry, artifacts, cells, gc_generation, writer
-from perdure.history.agent_map import applied_id
 from perdure.history.ancestry import Stretch
 from perdure.history.changes import patch_builder
 from perdure.history.changes.patch_builder import Ops, ValueSource, reapply
 from perdure.history.changes.values import StoredValue
-from perdure.history.space import STORE, Space
+from perdure.history.space import STORE, Space, applied_id
 from perdure.history.tree import EMPTY
 from perdure.history.writer import OUTBOX, Proposal
 from perdure.memory import write

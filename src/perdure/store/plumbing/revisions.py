@@ -12,7 +12,7 @@ from perdure.errors import Invalid
 from perdure.history import revisions
 from perdure.history.revisions import Exactly, Name
 from perdure.history.space import Space
-from perdure.model.changeset import RunMeta
+from perdure.model.commit import RunMeta
 from perdure.model.digest import Digest
 from perdure.model.event import Event
 from perdure.model.head import Head

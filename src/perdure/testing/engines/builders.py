@@ -16,8 +16,15 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines.contract import CellWrite, Engine, Fence, Move, Write
-from perdure.model.changeset import Changeset, encode_changeset
-from perdure.model.commit import Act, Commit, MoveRecord, encode_commit, encode_move
+from perdure.model.commit import (
+    Act,
+    Changeset,
+    Commit,
+    MoveRecord,
+    encode_changeset,
+    encode_commit,
+    encode_move,
+)
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN, Head

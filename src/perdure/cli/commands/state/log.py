@@ -26,7 +26,7 @@ from perdure.cli.output.display import digest, preview
 from perdure.cli.output.formatting import count, moment, stamp
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
-from perdure.history.changes.touched_paths import Touched
+from perdure.history.changes.patch_builder import Touched
 from perdure.history.tree import Entry
 from perdure.model.head import MAIN
 from perdure.store.plumbing.revisions import LogEntry

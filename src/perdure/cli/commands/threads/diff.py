@@ -18,7 +18,7 @@ from perdure.cli.output.display import MARKS, difference, digest, show_message
 from perdure.cli.output.formatting import size
 from perdure.cli.output.screen import Part, Screen, safe_json
 from perdure.cli.output.shapes import MessageShape
-from perdure.history.query.diff import Called, Difference, Said, StateChange
+from perdure.history.query import Called, Difference, Said, StateChange
 from perdure.history.tree import Entry
 from perdure.model.digest import Digest
 from perdure.model.head import MAIN

@@ -48,8 +48,15 @@ from perdure.engines.sqlite.format.pack import (
 )
 from perdure.engines.sqlite.format.rows import LogRow, Rows, moves_of
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, PerdureError
-from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
-from perdure.model.commit import Commit, LedgerRead, decode_commit, encode_commit
+from perdure.model.commit import (
+    Changeset,
+    Commit,
+    LedgerRead,
+    decode_changeset,
+    decode_commit,
+    encode_changeset,
+    encode_commit,
+)
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import CheckpointCreated, MessageAppended, ToolCallRequested
 from perdure.model.head import Head

@@ -28,8 +28,17 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.engines.shared_rules import damaged
-from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
-from perdure.model.commit import NO_READS, Act, Commit, LedgerRead, MoveRecord, Reads
+from perdure.model.commit import (
+    NO_READS,
+    Act,
+    Changeset,
+    Commit,
+    LedgerRead,
+    MoveRecord,
+    Reads,
+    decode_changeset,
+    encode_changeset,
+)
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import Event, MessageAppended
 from perdure.model.head import MAIN

@@ -33,8 +33,15 @@ from perdure.engines.sqlite.format.pack import (
     why_of,
 )
 from perdure.errors import Corrupt, Forgotten, NotFound
-from perdure.model.changeset import Changeset, decode_changeset, encode_changeset
-from perdure.model.commit import Commit, MoveRecord, decode_commit, encode_commit
+from perdure.model.commit import (
+    Changeset,
+    Commit,
+    MoveRecord,
+    decode_changeset,
+    decode_commit,
+    encode_changeset,
+    encode_commit,
+)
 from perdure.model.digest import Digest, Kind, Object, digest_of
 
 __all__ = [

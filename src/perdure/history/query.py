@@ -1,0 +1,292 @@
+"""Answers three questions about a history: what differs between two commits, which commit wrote a value, since when.
+
+`between` compares the state from `a` to `b`.  Messages and calls are those of each side since the two lines parted.
+The transcript follows first parents, so messages are counted along the line alone; a call happened in the world, so
+calls count through merges too.
+
+`blame` finds the commit that wrote the value of a path.  A value can change and change back, so it reads the commits
+one by one, from the newest back along first parents, until the patch of one writes the path.  Where that commit is a
+merge that took the value from the other line, the search continues there.
+
+`bisect` finds the first commit at which a predicate is true with about log2(n) questions on a line of n commits.  The
+predicate must be false at the old end and true at the new end.  If it changes several times, the answer is one of
+the commits where it is true and was false just before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from perdure.engines.contract import Step
+from perdure.errors import Corrupt, Invalid, NotFound
+from perdure.history import ancestry, reader
+from perdure.history.ancestry import Point, Stretch
+from perdure.history.space import Space
+from perdure.history.tree import Entry, diff
+from perdure.model.digest import Digest
+from perdure.model.event import Event, MessageAppended, RunStarted, ToolCallRequested
+from perdure.model.names import check_prefix, prefixes_of
+from perdure.model.patch import Clear, Op, Replace
+
+__all__ = ["Blame", "Called", "Difference", "Said", "StateChange", "between", "bisect", "blame", "changes"]
+
+
+class StateChange(msgspec.Struct, frozen=True):
+    """One path at which the state differs."""
+
+    path: str
+    before: Entry | None  # at a; None: there was nothing
+    after: Entry | None  # at b; None: there is nothing any more
+
+    @property
+    def what(self) -> Literal["added", "changed", "removed"]:
+        """How the path changed from a to b."""
+        if self.before is None:
+            return "added"
+        return "removed" if self.after is None else "changed"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message of one side, and the commit that appended it."""
+
+    commit: Digest
+    event: MessageAppended
+
+
+class Called(msgspec.Struct, frozen=True):
+    """A tool call of one side, and the commit that requested it."""
+
+    commit: Digest
+    event: ToolCallRequested
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between two moments.  Messages and calls are in the order in which they happened."""
+
+    a: Digest | None
+    b: Digest | None
+    base: Digest | None  # the best common ancestor; None: they have none
+    state: tuple[StateChange, ...]  # in the order of the paths
+    messages_a: tuple[Said, ...]
+    messages_b: tuple[Said, ...]
+    calls_a: tuple[Called, ...]
+    calls_b: tuple[Called, ...]
+
+    @property
+    def same(self) -> bool:
+        """True if there is no difference at all."""
+        return not (self.state or self.messages_a or self.messages_b or self.calls_a or self.calls_b)
+
+
+def between(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "/") -> Difference:
+    """Return what differs between two commits; None is the moment before the first.
+
+    Costs what differs and what happened since the two parted, not what they share.
+    `prefix` narrows the state that is compared.  Raises `NotFound` for a commit that is not here.
+    """
+    one, other = (Point(each, space.given(each).place.depth) if each else None for each in (a, b))
+    base = ancestry.common(space, one, other) if one and other else None
+    return Difference(
+        a=a,
+        b=b,
+        base=base.digest if base else None,
+        state=tuple(changes(space, a, b, prefix=prefix)),
+        messages_a=_messages(space, one, other),
+        messages_b=_messages(space, other, one),
+        calls_a=_calls(space, one, other),
+        calls_b=_calls(space, other, one),
+    )
+
+
+def changes(space: Space, a: Digest | None, b: Digest | None, *, prefix: str = "/") -> Iterator[StateChange]:
+    """Yield the paths under `prefix` at which the states of two commits differ, in order, reading lazily."""
+    before, after = space.tree_at(a), space.tree_at(b)
+    own, below = prefixes_of(check_prefix(prefix))
+    if own is not None and (old := before.get(own)) != (new := after.get(own)):
+        yield StateChange(own, old, new)
+    for change in diff(before, after, below):
+        yield StateChange(change.path, change.before, change.after)
+
+
+def _messages(space: Space, tip: Point | None, other: Point | None) -> tuple[Said, ...]:
+    """Return the messages on the line of `tip` since it parted from the line of `other`."""
+    if tip is None:
+        return ()
+    parted = ancestry.meet(space, tip, other)
+    stretch = Stretch(tip, parted.depth if parted else -1)
+    newest_first = [
+        Said(step.digest, event)
+        for step in ancestry.walk(space, stretch)
+        for event in reversed(step.changeset.events)
+        if isinstance(event, MessageAppended)
+    ]
+    return tuple(reversed(newest_first))
+
+
+def _calls(space: Space, tip: Point | None, other: Point | None) -> tuple[Called, ...]:
+    """Return the calls in the history of `tip` that are not in the history of `other`; merged lines first."""
+    if tip is None:
+        return ()
+    newest_first = [
+        Called(step.digest, event)
+        for stretch in ancestry.ahead(space, tip, other)
+        for step in ancestry.walk(space, stretch)
+        for event in reversed(step.changeset.events)
+        if isinstance(event, ToolCallRequested)
+    ]
+    return tuple(reversed(newest_first))
+
+
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit that wrote a value, with its run, message, backend and author."""
+
+    path: str
+    commit: Digest
+    reason: str
+    at: int  # µs since 1970, UTC
+    run: str | None = None
+    message: str | None = None  # the id of the last one appended in the same turn, up to that commit
+    provider: str | None = None
+    model: str | None = None
+    backend: str | None = None  # provider:model, as the run recorded it
+    author: str | None = None
+
+
+def blame(space: Space, at: Digest | None, path: str) -> Blame:
+    """Return the commit that wrote the value of `path` at a commit; raises `NotFound` if it has none."""
+    entry = reader.entry_at(space, at, path)
+    step = _writer(space, at, path)
+    while (other := _origin(space, step, entry)) is not None:
+        step = _writer(space, other, path)
+    return _blamed(path, step, list(_turn_so_far(space, step)))
+
+
+def _writer(space: Space, at: Digest | None, path: str) -> Step:
+    """Return the last commit on the line whose patch wrote `path`."""
+    for step in reader.steps(space, at):
+        if any(_writes(op, path) for op in step.changeset.patch.ops):
+            return step
+    raise Corrupt(
+        f"{path} holds a value, but no commit of its line wrote it.",
+        code="value_without_writer",
+        advice="Run `perdure verify`.",
+        path=path,
+    )
+
+
+def _writes(op: Op, path: str) -> bool:
+    match op:
+        case Clear():
+            return False  # it removes values and writes none
+        case Replace(entries):
+            return path in entries
+        case _:
+            return op.path == path
+
+
+def _origin(space: Space, step: Step, entry: Entry) -> Digest | None:
+    """Return the merged line that `step` took the value from; None if it was written by `step` itself."""
+    merged = step.commit.parents[1:]
+    return next((line for line in merged if space.tree_at(line).get(entry.path) == entry), None)
+
+
+def _turn_so_far(space: Space, step: Step) -> Iterator[Step]:
+    """Yield the commits of the same turn up to `step`, newest first."""
+    for earlier in reader.steps(space, step.digest):
+        if earlier.place.turn != step.place.turn:
+            return
+        yield earlier
+
+
+def _blamed(path: str, step: Step, turn: Sequence[Step]) -> Blame:
+    events = [event for earlier in turn for event in reversed(earlier.changeset.events)]
+    message = next((event for event in events if isinstance(event, MessageAppended)), None)
+    acting = next((event for event in (*step.changeset.events, *events) if event.provider), message)
+    return Blame(
+        path=path,
+        commit=step.digest,
+        reason=step.commit.reason,
+        at=step.commit.at,
+        run=step.commit.run,
+        message=message.id if message else None,
+        provider=acting.provider if acting else None,
+        model=acting.model if acting else None,
+        backend=_backend(turn, events, acting),
+        author=step.commit.author,
+    )
+
+
+def _backend(turn: Sequence[Step], events: Sequence[Event], acting: Event | None) -> str | None:
+    """Return the backend of the turn: as the run recorded it, else from its events."""
+    metas = (earlier.changeset.run_meta for earlier in turn)
+    known = [meta.backend for meta in metas if meta and meta.backend]
+    known += [event.backend for event in events if isinstance(event, RunStarted) and event.backend]
+    if acting and acting.provider and acting.model:
+        known.append(f"{acting.provider}:{acting.model}")
+    return known[0] if known else None
+
+
+def bisect(
+    space: Space, at: Digest | None, predicate: Callable[[Step], bool], *, good: Digest | None = None
+) -> Step:
+    """Return the first commit after `good` and up to `at` where `predicate` is true.
+
+    `good` is on the same line of first parents; None is the moment before the first
+    commit, when nothing is true yet.  A predicate that raises `NotFound` counts as false: what it
+    reads does not exist yet.  Raises `Invalid` unless it is false at `good` and true at `at`.
+    """
+    if at is None:
+        raise Invalid(
+            "nothing is committed on this line, so nothing was searched.",
+            code="nothing_committed",
+            advice="Name another timeline.",
+        )
+    newest = space.step(at)
+    low, high = _depth_of(space, good, at), newest.place.depth
+    if not _true_at(predicate, newest):
+        raise Invalid(
+            f"the predicate is not true at the new end ({at[:12]}), so nothing was searched.",
+            code="predicate_false_at_end",
+            advice="Ask the opposite, or begin at a moment where it is true.",
+            commit=at,
+        )
+    if good is not None and _true_at(predicate, space.step(good)):
+        raise Invalid(
+            f"the predicate is true at the old end ({good[:12]}) already, so nothing was searched.",
+            code="predicate_true_at_start",
+            advice="Name an older one.",
+            commit=good,
+        )
+    found = newest
+    while high - low > 1:
+        middle = (low + high) // 2
+        step = space.back(at, skip=newest.place.depth - middle, limit=1)[0]
+        if _true_at(predicate, step):
+            high, found = middle, step
+        else:
+            low = middle
+    return found
+
+
+def _true_at(predicate: Callable[[Step], bool], step: Step) -> bool:
+    try:
+        return bool(predicate(step))
+    except NotFound:
+        return False
+
+
+def _depth_of(space: Space, good: Digest | None, at: Digest) -> int:
+    """Return the depth of the old end."""
+    if good is None:
+        return -1
+    if good == at or not reader.is_ancestor(space, good, at):
+        raise Invalid(
+            f"{good[:12]} is not before {at[:12]} on its line, so nothing was searched.",
+            code="not_an_ancestor",
+            advice="Name a commit that log() shows after it.",
+            commit=good,
+        )
+    return space.step(good).place.depth

@@ -1,1 +1,0 @@
-"""Questions about the past: diff, blame and bisect."""
