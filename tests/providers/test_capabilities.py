@@ -17,8 +17,10 @@ CHAT = adapter("openai-chat")
 
 
 def data(api: str) -> Levels:
-    """What an adapter's folder says of its format."""
-    return import_module(f"{registry._MODULES[api]}.capabilities").CAPABILITIES
+    """Return the table in an adapter's folder: in its own module, or in that of its models."""
+    module = registry._MODULES[api]
+    table = getattr(import_module(module), "CAPABILITIES", None)
+    return table or import_module(f"{module.removesuffix('adapter')}capabilities").CAPABILITIES
 
 
 def untrue(level: Level, rendered: Rendered, where: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model.message import ReasoningSummary
 from perdure.providers.contract import Reply
-from perdure.providers.gemini import ADAPTER
+from perdure.providers.gemini.adapter import ADAPTER
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
 API = "gemini-generate"

@@ -12,7 +12,7 @@ from perdure.errors import Invalid
 from perdure.model.context import VENDOR_TOOLS
 from perdure.model.message import ReasoningSummary
 from perdure.providers.contract import Reply
-from perdure.providers.openai_responses import ADAPTER
+from perdure.providers.openai_responses.adapter import ADAPTER
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
 API = "openai-responses"

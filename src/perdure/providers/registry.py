@@ -30,15 +30,15 @@ __all__ = ["APIS", "GROUP", "Target", "adapter", "in_full", "providers", "target
 GROUP = "perdure.adapters"
 
 _MODULES = {
-    "openai-chat": "perdure.providers.openai_chat",
-    "openai-responses": "perdure.providers.openai_responses",
-    "anthropic-messages": "perdure.providers.anthropic",
-    "gemini-generate": "perdure.providers.gemini",
-    "bedrock-converse": "perdure.providers.bedrock",
-    "mistral-chat": "perdure.providers.mistral",
-    "azure-inference-chat": "perdure.providers.foundry",
-    "ollama-chat": "perdure.providers.ollama",
-    "gemini-interactions": "perdure.providers.gemini_interactions",
+    "openai-chat": "perdure.providers.openai_chat.adapter",
+    "openai-responses": "perdure.providers.openai_responses.adapter",
+    "anthropic-messages": "perdure.providers.anthropic.adapter",
+    "gemini-generate": "perdure.providers.gemini.adapter",
+    "bedrock-converse": "perdure.providers.bedrock.adapter",
+    "mistral-chat": "perdure.providers.mistral.adapter",
+    "azure-inference-chat": "perdure.providers.foundry.adapter",
+    "ollama-chat": "perdure.providers.ollama.adapter",
+    "gemini-interactions": "perdure.providers.gemini_interactions.adapter",
 }
 
 APIS: tuple[str, ...] = tuple(_MODULES)

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from perdure.providers.anthropic import ADAPTER
+from perdure.providers.anthropic.adapter import ADAPTER
 from perdure.providers.anthropic.capabilities import EFFORT_BUDGETS
 from perdure.providers.contract import Rendered
 from perdure.providers.wire.server_tools import account

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Message, Text
-from perdure.providers.foundry import ADAPTER
+from perdure.providers.foundry.adapter import ADAPTER
 
 HI = Message(role="user", content=(Text("hi"),))
 

@@ -13,7 +13,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import CallDelta, Rendered, TextDelta
-from perdure.providers.gemini import ADAPTER
+from perdure.providers.gemini.adapter import ADAPTER
 from perdure.providers.gemini.options import json_schema
 from perdure.providers.gemini.render import SKIP
 from perdure.providers.validator import check

@@ -10,7 +10,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Image, Message, Text, ToolCall, ToolResult
 from perdure.providers.contract import Rendered
-from perdure.providers.ollama import ADAPTER
+from perdure.providers.ollama.adapter import ADAPTER
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SHOWN = Image(f"data:image/png;base64,{PNG}", "image/png")

@@ -10,7 +10,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, Reply, TextDelta
-from perdure.providers.openai_chat import ADAPTER
+from perdure.providers.openai_chat.adapter import ADAPTER
 from perdure.providers.wire.server_tools import is_account, told
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -10,7 +10,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model.message import ReasoningSummary, Text, ToolCall
 from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
-from perdure.providers.openai_chat import ADAPTER
+from perdure.providers.openai_chat.adapter import ADAPTER
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:

@@ -13,7 +13,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
-from perdure.providers.openai_responses import ADAPTER
+from perdure.providers.openai_responses.adapter import ADAPTER
 from perdure.providers.validator import check
 from perdure.providers.wire.server_tools import is_account
 

@@ -8,7 +8,7 @@ from binascii import crc32
 import pytest
 
 from perdure.errors import Invalid
-from perdure.providers.wire.stream.aws_event_stream import Frames
+from perdure.providers.bedrock.stream import Frames
 from tests.recorded.frames import frame
 
 HELLO = frame(b'{"a":1}', {":event-type": "messageStart", ":message-type": "event"})

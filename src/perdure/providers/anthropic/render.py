@@ -11,9 +11,9 @@ from typing import Any, cast
 from perdure.model.context import Context
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from perdure.providers.anthropic.capabilities import IMAGE_TYPES, same_model, traits_of
+from perdure.providers.anthropic.options import API, NAME_MAX, NAMES, AnthropicSettings, tools_of
 from perdure.providers.anthropic.parse import FILE_ID, PAUSED, VENDOR
-from perdure.providers.anthropic.request import API, joined
-from perdure.providers.anthropic.settings import NAME_MAX, NAMES, AnthropicSettings, tools_of
+from perdure.providers.anthropic.request import joined
 from perdure.providers.contract import Loss, LossKind, Rendered
 from perdure.providers.wire.block_order import Piece
 from perdure.providers.wire.blocks import BlockTurns, Layout, words_of

@@ -11,9 +11,9 @@ from typing import Any, cast
 from perdure.model.context import Context
 from perdure.model.message import Block, File, Image, ReasoningSummary, Text
 from perdure.providers.bedrock.capabilities import claude, family, refuses_media, same
+from perdure.providers.bedrock.options import API, NAME_MAX, NAMES, BedrockSettings, tools_of
 from perdure.providers.bedrock.parse import VENDOR, format_of, name_of
-from perdure.providers.bedrock.request import API, joined
-from perdure.providers.bedrock.settings import NAME_MAX, NAMES, BedrockSettings, tools_of
+from perdure.providers.bedrock.request import joined
 from perdure.providers.contract import Loss, LossKind, Rendered
 from perdure.providers.wire.block_order import Piece
 from perdure.providers.wire.blocks import BlockTurns, Layout, parsed, words_of

@@ -11,18 +11,16 @@ from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.providers.capabilities import Level, Levels
 from perdure.providers.contract import Asked, Rendered, Reply, StreamParser
-from perdure.providers.openai_chat.capabilities import at
-from perdure.providers.openai_chat.parse import parse
+from perdure.providers.openai_chat.parse import ChatStream, parse
 from perdure.providers.openai_chat.render import render
 from perdure.providers.openai_chat.request import read_request
-from perdure.providers.openai_chat.servers import Server, server
-from perdure.providers.openai_chat.stream import ChatStream
+from perdure.providers.openai_chat.servers import CAPABILITIES, SERVERS, Server, at, server
 from perdure.providers.openai_chat.vendor_fields import Origin
 from perdure.providers.wire.fields.unsent import unsent
 from perdure.providers.wire.nesting import GuardedStream, check_depth, too_deep
 from perdure.providers.wire.sanitize import detached, sendable
 
-__all__ = ["ChatAdapter"]
+__all__ = ["ADAPTER", "ChatAdapter"]
 
 
 class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,3 +82,8 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
     def _server(self, provider: str | None) -> Server:
         return server(provider, self.servers, self.provider)
+
+
+ADAPTER = ChatAdapter(
+    api="openai-chat", vendor="openai", provider="openai", servers=SERVERS, capabilities=CAPABILITIES
+)

@@ -12,12 +12,14 @@ from typing import Any, cast
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.anthropic.capabilities import EFFORT_BUDGETS, Traits, room_for, thinking_budget
 from perdure.providers.bedrock.capabilities import claude, family, keeps_to_schema, refuses, takes_top_k
-from perdure.providers.bedrock.request import of_fields, output_of
+from perdure.providers.bedrock.parse import Raw, as_object
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Loss, LossKind
 from perdure.providers.wire.options import output_words
 
-__all__ = ["BedrockSettings", "NAMES", "NAME_MAX", "tools_of"]
+__all__ = ["BedrockSettings", "NAMES", "NAME_MAX", "tools_of", "API", "read_options"]
+
+API = "bedrock-converse"
 
 
 _BUDGET_USUAL = 8_192
@@ -355,3 +357,94 @@ def _tool(at: int, spec: ToolSpec, names: Mapping[str, str], losses: list[Loss])
 
 def _lose(losses: list[Loss], kind: LossKind, where: str, what: str, why: str) -> None:
     losses.append(Loss(kind=kind, where=where, what=what, why=why))
+
+
+_HANDLED = frozenset(
+    {
+        "modelId",
+        "messages",
+        "system",
+        "inferenceConfig",
+        "toolConfig",
+        "additionalModelRequestFields",
+        "outputConfig",
+        "requestMetadata",
+        "serviceTier",
+    }
+)
+_INFERENCE = {
+    "maxTokens": "max_tokens",
+    "temperature": "temperature",
+    "topP": "top_p",
+    "stopSequences": "stop",
+}
+
+
+def of_fields(fields: object) -> dict[str, Any]:
+    """What a model's own fields say in canonical options: how to think, and top_k."""
+    raw = as_object(fields or {}, "additionalModelRequestFields")
+    found: dict[str, Any] = {}
+    thinking = raw.get("thinking") or raw.get("reasoning_config") or raw.get("reasoningConfig")
+    if isinstance(thinking, Mapping):
+        told = cast("Raw", thinking)
+        found["reasoning"] = {"enabled": told.get("type") != "disabled"}
+        if isinstance(told.get("budget_tokens"), int):
+            found["reasoning"]["budget_tokens"] = told["budget_tokens"]
+        if isinstance(told.get("maxReasoningEffort"), str):
+            found["reasoning"]["effort"] = told["maxReasoningEffort"]
+    effort = thinking if isinstance(thinking, str) else raw.get("reasoning_effort")
+    if isinstance(effort, str):
+        found["reasoning"] = {"effort": effort}
+    inner = as_object(raw.get("inferenceConfig") or {}, "inferenceConfig")
+    top_k = raw.get("top_k", inner.get("topK"))
+    if isinstance(top_k, int):
+        found["top_k"] = top_k
+    return found
+
+
+def output_of(config: object) -> dict[str, Any] | None:
+    """The answer that an `outputConfig` asks for; None if it is none that is known."""
+    form = as_object(as_object(config or {}, "outputConfig").get("textFormat") or {}, "textFormat")
+    told = as_object(
+        as_object(form.get("structure") or {}, "structure").get("jsonSchema") or {}, "jsonSchema"
+    )
+    try:
+        schema: object = json.loads(told["schema"]) if isinstance(told.get("schema"), str) else None
+    except (ValueError, RecursionError):
+        schema = None
+    if not isinstance(schema, dict):
+        return None
+    more = {key: told[key] for key in ("name", "description") if isinstance(told.get(key), str)}
+    return {"schema": schema, **more}
+
+
+def read_options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options in canonical names, and what has none, as it is."""
+    vendor = {name: value for name, value in raw.items() if name not in _HANDLED and value is not None}
+    options: dict[str, Any] = {}
+    inference = as_object(raw.get("inferenceConfig") or {}, "inferenceConfig")
+    for name, ours in _INFERENCE.items():
+        if inference.get(name) is not None:
+            options[ours] = inference[name]
+    if raw.get("additionalModelRequestFields"):
+        fields = as_object(raw["additionalModelRequestFields"], "additionalModelRequestFields")
+        vendor["additionalModelRequestFields"] = dict(fields)
+        options |= of_fields(fields)
+    _output(as_object(raw.get("outputConfig") or {}, "outputConfig"), options, vendor)
+    if raw.get("requestMetadata"):
+        options["metadata"] = dict(as_object(raw["requestMetadata"], "requestMetadata"))
+    tier = as_object(raw.get("serviceTier") or {}, "serviceTier").get("type")
+    if tier:
+        options["service_tier"] = tier
+    return options, vendor
+
+
+def _output(config: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    if not config:
+        return
+    vendor["outputConfig"] = dict(config)  # the schema is text there, and goes back as it came
+    output = output_of(config)
+    if output is not None:
+        options["output"] = output
+    if isinstance(config.get("effort"), str):
+        options["reasoning"] = {**options.get("reasoning", {}), "effort": config["effort"]}

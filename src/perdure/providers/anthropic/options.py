@@ -8,14 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.anthropic.capabilities import EFFORT_BUDGETS, room_for, thinking_budget, traits_of
-from perdure.providers.anthropic.parse import VENDOR
-from perdure.providers.anthropic.request import API, reasoning_of
+from perdure.providers.anthropic.parse import VENDOR, Raw, as_object
 from perdure.providers.contract import Loss, LossKind
 from perdure.providers.wire.options import output_words, own_options
 
-__all__ = ["AnthropicSettings", "NAMES", "NAME_MAX", "closed", "tools_of"]
+__all__ = [
+    "AnthropicSettings",
+    "NAMES",
+    "NAME_MAX",
+    "closed",
+    "tools_of",
+    "API",
+    "read_options",
+    "reasoning_of",
+]
+
+API = "anthropic-messages"
 
 
 NAME_MAX = 128
@@ -42,7 +53,7 @@ _UNKEPT = frozenset(
 )
 _SCHEMAS = ("properties", "$defs", "definitions")
 _SCHEMA = ("items", "not", "additionalProperties")
-_TOOL_CHOICES = ("anyOf", "allOf", "oneOf", "prefixItems")
+_SCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
 
 
 def tools_of(
@@ -115,7 +126,7 @@ def closed(schema: Any, where: str, losses: list[Loss]) -> Any:
             made[key] = {name: closed(part, f"{where}.{key}.{name}", losses) for name, part in parts.items()}
         elif key in _SCHEMA:
             made[key] = closed(value, f"{where}.{key}", losses)
-        elif key in _TOOL_CHOICES and isinstance(value, list):
+        elif key in _SCHEMA_LISTS and isinstance(value, list):
             parts = enumerate(cast("list[Any]", value))
             made[key] = [closed(part, f"{where}.{key}[{at}]", losses) for at, part in parts]
         else:
@@ -397,3 +408,101 @@ class AnthropicSettings:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+_SAME = ("max_tokens", "temperature", "top_p", "top_k", "stream", "service_tier")
+_HANDLED = frozenset(
+    {
+        *_SAME,
+        "messages",
+        "model",
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "output_format",
+        "stop_sequences",
+        "metadata",
+        "cache_control",
+    }
+)
+_CANONICAL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def reasoning_of(thinking: object) -> dict[str, Any]:
+    """What a `thinking` says, in canonical options."""
+    raw = as_object(thinking, "thinking")
+    made: dict[str, Any] = {"enabled": raw.get("type") != "disabled"}
+    if isinstance(raw.get("budget_tokens"), int):
+        made["budget_tokens"] = raw["budget_tokens"]
+    return made
+
+
+def read_options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options in canonical names, and what has none, as it is."""
+    options: dict[str, Any] = {name: raw[name] for name in _SAME if raw.get(name) is not None}
+    vendor = {name: value for name, value in raw.items() if name not in _HANDLED and value is not None}
+    if raw.get("stop_sequences"):
+        options["stop"] = list(raw["stop_sequences"])
+    if raw.get("tool_choice"):
+        _choice(as_object(raw["tool_choice"], "tool_choice"), options)
+    if raw.get("metadata"):
+        _metadata(as_object(raw["metadata"], "metadata"), options, vendor)
+    _reasoning(raw, options, vendor)
+    _output(raw, options, vendor)
+    return options, vendor
+
+
+def _choice(choice: Raw, options: dict[str, Any]) -> None:
+    kind = choice.get("type")
+    if kind == "tool":
+        options["tool_choice"] = {"name": choice.get("name")}
+    elif isinstance(kind, str) and kind in _CANONICAL_CHOICES:
+        options["tool_choice"] = _CANONICAL_CHOICES[kind]
+    else:
+        raise Invalid(f"tool_choice is of type {kind!r}, none of Anthropic Messages. Nothing was read.")
+    if isinstance(choice.get("disable_parallel_tool_use"), bool):
+        options["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
+
+
+def _metadata(metadata: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    if isinstance(metadata.get("user_id"), str):
+        options["user"] = metadata["user_id"]
+    more = {key: value for key, value in metadata.items() if key != "user_id"}
+    if more:
+        vendor["metadata"] = more
+
+
+def _reasoning(raw: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    reasoning: dict[str, Any] = {}
+    if raw.get("thinking"):
+        thinking = as_object(raw["thinking"], "thinking")
+        reasoning = reasoning_of(thinking)
+        if thinking.get("type") == "adaptive" or thinking.keys() - {"type", "budget_tokens"}:
+            vendor["thinking"] = dict(thinking)
+    config = as_object(raw.get("output_config") or {}, "output_config")
+    if isinstance(config.get("effort"), str):
+        reasoning["effort"] = config["effort"]
+    rest = {key: value for key, value in config.items() if key != "format" and value is not None}
+    if rest:
+        vendor["output_config"] = rest
+    if reasoning:
+        options["reasoning"] = reasoning
+
+
+def _output(raw: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    config = as_object(raw.get("output_config") or {}, "output_config")
+    wanted: object = config.get("format") or raw.get("output_format")
+    if not wanted:
+        return
+    described = as_object(wanted, "output_format")
+    older = not config.get("format")
+    if described.get("type") == "json_schema" and isinstance(described.get("schema"), Mapping):
+        options["output"] = {"schema": dict(described["schema"])}
+        if older:
+            vendor["output_format"] = True  # the older place of the same thing
+    elif older:
+        vendor["output_format"] = dict(described)
+    else:
+        vendor["output_config"] = {**vendor.get("output_config", {}), "format": dict(described)}
