@@ -14,6 +14,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, Text, ToolCall, ToolResult
 from perdure.providers import adapter, registry
 from perdure.testing.adapters.histories import HISTORIES
+from tests.coded import raises
 from tests.providers.hostile import (
     EXAMPLES,
     HOSTILE,
@@ -227,7 +228,7 @@ def test_what_is_nested_too_deeply_says_so() -> None:
     """What it is, how deep it may be, and that nothing was read."""
     body = dict(EXAMPLES["openai-chat"].reply) | {"deep": nested(300, lists=True)}
 
-    with pytest.raises(Invalid, match="the answer is nested more than 200 levels deep; nothing was read"):
+    with raises(Invalid, "nested_too_deep", what="the answer", depth_max=200):
         adapter("openai-chat").parse(body)
 
 

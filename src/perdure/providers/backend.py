@@ -58,7 +58,11 @@ class Backend:
     def __post_init__(self) -> None:
         """Raise `Invalid` for what names no backend, `NotFound` for an unknown provider."""
         if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"a backend is named provider:model, not {self.name!r}; nothing was declared.")
+            raise Invalid(
+                f"a backend is named provider:model, not {self.name!r}; nothing was declared.",
+                code="backend_name_invalid",
+                backend=self.name,
+            )
         registry.target(self.name)
         self._check_types()
         if self.base_url is not None:
@@ -69,26 +73,45 @@ class Backend:
     def _check_types(self) -> None:
         for what in ("base_url", "api_key", "provider", "server"):
             if not isinstance(getattr(self, what), str | None):
-                raise Invalid(f"{what} of a backend is text or None; nothing was declared.")
+                raise Invalid(
+                    f"{what} of a backend is text or None; nothing was declared.",
+                    code="backend_field_invalid",
+                    field=what,
+                )
         if self.provider is not None:
             names.check_label("provider", self.provider)
         if not isinstance(self.options, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"options of a backend are a dict, not {self.options!r}; nothing was declared.")
+            raise Invalid(
+                f"options of a backend are a dict, not {self.options!r}; nothing was declared.",
+                code="backend_options_invalid",
+            )
         if not _is_number(self.timeout, int | float) or not self.timeout > 0:
-            raise Invalid(f"a time-out is some seconds, not {self.timeout!r}; nothing was declared.")
+            raise Invalid(
+                f"a time-out is some seconds, not {self.timeout!r}; nothing was declared.",
+                code="timeout_invalid",
+                timeout=self.timeout,
+            )
         if self.retries is not None and (not _is_number(self.retries, int) or self.retries < 0):
-            raise Invalid(f"retries are counted from 0, not {self.retries!r}; nothing was declared.")
+            raise Invalid(
+                f"retries are counted from 0, not {self.retries!r}; nothing was declared.",
+                code="retries_invalid",
+                retries=self.retries,
+            )
 
     def _check_server(self, server: str) -> None:
         """Raise `Invalid` for a name that could be an address, and for one that could lead to the vendor."""
         if not _SERVER.fullmatch(server) or server in (LOCAL, UNKNOWN, UNRESOLVED):
             raise Invalid(
-                f"a server goes by a name of up to 100 letters, digits and ._-, not {server!r}; nothing was declared."
+                f"a server goes by a name of up to 100 letters, digits and ._-, not {server!r}; nothing was declared.",
+                code="server_name_invalid",
+                server=server,
             )
         if self.base_url is None and self.client is None:
             raise Invalid(
-                f"no address leads to the server '{server}', so requests would go to the vendor; nothing was declared. "
-                "Give its address or a client too."
+                f"no address leads to the server '{server}', so requests would go to the vendor; nothing was declared.",
+                advice="Give its address or a client too.",
+                code="server_without_address",
+                server=server,
             )
 
     @property
@@ -117,5 +140,6 @@ def _check_address(address: str) -> None:
     if not is_address:
         raise Invalid(
             "the address of a backend is one such as http://localhost:8000/v1, and this one names no host; nothing was "
-            "declared."
+            "declared.",
+            code="address_invalid",
         )

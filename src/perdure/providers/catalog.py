@@ -18,7 +18,7 @@ and a note that says so: asking for a provider's model never fails.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -193,8 +193,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         for spelled in spellings(name):
             homes = self._homes(spelled)
             if len(homes) > 1:
-                choices = " or ".join(f"{home}:{name}" for home in homes)
-                raise Invalid(f"several providers have a model '{name}'; nothing was done. Write {choices}.")
+                raise _ambiguous(name, homes)
             if homes:
                 return f"{homes[0]}:{name}"
         return None
@@ -210,8 +209,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         found = [home for home in homes if self._newest(home, family if colon else name) is not None]
         own = [home for home in found if colon or self._is_maker(home, name)]
         if len(own or found) > 1:
-            choices = " or ".join(f"{home}:{name}" for home in own or found)
-            raise Invalid(f"several providers have models '{name}'; nothing was done. Write {choices}.")
+            raise _ambiguous(name, own or found)
         for home in own or found:
             return f"{provider if colon else home}:{self._newest(home, family if colon else name)}"
         return None
@@ -239,7 +237,9 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
             there = sorted({*self.models, *self.aliases})
             raise NotFound(
                 f"the catalog has no models of '{provider}'; nothing was listed. {did_you_mean(provider, there)}"
-                f"There are: {', '.join(there)}."
+                f"There are: {', '.join(there)}.",
+                code="provider_not_found",
+                provider=provider,
             )
         return [self.card(provider, name) for name in self.models[home]]
 
@@ -293,9 +293,18 @@ def read(path: Path) -> Catalog:
         with path.open("rb") as file:
             body = file.read(_BYTES_MAX + 1)
     except OSError as error:
-        raise NotFound(f"the models in '{path}' cannot be read: {error}; nothing was done.") from error
+        raise NotFound(
+            f"the models in '{path}' cannot be read: {error}; nothing was done.",
+            code="catalog_not_found",
+            path=str(path),
+        ) from error
     if len(body) > _BYTES_MAX:
-        raise Invalid(f"'{path}' has more than {_BYTES_MAX} bytes; nothing was done. Is it a list of models?")
+        raise Invalid(
+            f"'{path}' has more than {_BYTES_MAX} bytes; nothing was done.",
+            advice="Is it a list of models?",
+            code="catalog_too_large",
+            path=str(path),
+        )
     return _laid(_decoded(body, str(path)), shipped(), str(path))
 
 
@@ -317,7 +326,7 @@ def _decoded(body: bytes, where: str) -> _Data:
     try:
         return msgspec.json.decode(body, type=_Data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(f"'{where}' is no catalog of models: {error}; nothing was done.") from error
+        raise _invalid(f"'{where}'", f"this is no catalog of models: {error}") from error
 
 
 def _laid(data: _Data, under: Catalog | None, where: str) -> Catalog:
@@ -345,13 +354,13 @@ def _over(facts: Facts | None, fields: dict[str, msgspec.Raw], where: str) -> Fa
     try:
         made = msgspec.convert(shape | {key: msgspec.json.decode(raw) for key, raw in fields.items()}, Facts)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise Invalid(f"{where}: {error}; nothing was done.") from error
+        raise _invalid(where, str(error)) from error
     if made.ends is not None and not _DAY.fullmatch(made.ends):
-        raise Invalid(f"{where}: ends is a day such as 2026-11-30, not {made.ends!r}; nothing was done.")
+        raise _invalid(where, f"ends is a day such as 2026-11-30, not {made.ends!r}")
     for name in ("context_window", "input_limit", "output_limit"):
         limit: int | None = getattr(made, name)
         if limit is not None and limit <= 0:
-            raise Invalid(f"{where}: {name} is a number of tokens, not {limit}; nothing was done.")
+            raise _invalid(where, f"{name} is a number of tokens, not {limit}")
     return made
 
 
@@ -367,3 +376,18 @@ def _served(provider: str, model: str, facts: Facts, home: str, entry: str) -> C
     # Each service has its own prices, and stops serving a model on a day of its own.
     bare = msgspec.structs.replace(facts, prices=None, ends=None, note=note)
     return _card(provider, model, bare, home, f"{home}:{entry}")
+
+
+def _invalid(where: str, fault: str) -> Invalid:
+    return Invalid(f"{where}: {fault}; nothing was done.", code="catalog_invalid", where=where)
+
+
+def _ambiguous(name: str, homes: Sequence[str]) -> Invalid:
+    choices = [f"{home}:{name}" for home in homes]
+    return Invalid(
+        f"several providers have models '{name}'; nothing was done.",
+        advice=f"Write {' or '.join(choices)}.",
+        code="model_ambiguous",
+        model=name,
+        choices=choices,
+    )

@@ -195,8 +195,18 @@ async def _timed(send: Send, request: Request) -> AsyncGenerator[bytes]:
 def _silent(request: Request, *, begun: bool) -> BackendUnavailable:
     said = f"{request.backend} was silent for {request.timeout:g} seconds"
     if begun:
-        return CutOff(f"{said} in the middle of its answer; nothing of it was kept. Ask again.")
-    return BackendUnavailable(f"{said}; nothing was done. Trying again may work.")
+        return CutOff(
+            f"{said} in the middle of its answer; nothing of it was kept.",
+            advice="Ask again.",
+            code="backend_silent",
+            seconds=request.timeout,
+        )
+    return BackendUnavailable(
+        f"{said}; nothing was done.",
+        advice="Trying again may work.",
+        code="backend_silent",
+        seconds=request.timeout,
+    )
 
 
 class Speaker:
@@ -370,9 +380,17 @@ def _body(whole: bytes, request: Request) -> dict[str, Any]:
     try:
         body = json.loads(whole)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"{request.backend} answered with no JSON: {error}; nothing of it was kept.") from error
+        raise Invalid(
+            f"{request.backend} answered with no JSON: {error}; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        ) from error
     if not isinstance(body, dict):
-        raise Invalid(f"{request.backend} answered with no object; nothing of it was kept.")
+        raise Invalid(
+            f"{request.backend} answered with no object; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        )
     return cast("dict[str, Any]", body)
 
 
@@ -391,7 +409,9 @@ def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
         raise _ended_badly(reply, request)
     if reply.stop is None and not tail.is_done():
         raise CutOff(
-            f"the answer of {request.backend} ended before its end; nothing of it was kept. Ask again."
+            f"the answer of {request.backend} ended before it was complete; nothing of it was kept.",
+            advice="Ask again.",
+            backend=request.backend,
         )
     return reply
 
@@ -402,7 +422,11 @@ def _is_failed(reply: Reply) -> bool:
 
 def _ended_badly(reply: Reply, request: Request) -> CutOff:
     return CutOff(
-        f"the answer of {request.backend} ended in an error ({reply.stop}); nothing of it was kept. Ask again."
+        f"the answer of {request.backend} ended in an error ({reply.stop}); nothing of it was kept.",
+        advice="Ask again.",
+        code="error_answer",
+        backend=request.backend,
+        stop=reply.stop,
     )
 
 

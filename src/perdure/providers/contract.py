@@ -221,4 +221,8 @@ def decode_losses(body: bytes) -> tuple[Loss, ...]:
     try:
         return msgspec.json.decode(body, type=tuple[Loss, ...])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a stored report of losses cannot be read: {error}. Run `perdure verify`.") from error
+        raise Corrupt(
+            f"a stored report of losses cannot be read: {error}.",
+            advice="Run `perdure verify`.",
+            code="losses_unreadable",
+        ) from error

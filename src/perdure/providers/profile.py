@@ -186,7 +186,8 @@ def check_backend(given: object) -> None:
         return
     raise Invalid(
         f"{given!r} is no backend; nothing was done. Give a name such as 'anthropic:…', a Backend, or an object that "
-        "takes steps, such as testing.Script(…)."
+        "takes steps, such as testing.Script(…).",
+        code="backend_invalid",
     )
 
 
@@ -202,7 +203,10 @@ def check_model(
     hint = did_you_mean(model, (card.name for card in models.cards(provider)), likeness=0.5)
     raise NotFound(
         f"{provider} has no model '{model}' that is known; {undone}. {hint}"
-        f"If it is new, say so with Backend('{given}'), or add it to your models file."
+        f"If it is new, say so with Backend('{given}'), or add it to your models file.",
+        code="model_not_found",
+        provider=provider,
+        model=model,
     )
 
 
@@ -227,4 +231,8 @@ def _named(name: str, models: Catalog) -> Target:
         meant = " or ".join(known[each] for each in near(name, known))
         if not meant:
             raise
-        raise Invalid(f"'{name}' names no backend; nothing was done. Did you mean {meant}?") from error
+        raise Invalid(
+            f"'{name}' names no backend; nothing was done. Did you mean {meant}?",
+            code="backend_name_invalid",
+            backend=name,
+        ) from error

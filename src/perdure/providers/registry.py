@@ -90,11 +90,18 @@ def target(backend: str, models: Catalog | None = None) -> Target:
         return Target(*(_provider(provider) or ("openai-chat", provider)), model)
     if not colon or not name or not model:
         raise Invalid(
-            f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5.6."
+            f"'{backend}' names no backend; nothing was done.",
+            advice="Write provider:model, such as openai:gpt-5.6.",
+            code="backend_name_invalid",
+            backend=backend,
         )
     known = _known()
     raise NotFound(
-        f"no provider is called '{name}'; nothing was done. {did_you_mean(name, known)}There are: {', '.join(known)}."
+        f"no provider is called '{name}'; nothing was done.",
+        advice=f"{did_you_mean(name, known)}There are: {', '.join(known)}.",
+        code="provider_not_found",
+        provider=name,
+        known=known,
     )
 
 
@@ -141,7 +148,11 @@ def _shipped(api: str, module: str) -> Adapter:
     try:
         return cast("Adapter", import_module(module).ADAPTER)
     except (ImportError, AttributeError) as error:
-        raise Unsupported(f"the adapter for '{api}' cannot be loaded: {error}; nothing was done.") from error
+        raise Unsupported(
+            f"the adapter for '{api}' cannot be loaded: {error}; nothing was done.",
+            code="adapter_unloadable",
+            api=api,
+        ) from error
 
 
 def _installed(api: str) -> Adapter:
@@ -150,13 +161,20 @@ def _installed(api: str) -> Adapter:
     if not found:
         known = sorted({*APIS, *(point.name for point in _entry_points())})
         raise NotFound(
-            f"no adapter is called '{api}'; nothing was done. {did_you_mean(api, known)}There are: {', '.join(known)}. "
-            f"Others register in the entry point group '{GROUP}'."
+            f"no adapter is called '{api}'; nothing was done.",
+            advice=f"{did_you_mean(api, known)}There are: {', '.join(known)}. "
+            f"Others register in the entry point group '{GROUP}'.",
+            code="adapter_not_found",
+            api=api,
+            known=known,
         )
     if len({point.value for point in found}) > 1:
         packages = ", ".join(point.value for point in found)
         raise Invalid(
-            f"several packages serve '{api}' ({packages}); nothing was done. Uninstall all but one."
+            f"several packages serve '{api}' ({packages}); nothing was done.",
+            advice="Uninstall all but one.",
+            code="adapter_ambiguous",
+            api=api,
         )
     return _loaded(found[0])
 
@@ -166,7 +184,9 @@ def _loaded(point: EntryPoint) -> Adapter:
         return cast("Adapter", point.load())
     except (ImportError, AttributeError) as error:
         raise Unsupported(
-            f"the adapter '{point.name}' ({point.value}) cannot be loaded: {error}; nothing was done."
+            f"the adapter '{point.name}' ({point.value}) cannot be loaded: {error}; nothing was done.",
+            code="adapter_unloadable",
+            api=point.name,
         ) from error
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.anthropic.capabilities import EFFORT_BUDGETS, room_for, thinking_budget, traits_of
 from perdure.providers.anthropic.parse import VENDOR, Raw, as_object
 from perdure.providers.contract import Loss, LossKind
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.options import output_words, own_options
 
 __all__ = [
@@ -461,7 +461,7 @@ def _choice(choice: Raw, options: dict[str, Any]) -> None:
     elif isinstance(kind, str) and kind in _CANONICAL_CHOICES:
         options["tool_choice"] = _CANONICAL_CHOICES[kind]
     else:
-        raise Invalid(f"tool_choice is of type {kind!r}, none of Anthropic Messages. Nothing was read.")
+        raise malformed("tool_choice", f"is of type {kind!r}, none of Anthropic Messages")
     if isinstance(choice.get("disable_parallel_tool_use"), bool):
         options["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
 

@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from perdure.errors import Invalid
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.model.run import Usage
 from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
 from perdure.providers.wire.block_order import Piece, shown
 from perdure.providers.wire.call_ids import CallNames
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.media import data_url, inline
 from perdure.providers.wire.server_tools import account
 from perdure.providers.wire.stream.reply_events import GrowingTexts, count_of, with_events
@@ -72,7 +72,7 @@ class AnthropicBlocks:
             raw = as_object(block, place)
             kind = raw.get("type")
             if not isinstance(kind, str):
-                raise Invalid(f"{place} has no type; it is no block of Anthropic Messages. Nothing was read.")
+                raise malformed(place, "has no type; it is no block of Anthropic Messages")
             _READERS.get(kind, _reader_of(kind))(self, raw, place)
             if kind == "tool_use" and raw_arguments and at in raw_arguments:
                 call = self.calls.pop()
@@ -221,14 +221,14 @@ def _reader_of(kind: str) -> _Reader:
 def as_object(value: object, where: str) -> Raw:
     """A JSON object, or `Invalid`."""
     if not isinstance(value, Mapping):
-        raise Invalid(f"{where} is not an object; this is no Anthropic Messages format. Nothing was read.")
+        raise malformed(where, "is not an object; this is no Anthropic Messages format")
     return cast("Raw", value)
 
 
 def as_list(value: object, where: str) -> Sequence[object]:
     """A JSON array, or `Invalid`."""
     if not isinstance(value, list | tuple):
-        raise Invalid(f"{where} is not a list; this is no Anthropic Messages format. Nothing was read.")
+        raise malformed(where, "is not a list; this is no Anthropic Messages format")
     return cast("Sequence[object]", value)
 
 
@@ -240,7 +240,7 @@ def compact(value: object) -> str:
 def _text_of(raw: Raw, key: str, place: str) -> str:
     value = raw.get(key)
     if not isinstance(value, str):
-        raise Invalid(f"{place}.{key} is not text; this is no Anthropic Messages format. Nothing was read.")
+        raise malformed(f"{place}.{key}", "is not text; this is no Anthropic Messages format")
     return value
 
 
@@ -287,11 +287,14 @@ def parse(body: Raw, *, provider: str | None = None) -> Reply:
     raw = as_object(body, "the answer")
     if raw.get("type") == "error":
         told = as_object(raw.get("error") or {}, "error")
-        raise Invalid(
-            f"Anthropic answered with an error, no message: {told.get('type')}: {told.get('message')}."
+        raise unreadable(
+            "error_answer",
+            f"Anthropic answered with an error, no message: {told.get('type')}: {told.get('message')}",
         )
     if raw.get("type", "message") != "message" or "content" not in raw:
-        raise Invalid("this is no answer of Anthropic Messages: it has no type 'message' with content.")
+        raise unreadable(
+            "not_an_answer", "this is no answer of Anthropic Messages: it has no type 'message' with content"
+        )
     return with_events(reply_of(raw, provider=provider))
 
 
@@ -408,7 +411,9 @@ class AnthropicStream:
         self._take(self._events.rest())
         if self._message is None or (self._error and not self._blocks):
             why = self._error or "it ended before it began"
-            raise Invalid(f"this stream of Anthropic Messages holds no answer: {why}.")
+            raise unreadable(
+                "stream_without_answer", f"this stream of Anthropic Messages holds no answer: {why}"
+            )
         blocks = self._whole_blocks()
         raw_arguments = {
             at: block.raw_arguments() for at, block in enumerate(blocks) if block.kind == "tool_use"
@@ -462,7 +467,10 @@ class AnthropicStream:
                 pass
             case kind:
                 if kind is None:
-                    raise Invalid("an event of the stream has no type; it is none of Anthropic Messages.")
+                    raise unreadable(
+                        "stream_malformed",
+                        "an event of the stream has no type; it is none of Anthropic Messages",
+                    )
                 self._lose("the stream", f"event {kind}", "this kind of event is not known")
         return []
 
@@ -474,8 +482,9 @@ class AnthropicStream:
 
     def _start(self, index: int, start: Raw) -> list[ModelEvent]:
         if self._message is None:
-            raise Invalid(
-                "the stream has a block before its message_start; it is none of Anthropic Messages."
+            raise unreadable(
+                "stream_malformed",
+                "the stream has a block before its message_start; it is none of Anthropic Messages",
             )
         block = _OpenBlock(start, self._calls)
         self._blocks[index] = block
@@ -528,12 +537,14 @@ class AnthropicStream:
 
     def _block(self, index: int) -> _OpenBlock:
         if index not in self._blocks:
-            raise Invalid(f"the stream goes on with block {index}, which it never began. Nothing was read.")
+            raise unreadable(
+                "stream_malformed", f"the stream goes on with block {index}, which it never began"
+            )
         return self._blocks[index]
 
     def _finish(self, event: Raw) -> None:
         if self._message is None:
-            raise Invalid("the stream has a message_delta before its message_start. Nothing was read.")
+            raise unreadable("stream_malformed", "the stream has a message_delta before its message_start")
         self._message |= as_object(event.get("delta") or {}, "message_delta.delta")
         if "context_management" in event:
             self._message["context_management"] = event["context_management"]
@@ -558,14 +569,14 @@ def _extend(block: _OpenBlock, delta: Raw) -> None:
 def _index(event: Raw) -> int:
     index = event.get("index")
     if not isinstance(index, int):
-        raise Invalid(f"a {event.get('type')} of the stream has no index. Nothing was read.")
+        raise unreadable("stream_malformed", f"a {event.get('type')} of the stream has no index")
     return index
 
 
 def _words(delta: Raw, key: str) -> str:
     value = delta.get(key)
     if not isinstance(value, str):
-        raise Invalid(f"a {delta.get('type')} of the stream has no {key}. Nothing was read.")
+        raise unreadable("stream_malformed", f"a {delta.get('type')} of the stream has no {key}")
     return value
 
 
@@ -573,7 +584,7 @@ def _object(text: str) -> Raw:
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"an event of the stream is not JSON: {error}. Nothing was read.") from error
+        raise unreadable("stream_malformed", f"an event of the stream is not JSON: {error}") from error
     return as_object(value, "an event of the stream")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import Message, Role
 from perdure.providers.anthropic.options import API, read_options
@@ -14,6 +13,7 @@ from perdure.providers.contract import Asked, Loss
 from perdure.providers.wire.block_order import shown
 from perdure.providers.wire.call_ids import CallNames
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 
 __all__ = ["FIELDS", "joined", "read_request"]
 _SOURCE = frozenset({"type", "media_type", "data", "url", "file_id", "content"})
@@ -34,7 +34,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
     """The context that a request shows."""
     raw = as_object(body, "the request")
     if "messages" not in raw:
-        raise Invalid("this is no request of Anthropic Messages: it has no messages. Nothing was read.")
+        raise unreadable("not_a_request", "this is no request of Anthropic Messages: it has no messages")
     facts = {"endpoint": provider or VENDOR, "model": model or raw.get("model")}
     ids = CallNames()
     losses: list[Loss] = []
@@ -69,7 +69,7 @@ def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: li
     raw = as_object(message, where)
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
-        raise Invalid(f"{where}.role is {role!r}, none of Anthropic Messages. Nothing was read.")
+        raise malformed(f"{where}.role", f"is {role!r}, none of Anthropic Messages")
     reading = AnthropicBlocks(ids, where=f"{where}.content")
     reading.read(raw.get("content") or [])
     losses += reading.losses
@@ -124,7 +124,7 @@ def _tools(tools: object) -> tuple[list[ToolSpec], list[dict[str, Any]] | None]:
 def _spec(raw: Raw, where: str) -> ToolSpec:
     name, strict = raw.get("name"), raw.get("strict")
     if not isinstance(name, str):
-        raise Invalid(f"{where}.name is not text; this is no tool of Anthropic Messages. Nothing was read.")
+        raise malformed(f"{where}.name", "is not text; this is no tool of Anthropic Messages")
     return ToolSpec(
         name=name,
         description=str(raw.get("description") or ""),

@@ -16,7 +16,7 @@ from perdure.providers.transport.address import check_address, guard_redirects
 from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
 from perdure.providers.transport.credentials import NO_KEY, is_home
-from perdure.providers.transport.errors import AccessRefused
+from perdure.providers.transport.errors import AccessRefused, key_missing
 from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
 from perdure.providers.transport.registry import missing
 
@@ -107,6 +107,4 @@ def _created(client: Any, request: Request) -> Any:
 
 
 def _no_key(request: Request) -> AccessRefused:
-    return AccessRefused(
-        f"{request.backend} needs a key, and there is none; set ANTHROPIC_API_KEY, or give api_key="
-    )
+    return key_missing(request.backend, "ANTHROPIC_API_KEY")

@@ -13,13 +13,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from perdure.errors import Invalid
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.model.run import Usage
 from perdure.providers.contract import Loss, Reply
 from perdure.providers.wire.block_order import Piece, shown
 from perdure.providers.wire.call_ids import CallNames
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.media import data_url, inline
 from perdure.providers.wire.server_tools import account
 from perdure.providers.wire.stream.reply_events import count_of, with_events
@@ -153,7 +153,7 @@ class BedrockBlocks:
     def text(self, raw: Raw, place: str) -> None:
         """Words."""
         if not isinstance(raw["text"], str):
-            raise Invalid(f"{place} is not text; this is no Bedrock Converse format. Nothing was read.")
+            raise malformed(place, "is not text; this is no Bedrock Converse format")
         self._say(Text(raw["text"]))
 
     def cache_point(self, raw: Raw, place: str) -> None:
@@ -201,7 +201,7 @@ class BedrockBlocks:
             uri = str(place_of.get("uri"))
             more |= {"bucketOwner": place_of["bucketOwner"]} if place_of.get("bucketOwner") else {}
         else:
-            raise Invalid(f"{place}.source is none of Bedrock Converse. Nothing was read.")
+            raise malformed(f"{place}.source", "is none of Bedrock Converse")
         self._say(Image(uri, named) if kind == "image" else File(uri, named), add=more)
 
     def reasoning(self, raw: Raw, place: str) -> None:
@@ -220,7 +220,7 @@ class BedrockBlocks:
         use = as_object(raw["toolUse"], place)
         name = use.get("name")
         if not isinstance(name, str):
-            raise Invalid(f"{place}.name is not text; this is no Bedrock Converse format. Nothing was read.")
+            raise malformed(f"{place}.name", "is not text; this is no Bedrock Converse format")
         if use.get("type") == "server_tool_use":
             self._server_tools[str(use.get("toolUseId"))] = name
             self._keep(account("toolUse", name, input=use.get("input")), raw)
@@ -309,23 +309,21 @@ def member_of(raw: Raw, place: str) -> str:
     members = [key for key in raw if key != "type"]
     known = [key for key in members if key in _READERS]
     if len(known or members) != 1:
-        raise Invalid(
-            f"{place} is no block of Bedrock Converse: it has {len(members)} members. Nothing was read."
-        )
+        raise malformed(place, f"is no block of Bedrock Converse: it has {len(members)} members")
     return (known or members)[0]
 
 
 def as_object(value: object, where: str) -> Raw:
     """A JSON object, or `Invalid`."""
     if not isinstance(value, Mapping):
-        raise Invalid(f"{where} is not an object; this is no Bedrock Converse format. Nothing was read.")
+        raise malformed(where, "is not an object; this is no Bedrock Converse format")
     return cast("Raw", value)
 
 
 def as_list(value: object, where: str) -> Sequence[object]:
     """A JSON array, or `Invalid`."""
     if not isinstance(value, list | tuple):
-        raise Invalid(f"{where} is not a list; this is no Bedrock Converse format. Nothing was read.")
+        raise malformed(where, "is not a list; this is no Bedrock Converse format")
     return cast("Sequence[object]", value)
 
 
@@ -345,8 +343,9 @@ def parse(body: Raw, *, provider: str | None = None) -> Reply:
     raw = as_object(body, "the answer")
     if "output" not in raw:
         told = raw.get("message") or raw.get("Message")
-        raise Invalid(
-            f"this is no answer of Bedrock Converse: it has no output. It says: {told or 'nothing'}."
+        raise unreadable(
+            "not_an_answer",
+            f"this is no answer of Bedrock Converse: it has no output. It says: {told or 'nothing'}",
         )
     return with_events(reply_of(raw, provider=provider))
 

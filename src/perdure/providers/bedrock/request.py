@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import Message, Role
 from perdure.providers.bedrock.options import API, read_options
@@ -13,6 +12,7 @@ from perdure.providers.contract import Asked, Loss
 from perdure.providers.wire.block_order import shown
 from perdure.providers.wire.call_ids import CallNames
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 
 __all__ = ["FIELDS", "joined", "read_request"]
 _SOURCE = frozenset({"bytes", "s3Location", "text", "content"})
@@ -52,7 +52,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
     """The context that a request shows."""
     raw = as_object(body, "the request")
     if "messages" not in raw:
-        raise Invalid("this is no request of Bedrock Converse: it has no messages. Nothing was read.")
+        raise unreadable("not_a_request", "this is no request of Bedrock Converse: it has no messages")
     facts = {"endpoint": provider or VENDOR, "model": model or raw.get("modelId")}
     ids = CallNames()
     losses: list[Loss] = []
@@ -90,7 +90,7 @@ def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: li
     raw = as_object(message, where)
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
-        raise Invalid(f"{where}.role is {role!r}, none of Bedrock Converse. Nothing was read.")
+        raise malformed(f"{where}.role", f"is {role!r}, none of Bedrock Converse")
     reading = BedrockBlocks(ids, where=f"{where}.content", assistant=role == "assistant")
     reading.read(raw.get("content") or [])
     losses += reading.losses

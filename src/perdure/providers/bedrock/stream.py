@@ -19,9 +19,9 @@ from uuid import UUID
 
 import msgspec
 
-from perdure.errors import Invalid
 from perdure.providers.bedrock.parse import Raw, as_list, as_object, reply_of
 from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.stream.reply_events import with_events
 
 __all__ = ["FRAME_BYTES_MAX", "AwsFrame", "Frames", "BedrockStream"]
@@ -75,18 +75,25 @@ class Frames:
             return None
         size, headers, told = _PRELUDE.unpack_from(self._held, at)
         if crc32(self._held[at : at + 8]) != told:
-            raise Invalid(
-                "these bytes are no AWS event stream: the checksum of a frame's beginning is wrong."
+            raise unreadable(
+                "stream_malformed",
+                "these bytes are no AWS event stream: the checksum of a frame's beginning is wrong",
             )
         if not _PRELUDE.size + headers + _SUM_BYTES <= size <= FRAME_BYTES_MAX:
-            raise Invalid(f"these bytes are no AWS event stream: a frame says that it has {size} bytes.")
+            raise unreadable(
+                "stream_malformed",
+                f"these bytes are no AWS event stream: a frame claims {size} bytes",
+                size=size,
+            )
         return size
 
     def _frame(self, whole: bytes) -> AwsFrame:
         _, headers, _ = _PRELUDE.unpack_from(whole)
         (told,) = struct.unpack_from(">I", whole, len(whole) - _SUM_BYTES)
         if crc32(whole[:-_SUM_BYTES]) != told:
-            raise Invalid("a frame of the AWS event stream is damaged: its checksum is wrong.")
+            raise unreadable(
+                "stream_malformed", "a frame of the AWS event stream is damaged: its checksum is wrong"
+            )
         begin = _PRELUDE.size + headers
         return AwsFrame(self._headers(whole[_PRELUDE.size : begin]), whole[begin:-_SUM_BYTES])
 
@@ -97,8 +104,9 @@ class Frames:
         try:
             found = _headers(body)
         except (struct.error, IndexError, ValueError) as error:
-            raise Invalid(
-                f"a frame of the AWS event stream has headers that cannot be read: {error}."
+            raise unreadable(
+                "stream_malformed",
+                f"a frame of the AWS event stream has headers that cannot be read: {error}",
             ) from error
         if len(self._known) < _KNOWN_MAX:
             self._known[body] = found
@@ -212,7 +220,9 @@ class BedrockStream:
         """What was said in all."""
         if not self._begun or (self._error and not self._blocks):
             why = self._error or "it ended before it began"
-            raise Invalid(f"this stream of Bedrock Converse holds no answer: {why}.")
+            raise unreadable(
+                "stream_without_answer", f"this stream of Bedrock Converse holds no answer: {why}"
+            )
         if self._frames.pending:
             self._lose("the stream", "rest of the answer", "the stream ended in the middle of a frame")
         if self._error:
@@ -322,7 +332,7 @@ def _thought(block: _OpenContentBlock, delta: Raw) -> list[ModelEvent]:
 def _index(event: Raw) -> int:
     index = event.get("contentBlockIndex")
     if not isinstance(index, int):
-        raise Invalid("an event of the stream has no contentBlockIndex. Nothing was read.")
+        raise unreadable("stream_malformed", "an event of the stream has no contentBlockIndex")
     return index
 
 
@@ -330,7 +340,7 @@ def _object(payload: bytes) -> Raw:
     try:
         value: object = json.loads(payload or b"{}")
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"a frame of the stream holds no JSON: {error}. Nothing was read.") from error
+        raise unreadable("stream_malformed", f"a frame of the stream holds no JSON: {error}") from error
     return as_object(value, "a frame of the stream")
 
 

@@ -71,7 +71,11 @@ def address(request: Request) -> str:
     try:
         return client_address(_client_of(request)) or UNKNOWN
     except errors.BotoCoreError as error:
-        raise AccessRefused(f"{request.backend} needs AWS credentials and a region: {error}") from error
+        raise AccessRefused(
+            f"{request.backend} needs AWS credentials and a region: {error}",
+            code="key_missing",
+            backend=request.backend,
+        ) from error
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
@@ -90,9 +94,17 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except errors.ClientError as error:
         raise _translated(request, error) from error
     except (errors.NoCredentialsError, errors.PartialCredentialsError, errors.NoRegionError) as error:
-        raise AccessRefused(f"{request.backend} needs AWS credentials and a region: {error}") from error
+        raise AccessRefused(
+            f"{request.backend} needs AWS credentials and a region: {error}",
+            code="key_missing",
+            backend=request.backend,
+        ) from error
     except (errors.ParamValidationError, errors.UnknownParameterError) as error:
-        raise RequestRejected(f"boto3 does not take the request: {error}; nothing was sent.") from error
+        raise RequestRejected(
+            f"boto3 does not take the request: {error}; nothing was sent.",
+            code="request_rejected",
+            backend=request.backend,
+        ) from error
     except (errors.BotoCoreError, urllib3.exceptions.HTTPError) as error:
         raise unreached(request.backend, error, begun=begun) from error
 
@@ -135,7 +147,9 @@ def _client_of(request: Request) -> Any:
     if request.api_key is not None:
         raise Invalid(
             f"{request.backend} takes its keys from AWS's own configuration; nothing was sent. Leave api_key= out, or "
-            "give a client=."
+            "give a client=.",
+            code="key_not_taken",
+            backend=request.backend,
         )
     ours = _is_ours(request)
     key = (os.getpid(), request.base_url, ours, request.timeout, settings("AWS_"))
@@ -229,7 +243,9 @@ def _translated(request: Request, error: Any) -> PerdureError:
     if status in (401, 403) and request.client is None and not _is_ours(request):
         return AccessRefused(
             f"{request.backend} refused the request, which was not signed: AWS credentials go to AWS alone; nothing was "
-            'done. Give provider="bedrock" if that address is a way to it, or a client=.'
+            'done. Give provider="bedrock" if that address is a way to it, or a client=.',
+            code="request_unsigned",
+            backend=request.backend,
         )
     wait = retry_after(about.get("HTTPHeaders", {}))
     return fault(request.backend, Trouble(status, f"{code}: {told.get('Message', '')}", wait))

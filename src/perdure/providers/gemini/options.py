@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss
 from perdure.providers.gemini.capabilities import is_third
 from perdure.providers.gemini.parse import camel, camel_all, listed
 from perdure.providers.wire.fields.vendor_items import is_list, items_of, object_of, text_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.options import foreign_options
 from perdure.providers.wire.tool_names import ToolNames
 
@@ -173,7 +173,7 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
     for at, tool in enumerate(listed(tools)):
         told = camel(tool)
         if not told and tool != {}:
-            raise Invalid(f"tools[{at}] is no tool of the Gemini API: it is no object.")
+            raise malformed(f"tools[{at}]", "is no tool of the Gemini API: it is no object")
         declared = listed(told.pop("functionDeclarations", None))
         if declared:
             order.append(len(declared))
@@ -195,7 +195,7 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
 def _spec(told: dict[str, Any], extras: dict[str, Any], where: str) -> ToolSpec:
     name = told.get("name")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} declares a function without a name.")
+        raise malformed(where, "declares a function without a name")
     more = {
         key: value
         for key, value in told.items()

@@ -25,6 +25,7 @@ from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDel
 from perdure.providers.gemini.portable_parts import plain_parts
 from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.media import data_url, inline
 from perdure.providers.wire.server_tools import account
 from perdure.providers.wire.stream.reply_events import GrowingTexts, count_of, with_events
@@ -99,7 +100,7 @@ def native_part(part: object, where: str) -> dict[str, Any]:
         return {"text": part}
     told = camel(part)
     if not told:
-        raise Invalid(f"{where} is no part of the Gemini API: it is {type(part).__name__}, not an object.")
+        raise malformed(where, f"is no part of the Gemini API: it is {type(part).__name__}, not an object")
     for name in ("inlineData", "fileData", "functionCall", "videoMetadata", *_SERVER):
         if name in told:
             told[name] = camel(told[name])
@@ -141,7 +142,7 @@ def _words(part: dict[str, Any], turn: VendorTurn, *, model: bool) -> Any:
 def _call(call: dict[str, Any], turn: VendorTurn, where: str) -> dict[str, Any]:
     name = call.get("name")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} is a call that names no tool.")
+        raise malformed(where, "is a call that names no tool")
     args = json.dumps(call.get("args") or {}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     at = turn.call(text_of(call.get("id")), name, args)
     rest = {key: value for key, value in call.items() if key not in ("args", "name")}
@@ -213,10 +214,13 @@ def parse(body: Mapping[str, Any] | list[Any], *, provider: str | None = None) -
             stream.take(object_of(chunk))
         return stream.close()
     if not isinstance(body, Mapping):
-        raise Invalid(f"this is no answer of the Gemini API: it is a {type(body).__name__}, not an object.")
+        raise unreadable(
+            "not_an_answer",
+            f"this is no answer of the Gemini API: it is a {type(body).__name__}, not an object",
+        )
     told = camel(body)
     if not told.keys() & {"candidates", "promptFeedback", "usageMetadata"} or "error" in told:
-        raise Invalid(f"this is no answer of the Gemini API: {_why(told)}.")
+        raise unreadable("not_an_answer", f"this is no answer of the Gemini API: {_why(told)}")
     return reply_of(told, provider=provider)
 
 
@@ -334,7 +338,9 @@ def add_pieces(args: dict[str, Any], pieces: object, growing: GrowingTexts) -> N
         if kind is not None and path:
             _put(args, path, None if kind == "nullValue" else told[kind], growing)
         elif kind is not None:
-            raise Invalid(f"a piece of a call's arguments names no place: {told.get('jsonPath')!r}.")
+            raise unreadable(
+                "stream_malformed", f"a piece of a call's arguments names no place: {told.get('jsonPath')!r}"
+            )
 
 
 def _put(args: dict[str, Any], path: list[str | int], value: Any, growing: GrowingTexts) -> None:
@@ -362,7 +368,9 @@ def _step(at: Any, step: str | int, empty: Any) -> Any:
         if fields.get(step) is None and empty is not None:
             fields[step] = empty
         return fields.get(step)
-    raise Invalid(f"a piece of a call's arguments names a place that is not there: {step!r}.")
+    raise unreadable(
+        "stream_malformed", f"a piece of a call's arguments names a place that is not there: {step!r}"
+    )
 
 
 _LIVE = ("serverContent", "setupComplete", "sessionResumptionUpdate", "goAway")
@@ -452,9 +460,10 @@ class GeminiStream:
             self._lose("functionCall", "the stream was cut off before its arguments were whole")
             del self._writing[place]
         if not self._candidates and "promptFeedback" not in self._body and not self._live:
-            raise Invalid(
+            raise unreadable(
+                "stream_without_answer",
                 "the stream of the Gemini API was cut off before anything was whole"
-                f"{': ' + self._error if self._error else ''}."
+                f"{': ' + self._error if self._error else ''}",
             )
         for candidate in self._candidates.values():
             for part in candidate["content"]["parts"]:
@@ -544,7 +553,11 @@ def _chunk(data: str | bytes) -> dict[str, Any]:
     try:
         chunk = object_of(json.loads(data))
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"the stream of the Gemini API holds an event that is no JSON: {error}.") from error
+        raise unreadable(
+            "stream_malformed", f"the stream of the Gemini API holds an event that is no JSON: {error}"
+        ) from error
     if not chunk:
-        raise Invalid("the stream of the Gemini API holds an event that is no JSON object.")
+        raise unreadable(
+            "stream_malformed", "the stream of the Gemini API holds an event that is no JSON object"
+        )
     return chunk

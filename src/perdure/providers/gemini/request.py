@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import Invalid
 from perdure.model.message import Message, ToolResult
 from perdure.providers.contract import Asked, Loss
 from perdure.providers.gemini.options import API, read_options, read_tools
@@ -15,6 +14,7 @@ from perdure.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR, camel, list
 from perdure.providers.gemini.portable_parts import plain_parts
 from perdure.providers.wire.fields.vendor_items import TakenIds, VendorTurn, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, id_of_tool, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 
 __all__ = ["FIELDS", "RESULT", "read_request"]
 
@@ -27,10 +27,13 @@ RESULT = "#result"  # in the shell of a result: which of the message's results i
 def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
     """The context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"this is no request of the Gemini API: it is a {type(body).__name__}, not an object.")
+        raise unreadable(
+            "not_a_request",
+            f"this is no request of the Gemini API: it is a {type(body).__name__}, not an object",
+        )
     told = camel(body)
     if "contents" not in told:
-        raise Invalid("this is no request of the Gemini API: it has no 'contents'.")
+        raise unreadable("not_a_request", "this is no request of the Gemini API: it has no 'contents'")
     options, vendor = read_options(told)
     tools = read_tools(told.get("tools"), vendor)
     system = _system(told.get("systemInstruction"), vendor)
@@ -76,7 +79,7 @@ class _ContentsReader:
         told = camel({"parts": content} if isinstance(content, str) else content)
         role = told.get("role") or "user"
         if role not in ("user", "model", "function"):
-            raise Invalid(f"{where} is no content of the Gemini API: its role is {role!r}.")
+            raise malformed(where, f"is no content of the Gemini API: its role is {role!r}")
         natives = [
             native_part(part, f"{where}.parts[{at}]") for at, part in enumerate(listed(told.get("parts")))
         ]

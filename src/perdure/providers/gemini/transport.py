@@ -18,7 +18,14 @@ from perdure.providers.transport.address import check_address, guard_redirects, 
 from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
 from perdure.providers.transport.credentials import NO_KEY, is_home
-from perdure.providers.transport.errors import AccessRefused, Trouble, fault, retry_after, unreached, words_of
+from perdure.providers.transport.errors import (
+    Trouble,
+    fault,
+    key_missing,
+    retry_after,
+    unreached,
+    words_of,
+)
 from perdure.providers.transport.registry import missing
 
 __all__ = ["address", "client_of", "delay_in", "send"]
@@ -79,7 +86,11 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except (errors.APIError, httpx2.HTTPError, httpx2.StreamError) as error:
         raise _translated(request, error, begun=begun, secret=api.api_key) from error
     except errors.UnknownApiResponseError as error:
-        raise Invalid(f"{request.backend} answered with no JSON; nothing of it was kept.") from error
+        raise Invalid(
+            f"{request.backend} answered with no JSON; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        ) from error
 
 
 async def _answer(api: Any, request: Request) -> AsyncGenerator[bytes]:
@@ -112,7 +123,12 @@ def _path(model: str, *, vertex: bool) -> str:
 def _api_of(client: Any, request: Request) -> Any:
     api = getattr(client, "_api_client", None)
     if api is None or not hasattr(api, "async_request_streamed"):
-        raise Unsupported(f"{request.backend} is sent by a google.genai.Client; nothing was sent.")
+        raise Unsupported(
+            f"{request.backend} is sent by a google.genai.Client; nothing was sent.",
+            code="client_unsupported",
+            backend=request.backend,
+            wanted="google.genai.Client",
+        )
     return api
 
 
@@ -141,9 +157,7 @@ async def client_of(request: Request) -> Any:
     try:
         return await held(key, made, close)
     except ValueError as error:
-        raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set GEMINI_API_KEY, or give api_key="
-        ) from error
+        raise key_missing(request.backend, "GEMINI_API_KEY") from error
 
 
 def _translated(request: Request, error: Exception, *, begun: bool, secret: object) -> PerdureError:

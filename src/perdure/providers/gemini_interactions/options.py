@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss, LossKind
 from perdure.providers.gemini.options import is_asked_in_words
 from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.options import foreign_options
 from perdure.providers.wire.tool_names import ToolNames
 
@@ -103,7 +103,7 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
             order.append(-1 - len(server))
             server.append(tool)
         else:
-            raise Invalid(f"tools[{at}] is no tool of the Interactions API: it has no type, or no name.")
+            raise malformed(f"tools[{at}]", "is no tool of the Interactions API: it has no type, or no name")
     if server:
         vendor["tools"] = server
         if order != [*range(len(specs)), *(-1 - at for at in range(len(server)))]:

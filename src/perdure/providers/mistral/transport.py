@@ -52,7 +52,11 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except (errors.MistralError, errors.NoResponseError, httpx2.HTTPError, httpx2.StreamError) as error:
         raise _translated(request, error, begun=begun) from error
     except (TypeError, ValidationError) as error:
-        raise RequestRejected(f"the SDK does not take the request: {error}; nothing was sent.") from error
+        raise RequestRejected(
+            f"the SDK does not take the request: {error}; nothing was sent.",
+            code="request_rejected",
+            backend=request.backend,
+        ) from error
 
 
 async def _answer(client: Any, request: Request) -> AsyncGenerator[bytes]:
@@ -108,7 +112,11 @@ def _translated(request: Request, error: Exception, *, begun: bool) -> PerdureEr
     if not isinstance(status, int):
         return unreached(request.backend, error, begun=begun, secret=secret)
     if status < 400:
-        return Invalid(f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.")
+        return Invalid(
+            f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        )
     headers: Any = getattr(error, "headers", {})
     said = words_of(_json(getattr(error, "body", "")))
     return fault(request.backend, Trouble(status, said, retry_after(headers)), secret=secret)

@@ -44,6 +44,7 @@ from perdure.providers.openai_chat.servers import Server
 from perdure.providers.openai_chat.vendor_fields import objects_of
 from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import id_of_tool
+from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.nesting import GuardedStream, check_depth, too_deep
 from perdure.providers.wire.sanitize import detached, sendable
 
@@ -219,11 +220,11 @@ class NativeStream:
         try:
             chunk: object = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise Invalid(
-                f"a line of this ollama-chat stream is not JSON: {error}; nothing was read."
+            raise unreadable(
+                "stream_malformed", f"a line of this ollama-chat stream is not JSON: {error}"
             ) from error
         if not isinstance(chunk, dict):
-            raise Invalid("a line of this ollama-chat stream is no object; nothing was read.")
+            raise unreadable("stream_malformed", "a line of this ollama-chat stream is no object")
         known = object_of(cast("object", chunk))
         event = chat_chunk(known, self._calls)
         self._calls += len(items_of(object_of(known.get("message")).get("tool_calls")))
@@ -265,14 +266,14 @@ class OllamaAdapter(msgspec.Struct, frozen=True):
     ) -> Asked:
         """The context that a request shows; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"a request is an object, not {type(body).__name__}; nothing was read.")
+            raise unreadable("not_a_request", f"a request is an object, not {type(body).__name__}")
         check_depth(body, "the request", "nothing was read")
         return _CHAT.read_request(chat_request(body), model=model, provider=provider)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
         """The answer; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"this is no {_API} answer but {type(body).__name__}; nothing was read.")
+            raise unreadable("not_an_answer", f"this is no {_API} answer but {type(body).__name__}")
         check_depth(body, "the answer", "nothing was read")
         return _CHAT.parse(chat_answer(body), provider=provider)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.providers.capabilities import Level, Levels
 from perdure.providers.contract import Asked, Rendered, Reply, StreamParser
@@ -17,6 +16,7 @@ from perdure.providers.openai_chat.request import read_request
 from perdure.providers.openai_chat.servers import CAPABILITIES, SERVERS, Server, at, server
 from perdure.providers.openai_chat.vendor_fields import Origin
 from perdure.providers.wire.fields.unsent import unsent
+from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.nesting import GuardedStream, check_depth, too_deep
 from perdure.providers.wire.sanitize import detached, sendable
 
@@ -49,7 +49,7 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Asked:
         """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"a request is an object, not {type(body).__name__}; nothing was read.")
+            raise unreadable("not_a_request", f"a request is an object, not {type(body).__name__}")
         check_depth(body, "the request", "nothing was read")
         named = body.get("model")
         origin = self._origin(provider, model or (named if isinstance(named, str) else None))

@@ -10,12 +10,12 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, assert_never, cast
 
-from perdure.errors import Invalid
 from perdure.model.message import Block, File, Image, ReasoningSummary, Text
 from perdure.providers.contract import Loss
 from perdure.providers.openai_chat.servers import Server
 from perdure.providers.openai_chat.vendor_fields import Beside, Part, merged, objects_of
 from perdure.providers.wire.fields.vendor_items import object_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.media import Inline, data_url, inline, is_web, kind_of, media_type_of
 from perdure.providers.wire.server_tools import account, is_account, told
 
@@ -66,7 +66,7 @@ def read_part(part: object, where: str, endpoint: str) -> tuple[Block | None, Pa
     if isinstance(part, str):
         return (Text(part) if part else None), Part()
     if not isinstance(part, dict):
-        raise Invalid(f"{where} is {type(part).__name__}, not a part of a Chat message; nothing was read.")
+        raise malformed(where, f"is {type(part).__name__}, not a part of a Chat message")
     known = without_marks(cast("dict[str, Any]", part))
     match known.get("type"):
         case "text" | "input_text" | "output_text" if isinstance(known.get("text"), str):
@@ -106,7 +106,7 @@ def _media(part: dict[str, Any], field: str, where: str, *, image: bool) -> tupl
     details = dict(object_of(held))
     address = details.pop("url", None) if isinstance(held, dict) else held
     if not isinstance(address, str) or not address:
-        raise Invalid(f"{where} has no address in '{field}'; nothing was read.")
+        raise malformed(where, f"has no address in '{field}'")
     part.pop("type")
     details = {name: value for name, value in details.items() if value is not None}
     add = part | ({field: details} if details else {})
@@ -135,7 +135,7 @@ def _audio_part(part: dict[str, Any], where: str) -> tuple[Block | None, Part]:
     details = dict(object_of(held)) or {"data": held}
     data, format = details.pop("data", None), details.pop("format", None)
     if not isinstance(data, str) or not data:
-        raise Invalid(f"{where} has no sound in 'input_audio'; nothing was read.")
+        raise malformed(where, "has no sound in 'input_audio'")
     part.pop("type")
     media_type = _AUDIO.get(str(format), f"audio/{format}" if format else "audio/*")
     uri = data

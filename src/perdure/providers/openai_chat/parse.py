@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import msgspec
 
-from perdure.errors import Invalid
 from perdure.model.message import File, Message, Text
 from perdure.model.run import Usage
 from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
@@ -22,6 +21,7 @@ from perdure.providers.openai_chat.request import ChatMessageParts, read_message
 from perdure.providers.openai_chat.servers import Server
 from perdure.providers.openai_chat.vendor_fields import Beside, Origin, objects_of, with_beside
 from perdure.providers.wire.fields.vendor_items import object_of
+from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.stream.reply_events import GrowingTexts, count_of, with_events
 from perdure.providers.wire.stream.sse import Events, ServerEvent
 
@@ -63,15 +63,15 @@ def _is_refusal(choice: Mapping[str, Any]) -> bool:
 def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:
     """The choices of an answer, in order; None for an answer that was held back."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"this is no {api} answer but {type(body).__name__}; nothing was read.")
+        raise unreadable("not_an_answer", f"this is no {api} answer but {type(body).__name__}")
     choices, error = body.get("choices"), body.get("error")
     if objects_of(choices):
         return sorted(objects_of(choices), key=lambda each: count_of(each.get("index")))
     if told := object_of(error):
         if told.get("code") == "content_filter":
             return None
-        raise Invalid(f"the server answered with an error: {told.get('message') or told}; nothing was read.")
-    raise Invalid(f"this is no {api} answer: it has no choices; nothing was read.")
+        raise unreadable("error_answer", f"the server answered with an error: {told.get('message') or told}")
+    raise unreadable("not_an_answer", f"this is no {api} answer: it has no choices")
 
 
 def _filtered(body: Mapping[str, Any], origin: Origin) -> Reply:
@@ -85,7 +85,7 @@ def _message(
 ) -> Message:
     held = object_of(choice.get("message") or choice.get("delta"))
     if not held and not choice.get("finish_reason"):
-        raise Invalid("a choice of the answer has no message; nothing was read.")
+        raise unreadable("not_an_answer", "a choice of the answer has no message")
     id = body.get("id")
     said = read_message(held, "choices.message", origin.endpoint, salt=f"{id}\n{choice.get('index')}")
     _audio(held.get("audio"), said)
@@ -419,7 +419,9 @@ class _StreamedCall:
 
 def _object(call: Any) -> dict[str, Any]:
     if not isinstance(call, dict):
-        raise Invalid(f"a tool call in the stream is {type(call).__name__}, not an object; nothing was read.")
+        raise unreadable(
+            "stream_malformed", f"a tool call in the stream is {type(call).__name__}, not an object"
+        )
     return cast("dict[str, Any]", call)
 
 
@@ -466,9 +468,11 @@ class ChatStream:
 
     def _nothing(self) -> None:
         if self._error is None:
-            raise Invalid(f"this {self._api} stream ended before it said anything; nothing was read.")
+            raise unreadable(
+                "stream_without_answer", f"this {self._api} stream ended before it said anything"
+            )
         why = self._error.get("message") or self._error
-        raise Invalid(f"the server answered with an error: {why}; nothing was read.")
+        raise unreadable("error_answer", f"the server answered with an error: {why}")
 
     def _take(self, event: ServerEvent, told: list[ModelEvent], *, last: bool) -> None:
         if event.data.strip() == "[DONE]":
@@ -479,11 +483,11 @@ class ChatStream:
         except (ValueError, RecursionError) as error:
             if last:  # it was cut off
                 return
-            raise Invalid(
-                f"an event of this {self._api} stream is not JSON: {error}; nothing was read."
+            raise unreadable(
+                "stream_malformed", f"an event of this {self._api} stream is not JSON: {error}"
             ) from error
         if not isinstance(chunk, dict):
-            raise Invalid(f"an event of this {self._api} stream is no object; nothing was read.")
+            raise unreadable("stream_malformed", f"an event of this {self._api} stream is no object")
         self._chunk(cast("dict[str, Any]", chunk), told)
 
     def _chunk(self, chunk: dict[str, Any], told: list[ModelEvent]) -> None:

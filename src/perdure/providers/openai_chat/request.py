@@ -25,6 +25,7 @@ from perdure.providers.openai_chat.vendor_fields import BOUND, Beside, Origin, P
 from perdure.providers.wire.fields.unknown import asked
 from perdure.providers.wire.fields.vendor_items import items_of, object_of
 from perdure.providers.wire.fields.vendor_metadata import id_of_tool
+from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.server_tools import account
 
 __all__ = [
@@ -150,7 +151,7 @@ def _content(content: object, where: str, said: ChatMessageParts) -> None:
         case dict():  # some servers answer a schema with the object itself
             said.add(Text(_dumped(cast("object", content))), Part())
         case _:
-            raise Invalid(f"{where} is {type(content).__name__}, not words or parts; nothing was read.")
+            raise malformed(where, f"is {type(content).__name__}, not words or parts")
 
 
 def _dumped(value: object) -> str:
@@ -195,7 +196,7 @@ def _parsed(text: object) -> object:
 
 def _call(call: object, where: str, said: ChatMessageParts) -> None:
     if not isinstance(call, dict):
-        raise Invalid(f"{where} is {type(call).__name__}, not a tool call; nothing was read.")
+        raise malformed(where, f"is {type(call).__name__}, not a tool call")
     known = without_marks(cast("dict[str, Any]", call))
     function = known.get("function")
     if isinstance(function, dict):
@@ -208,7 +209,7 @@ def _call(call: object, where: str, said: ChatMessageParts) -> None:
         name, args = spoken.get("name"), json.dumps({"input": spoken.get("input")}, ensure_ascii=False)
         extra = {"custom": spoken}
     else:
-        raise Invalid(f"{where} calls no function; nothing was read.")
+        raise malformed(where, "calls no function")
     _take(known.get("id"), name, args, extra, where, said)
 
 
@@ -232,7 +233,7 @@ def _take(
     id: object, name: object, args: object, extra: dict[str, Any], where: str, said: ChatMessageParts
 ) -> None:
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} names no function; nothing was read.")
+        raise malformed(where, "names no function")
     text = args if isinstance(args, str) else _dumped(args)
     if args is None:
         text = ""
@@ -253,7 +254,7 @@ def _listed(value: object, where: str) -> Sequence[Any]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise Invalid(f"{where} is {type(value).__name__}, not a list; nothing was read.")
+        raise malformed(where, f"is {type(value).__name__}, not a list")
     return cast("list[Any]", value)
 
 
@@ -274,7 +275,7 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
     """The context that a request shows; raises `Invalid` if it is none."""
     raw = body.get("messages")
     if not isinstance(raw, list):
-        raise Invalid(f"this is no {api} request: 'messages' is no list; nothing was read.")
+        raise unreadable("not_a_request", f"this is no {api} request: 'messages' is no list")
     listed = [_checked(message, at) for at, message in enumerate(cast("list[Any]", raw))]
     system, first, rich = _system(listed, origin)
     options, fields = read_options(body, place)
@@ -297,7 +298,7 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
 
 def _checked(message: object, at: int) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(cast("dict[str, Any]", message).get("role"), str):
-        raise Invalid(f"messages[{at}] is no Chat message with a role; nothing was read.")
+        raise malformed(f"messages[{at}]", "is no Chat message with a role")
     return cast("dict[str, Any]", message)
 
 
@@ -351,7 +352,7 @@ class _IncomingMessages:
             case "assistant":
                 return self._plain(message, "assistant", where)
             case other:
-                raise Invalid(f"{where} has the role {other!r}, which Chat does not know; nothing was read.")
+                raise malformed(where, f"has the role {other!r}, which Chat does not know")
 
     def _plain(self, message: dict[str, Any], role: str, where: str) -> Message:
         said = read_message(message, where, self.origin.endpoint)
@@ -404,7 +405,7 @@ def _tools(body: Mapping[str, Any]) -> tuple[list[ToolSpec], list[dict[str, Any]
 def _spec(function: Mapping[str, Any], where: str) -> ToolSpec:
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} has no name; nothing was read.")
+        raise malformed(where, "has no name")
     strict = function.get("strict")
     return ToolSpec(
         name=name,
@@ -425,5 +426,5 @@ def _is_marked(listed: Sequence[Any]) -> bool:
 
 def _object(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Invalid(f"{where} is no object; nothing was read.")
+        raise malformed(where, "is no object")
     return cast("dict[str, Any]", value)

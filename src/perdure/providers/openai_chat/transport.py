@@ -19,7 +19,7 @@ from perdure.providers.transport.address import LOCAL, check_address, guard_redi
 from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
 from perdure.providers.transport.credentials import NO_KEY, host_of, is_under, is_vouched
-from perdure.providers.transport.errors import AccessRefused
+from perdure.providers.transport.errors import key_missing
 from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
 from perdure.providers.transport.registry import missing
 
@@ -126,9 +126,7 @@ async def client_of(request: Request) -> Any:
     try:
         return await held(key, made, openai.AsyncOpenAI.close)
     except openai.OpenAIError as error:
-        raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set OPENAI_API_KEY, or give api_key="
-        ) from error
+        raise key_missing(request.backend, "OPENAI_API_KEY") from error
 
 
 def _base_url(request: Request) -> str | None:
@@ -136,7 +134,10 @@ def _base_url(request: Request) -> str | None:
     base_url = request.base_url or PLACES.get(request.provider, _ELSEWHERE).base_url
     if base_url == "":
         raise Invalid(
-            f"{request.backend} has no address of its own; nothing was sent. Give one: Backend(…, base_url=…)."
+            f"{request.backend} has no address of its own; nothing was sent.",
+            advice="Give one: Backend(…, base_url=…).",
+            code="address_missing",
+            backend=request.backend,
         )
     return base_url
 
@@ -148,9 +149,7 @@ def _whereabouts(request: Request) -> tuple[str | None, str | None]:
         return base_url, request.api_key or None
     key = _key(base_url, request, place)
     if key is None and place.key and request.base_url is None:
-        raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set {place.key}, or give api_key="
-        )
+        raise key_missing(request.backend, place.key)
     return base_url, key or NO_KEY
 
 

@@ -14,11 +14,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import File, Image, Text, ToolResult
 from perdure.providers.contract import Loss
 from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.media import data_url, inline, kind_of, media_type_of
 from perdure.providers.wire.server_tools import account
 
@@ -245,7 +245,7 @@ def read_item(
         case str(kind):
             return _server_item(kind, told, turn, losses, where)
         case _:
-            raise Invalid(f"{where} is no item of the Responses API: it has neither a type nor content.")
+            raise malformed(where, "is no item of the Responses API: it has neither a type nor content")
 
 
 def read_parts(parts: Any, turn: VendorTurn, losses: list[Loss], where: str) -> Any:
@@ -253,7 +253,7 @@ def read_parts(parts: Any, turn: VendorTurn, losses: list[Loss], where: str) -> 
     if parts is None or isinstance(parts, str):
         return turn.text(parts or "")
     if not is_list(parts):
-        raise Invalid(f"{where} has a content that is neither text nor a list.")
+        raise malformed(where, "has a content that is neither text nor a list")
     return [
         _part(object_of(part), turn, losses, f"{where}.content[{at}]")
         for at, part in enumerate(items_of(parts))
@@ -349,7 +349,7 @@ def _call(item: dict[str, Any], turn: VendorTurn, where: str) -> Any:
     field = CALLS[item["type"]]
     name, args = item.get("name"), item.get(field, "")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} is a call that names no tool.")
+        raise malformed(where, "is a call that names no tool")
     if not isinstance(args, str):
         args = json.dumps(args, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     at = turn.call(text_of(item.get("call_id")) or text_of(item.get("id")), name, args)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss
 from perdure.providers.openai_responses.items import choice_of, declarations
 from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.options import foreign_options, own_options
 from perdure.providers.wire.tool_names import ToolNames
 
@@ -122,7 +122,7 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
             order.append(-1 - len(server))
             server.append(tool)
         else:
-            raise Invalid(f"tools[{at}] is no tool of the Responses API: it has no type.")
+            raise malformed(f"tools[{at}]", "is no tool of the Responses API: it has no type")
     if server:
         vendor["tools"] = server
         if order != [*range(len(specs)), *(-1 - at for at in range(len(server)))]:

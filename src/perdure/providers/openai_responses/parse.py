@@ -28,6 +28,7 @@ from perdure.providers.contract import (
 from perdure.providers.openai_responses.items import CALLS, arguments_of, is_client_call, name_of, read_item
 from perdure.providers.wire.fields.vendor_items import VendorTurn, items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.stream.reply_events import count_of, with_events
 from perdure.providers.wire.stream.sse import Events, ServerEvent
 
@@ -40,11 +41,12 @@ DEFAULT_ENDPOINT = "openai"
 def parse(body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
     """The answer that a response object holds."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(
-            f"this is no answer of the Responses API: it is a {type(body).__name__}, not an object."
+        raise unreadable(
+            "not_an_answer",
+            f"this is no answer of the Responses API: it is a {type(body).__name__}, not an object",
         )
     if not isinstance(body.get("output"), list):
-        raise Invalid(f"this is no answer of the Responses API: {_why(body)}.")
+        raise unreadable("not_an_answer", f"this is no answer of the Responses API: {_why(body)}")
     return reply_of(body, provider=provider)
 
 
@@ -173,9 +175,10 @@ class ResponsesStream:
         if self._last is None:
             body.update({"status": None, "incomplete_details": None})
             if not body["output"]:
-                raise Invalid(
+                raise unreadable(
+                    "stream_without_answer",
                     f"the stream of the Responses API was cut off before anything was whole"
-                    f"{': ' + self._error if self._error else ''}."
+                    f"{': ' + self._error if self._error else ''}",
                 )
         return reply_of(body, provider=self._provider, events=self._events, losses=self._losses)
 
@@ -290,7 +293,11 @@ def _event(frame: ServerEvent) -> dict[str, Any]:
     try:
         event = object_of(json.loads(frame.data))
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"the stream of the Responses API holds an event that is no JSON: {error}.") from error
+        raise unreadable(
+            "stream_malformed", f"the stream of the Responses API holds an event that is no JSON: {error}"
+        ) from error
     if not event:
-        raise Invalid("the stream of the Responses API holds an event that is no JSON object.")
+        raise unreadable(
+            "stream_malformed", "the stream of the Responses API holds an event that is no JSON object"
+        )
     return event if event.get("type") else {**event, "type": frame.name}

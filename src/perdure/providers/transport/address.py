@@ -76,9 +76,11 @@ def identity(address: str) -> str:
         parts = urlsplit(address)
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError as error:
-        raise Invalid(f"no server can be read from the address: {error}; nothing was sent.") from error
+        raise Invalid(
+            f"no server can be read from the address: {error}; nothing was sent.", code="address_invalid"
+        ) from error
     if not host:
-        raise Invalid("the address of a server has no host; nothing was sent.")
+        raise Invalid("the address of a server has no host; nothing was sent.", code="address_invalid")
     scheme = parts.scheme.lower()
     shown = f"[{host}]" if ":" in host else host
     numbered = "" if port is None or port == _PORTS.get(scheme) else f":{port}"

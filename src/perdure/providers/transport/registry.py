@@ -44,7 +44,10 @@ def transport(api: str) -> Send:
         return cast("Send", point.load())
     raise Unsupported(
         f"no transport sends '{api}'; nothing was sent. Give a backend= that takes steps itself, or register one in "
-        f"the entry point group '{GROUP}'."
+        f"the entry point group '{GROUP}'.",
+        code="transport_not_found",
+        api=api,
+        group=GROUP,
     )
 
 
@@ -60,5 +63,9 @@ def missing(backend: str, package: str, extra: str) -> Unsupported:
     """The error for an SDK that is not installed."""
     return Unsupported(
         f"{backend} needs the package '{package}', which is not installed; nothing was sent. "
-        f"pip install 'perdure[{extra}]'"
+        f"pip install 'perdure[{extra}]'",
+        code="package_missing",
+        backend=backend,
+        package=package,
+        extra=extra,
     )

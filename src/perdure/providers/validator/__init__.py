@@ -57,7 +57,13 @@ def check(
     `provider` is whose server it goes to, the vendor's own if None; `model` the one in the body if None.
     """
     if api not in RULES:
-        raise NotFound(f"there are no rules for '{api}'; nothing was checked. There are: {', '.join(RULES)}.")
+        raise NotFound(
+            f"there are no rules for '{api}'; nothing was checked.",
+            advice=f"There are: {', '.join(RULES)}.",
+            code="rules_not_found",
+            api=api,
+            known=list(RULES),
+        )
     named = model or body.get("model") or ""
     request = CheckedRequest(body=body, provider=provider or _OWNERS[api], model=str(named))
     return [

@@ -46,7 +46,12 @@ def check_depth(value: object, what: str, not_done: str) -> None:
 
 def too_deep(what: str, not_done: str) -> Invalid:
     """The error for what is nested too deeply."""
-    return Invalid(f"{what} is nested more than {DEPTH_MAX} levels deep; {not_done}.")
+    return Invalid(
+        f"{what} is nested more than {DEPTH_MAX} levels deep; {not_done}.",
+        code="nested_too_deep",
+        what=what,
+        depth_max=DEPTH_MAX,
+    )
 
 
 class GuardedStream:
