@@ -17,6 +17,7 @@ from perdure.model.run import Usage
 from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
 from perdure.providers.wire.block_order import Piece, shown
 from perdure.providers.wire.call_ids import CallNames
+from perdure.providers.wire.fields.vendor_items import json_or_text
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.media import data_url, inline
@@ -373,7 +374,7 @@ class _OpenBlock:
         if self.thoughts:
             made["thinking"] = str(made.get("thinking") or "") + "".join(self.thoughts)
         if self.arguments and self.kind != "tool_use":
-            made["input"] = _parsed("".join(self.arguments))
+            made["input"] = json_or_text("".join(self.arguments))
         return made
 
     def cite(self, citation: object) -> None:
@@ -586,10 +587,3 @@ def _object(text: str) -> Raw:
     except (ValueError, RecursionError) as error:
         raise unreadable("stream_malformed", f"an event of the stream is not JSON: {error}") from error
     return as_object(value, "an event of the stream")
-
-
-def _parsed(text: str) -> object:
-    try:
-        return cast("object", json.loads(text))
-    except (ValueError, RecursionError):
-        return text

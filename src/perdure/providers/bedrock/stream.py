@@ -21,6 +21,7 @@ import msgspec
 
 from perdure.providers.bedrock.parse import Raw, as_list, as_object, reply_of
 from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.wire.fields.vendor_items import json_or_text
 from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.stream.reply_events import with_events
 
@@ -170,7 +171,7 @@ class _OpenContentBlock:
         """The block as a whole answer would have it; None if it says nothing."""
         if "toolUse" in self.start:
             use = as_object(self.start["toolUse"], "start.toolUse")
-            return {"toolUse": {**use, "input": {} if self.is_call else _parsed(self.raw_arguments())}}
+            return {"toolUse": {**use, "input": {} if self.is_call else json_or_text(self.raw_arguments())}}
         if "toolResult" in self.start:
             return {"toolResult": {**as_object(self.start["toolResult"], "start"), "content": self.results}}
         if self.hidden:
@@ -342,13 +343,6 @@ def _object(payload: bytes) -> Raw:
     except (ValueError, RecursionError) as error:
         raise unreadable("stream_malformed", f"a frame of the stream holds no JSON: {error}") from error
     return as_object(value, "a frame of the stream")
-
-
-def _parsed(text: str) -> object:
-    try:
-        return cast("object", json.loads(text))
-    except (ValueError, RecursionError):
-        return text
 
 
 def _joined(parts: list[str]) -> str:

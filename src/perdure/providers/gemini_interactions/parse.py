@@ -30,7 +30,14 @@ from perdure.providers.contract import (
     TextDelta,
 )
 from perdure.providers.gemini.parse import FILES
-from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import (
+    VendorTurn,
+    is_list,
+    items_of,
+    json_or_text,
+    object_of,
+    text_of,
+)
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
 from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.media import data_url, inline
@@ -436,10 +443,7 @@ def _last_text(step: dict[str, Any]) -> dict[str, Any]:
 
 def _parsed(text: str) -> Any:
     """Arguments as the object that they are; as text where they are none."""
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    value = json_or_text(text)
     return cast("object", value) if isinstance(value, dict) else text
 
 

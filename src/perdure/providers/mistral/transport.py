@@ -7,7 +7,6 @@ Mistral alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -25,6 +24,7 @@ from perdure.providers.transport.errors import (
     words_of,
 )
 from perdure.providers.transport.registry import missing
+from perdure.providers.wire.fields.vendor_items import json_or_text
 
 __all__ = ["address", "send"]
 
@@ -118,12 +118,5 @@ def _translated(request: Request, error: Exception, *, begun: bool) -> PerdureEr
             backend=request.backend,
         )
     headers: Any = getattr(error, "headers", {})
-    said = words_of(_json(getattr(error, "body", "")))
+    said = words_of(json_or_text(getattr(error, "body", "")))
     return fault(request.backend, Trouble(status, said, retry_after(headers)), secret=secret)
-
-
-def _json(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

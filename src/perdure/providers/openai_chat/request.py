@@ -23,7 +23,7 @@ from perdure.providers.openai_chat.options import read_options
 from perdure.providers.openai_chat.servers import Server
 from perdure.providers.openai_chat.vendor_fields import BOUND, Beside, Origin, Part, objects_of, with_beside
 from perdure.providers.wire.fields.unknown import asked
-from perdure.providers.wire.fields.vendor_items import items_of, object_of
+from perdure.providers.wire.fields.vendor_items import items_of, json_or_text, object_of
 from perdure.providers.wire.fields.vendor_metadata import id_of_tool
 from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.server_tools import account
@@ -184,14 +184,12 @@ def _executed(tool: object) -> Block | None:
     known = cast("dict[str, Any]", tool)
     name = str(known.get("type") or known.get("name") or "tool")
     results = known.get("output") or known.get("search_results")
-    return account("executed_tool", name, input=_parsed(known.get("arguments")), result=results)
-
-
-def _parsed(text: object) -> object:
-    try:
-        return json.loads(text) if isinstance(text, str) else text
-    except ValueError:
-        return text
+    return account(
+        "executed_tool",
+        name,
+        input=json_or_text(args) if isinstance(args := known.get("arguments"), str) else args,
+        result=results,
+    )
 
 
 def _call(call: object, where: str, said: ChatMessageParts) -> None:

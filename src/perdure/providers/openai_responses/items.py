@@ -17,7 +17,14 @@ from typing import Any, cast
 from perdure.model.context import ToolSpec
 from perdure.model.message import File, Image, Text, ToolResult
 from perdure.providers.contract import Loss
-from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import (
+    VendorTurn,
+    is_list,
+    items_of,
+    json_or_text,
+    object_of,
+    text_of,
+)
 from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.media import data_url, inline, kind_of, media_type_of
 from perdure.providers.wire.server_tools import account
@@ -88,7 +95,7 @@ def arguments_of(item: Mapping[str, Any]) -> str:
                 "approval_request_id": item.get("id"),
                 "server_label": item.get("server_label"),
                 "name": item.get("name"),
-                "arguments": _parsed(text_of(item.get("arguments"))),
+                "arguments": json_or_text(text_of(item.get("arguments"))),
             }
         case "tool_search_call":
             asked = object_of(item.get("arguments"))
@@ -139,7 +146,7 @@ def output_of(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[str,
             answer = {"type": "mcp_approval_response", "approval_request_id": id, "approve": is_approved}
             return {**answer, **reason}
         case "tool_search_call":
-            found = _parsed(text) if is_done else None
+            found = json_or_text(text) if is_done else None
             output = {"type": "tool_search_output", "call_id": id, "execution": "client"}
             return {**output, "status": "completed", "tools": found} if isinstance(found, list) else None
         case _:
@@ -161,7 +168,7 @@ def _screenshot(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[st
 
 def _commands(text: str, *, is_done: bool) -> list[dict[str, Any]]:
     """What each command gave: as the tool says it, or all of the text as what one of them printed."""
-    value = _parsed(text)
+    value = json_or_text(text)
     told = cast("list[Any]", value) if isinstance(value, list) else [value]
     if told and all(object_of(each).keys() & {"stdout", "stderr", "exit_code", "outcome"} for each in told):
         return [_command(object_of(each)) for each in told]
@@ -177,13 +184,6 @@ def _command(told: Mapping[str, Any]) -> dict[str, Any]:
         "stderr": text_of(told.get("stderr")),
         "outcome": object_of(told.get("outcome")) or ended,
     }
-
-
-def _parsed(text: str) -> object:
-    try:
-        return cast("object", json.loads(text))
-    except (ValueError, RecursionError):
-        return text
 
 
 CALL = "#call"  # in the shell of a call: which of the message's calls it is

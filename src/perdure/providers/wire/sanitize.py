@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from perdure.model.context import Context
+from perdure.model.text import well_formed
 from perdure.providers.contract import Loss, Rendered
 from perdure.providers.wire.nesting import check_depth
 from perdure.providers.wire.options import checked
@@ -58,7 +59,7 @@ def _copied(value: Any) -> Any:
 def _mended(value: Any) -> Any:
     match value:
         case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return well_formed(value)
         case Mapping():
             held = cast("Mapping[str, Any]", value)
             return {_mended(name): _mended(each) for name, each in held.items()}

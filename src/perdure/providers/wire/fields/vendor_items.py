@@ -34,6 +34,7 @@ __all__ = [
     "object_of",
     "size_of",
     "text_of",
+    "json_or_text",
 ]
 
 _TEXT, _JSON, _URI, _BASE64 = "#", "#json", "#uri", "#base64"
@@ -208,6 +209,14 @@ def _parsed(text: str) -> Any:
 def object_of(value: object) -> dict[str, Any]:
     """A JSON object; an empty one for anything else."""
     return cast("dict[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def json_or_text(text: str) -> object:
+    """Return the JSON value that `text` spells, as leniently as vendors write it; the text itself if it spells none."""
+    try:
+        return cast("object", json.loads(text))
+    except (ValueError, RecursionError):
+        return text
 
 
 def is_object(text: str) -> bool:
