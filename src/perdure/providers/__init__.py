@@ -11,7 +11,7 @@ __all__ = ["Adapter", "adapter"]
 
 
 def adapter(api: str) -> Adapter:
-    """The adapter for a wire format, such as `openai-chat`; raises `NotFound` if there is none of that name."""
+    """Return the adapter for a wire format, such as `openai-chat`; raises `NotFound` if there is none of that name."""
     from perdure.providers import registry
 
     return registry.adapter(api)

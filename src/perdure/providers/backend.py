@@ -116,12 +116,12 @@ class Backend:
 
     @property
     def target(self) -> Target:
-        """Which wire format, whose server, which model."""
+        """Return which wire format, whose server, which model."""
         named = registry.target(self.name)
         return named._replace(provider=self.provider or self._elsewhere(named) or named.provider)
 
     def _elsewhere(self, named: Target) -> str | None:
-        """The host, if it is none of the vendor's own: what one server signs another cannot read."""
+        """Return the host, if it is none of the vendor's own: what one server signs another cannot read."""
         own = _VENDORS.get(named.provider)
         address = self.base_url or str(getattr(self.client, "base_url", "") or "")
         host = urlsplit(address).netloc.rpartition("@")[2]

@@ -90,5 +90,5 @@ _ORDER: tuple[Level, ...] = ("none", "lossy", "full")
 
 
 def least(*levels: Level) -> Level:
-    """The lowest of several levels: a chain does no more than its weakest link."""
+    """Return the lowest of several levels: a chain does no more than its weakest link."""
     return min(levels, key=_ORDER.index)

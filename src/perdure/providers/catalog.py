@@ -65,7 +65,7 @@ def spellings(name: str) -> Iterator[str]:
 
 
 def elsewhere(name: str) -> Iterator[str]:
-    """Names under which the model's maker may have it: without the folders before it, dots as dashes."""
+    """Yield names under which the model's maker may have it: without the folders before it, dots as dashes."""
     last = name.rpartition("/")[2]
     for each in spellings(last.lower()):
         yield each
@@ -73,7 +73,7 @@ def elsewhere(name: str) -> Iterator[str]:
 
 
 def family_of(name: str) -> str:
-    """The name of a model without what says which of its family it is."""
+    """Return the name of a model without what says which of its family it is."""
     return "-".join(word for word in name.split("-") if not _VERSION.fullmatch(word))
 
 
@@ -141,12 +141,12 @@ class Card(Facts, frozen=True, kw_only=True):
 
     @property
     def backend(self) -> str:
-        """How a backend on it is written."""
+        """Return how a backend on it is written."""
         return f"{self.provider}:{self.name}" if self.provider else self.name
 
     @property
     def input_max(self) -> int:
-        """How many tokens a request may have."""
+        """Return how many tokens a request may have."""
         return min(self.input_limit or self.context_window, self.context_window)
 
 
@@ -168,7 +168,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     models: Mapping[str, Mapping[str, Facts]]
 
     def card(self, provider: str, model: str) -> Card:
-        """What is known of `model` on that provider's server; its defaults, with a note, if nothing is."""
+        """Return what is known of `model` on that provider's server; its defaults, with a note, if nothing is."""
         home = self.aliases.get(provider, provider)
         for spelled in spellings(model):
             if name := self._entry(home, spelled):
@@ -176,7 +176,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return self._made_elsewhere(provider, model) or self._unknown(provider, model, home)
 
     def of(self, backend: str) -> Card:
-        """What is known of `provider:model`, or of a model's name that is unique."""
+        """Return what is known of `provider:model`, or of a model's name that is unique."""
         provider, colon, model = backend.partition(":")
         if colon and (provider in self.aliases or provider in self.models):
             return self.card(provider, model)
@@ -215,7 +215,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _newest(self, home: str, family: str) -> str | None:
-        """The name of the newest model of that family: the first in the data, unless another was released later."""
+        """Return the name of the newest model of that family: the first in the data, unless another was released later."""
         newest: str | None = None
         released = "9999"  # of a model without a date: a vendor's models are listed newest first
         for name, facts in self.models.get(home, {}).items():
@@ -229,7 +229,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return self.models[home][self._newest(home, family) or ""].maker in (None, home)
 
     def cards(self, provider: str | None = None) -> list[Card]:
-        """All that are known, or all of one provider; raises `NotFound` for one without models."""
+        """Return all that are known, or all of one provider; raises `NotFound` for one without models."""
         if provider is None:
             return [self.card(home, name) for home, entries in self.models.items() for name in entries]
         home = self.aliases.get(provider, provider)
@@ -244,7 +244,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return [self.card(provider, name) for name in self.models[home]]
 
     def _entry(self, home: str, spelled: str) -> str | None:
-        """The name of the entry that is meant."""
+        """Return the name of the entry that is meant."""
         entries = self.models.get(home, {})
         if spelled in entries:
             return spelled
@@ -260,7 +260,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return self.models[home][self._entry(home, spelled) or ""]
 
     def _made_elsewhere(self, provider: str, model: str) -> Card | None:
-        """What its maker says of a model that this provider serves under a name like the maker's."""
+        """Return what its maker says of a model that this provider serves under a name like the maker's."""
         for spelled in elsewhere(model):
             for home in self._homes(spelled)[:1]:
                 entry = self._entry(home, spelled) or ""
@@ -277,7 +277,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def shipped() -> Catalog:
-    """The catalog that comes with Perdure."""
+    """Return the catalog that comes with Perdure."""
     from importlib.resources import files  # few need it
 
     data = files("perdure.providers").joinpath("models.json").read_bytes()
@@ -285,7 +285,7 @@ def shipped() -> Catalog:
 
 
 def read(path: Path) -> Catalog:
-    """The shipped catalog with a user's file laid over it.
+    """Return the shipped catalog with a user's file laid over it.
 
     Raises `NotFound` if there is no such file, `Invalid` if it is not of the form of `models.json`.
     """
@@ -309,7 +309,7 @@ def read(path: Path) -> Catalog:
 
 
 def chosen(environment: Mapping[str, str], home: Path) -> Catalog:
-    """The catalog of this user: `$PERDURE_MODELS`, else `~/.config/perdure/models.json`, else what is shipped."""
+    """Return the catalog of this user: `$PERDURE_MODELS`, else `~/.config/perdure/models.json`, else what is shipped."""
     named = environment.get("PERDURE_MODELS")
     if named:
         return read(Path(named))
@@ -370,7 +370,7 @@ def _card(provider: str, model: str, facts: Facts, home: str, entry: str | None)
 
 
 def _served(provider: str, model: str, facts: Facts, home: str, entry: str) -> Card:
-    """The maker's card for what another serves."""
+    """Return the maker's card for what another serves."""
     server = provider or "this server"
     note = f"described as {home}:{entry}, as its maker serves it; the prices of {server} are not known"
     # Each service has its own prices, and stops serving a model on a day of its own.

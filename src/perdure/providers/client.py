@@ -76,7 +76,6 @@ class Tail:
     """The last bytes of a stream."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._held = bytearray()
 
     def feed(self, data: bytes) -> None:
@@ -86,11 +85,11 @@ class Tail:
             del self._held[:-TAIL_BYTES]
 
     def is_done(self) -> bool:
-        """Whether the server said that the stream is whole, as those that speak Chat do."""
+        """True if the server said that the stream is whole, as those that speak Chat do."""
         return self._held.rstrip().endswith(b"[DONE]")
 
     def trouble(self) -> Trouble | None:
-        """The error that the stream ended with; None if it names none."""
+        """Return the error that the stream ended with; None if it names none."""
         if b"error" not in self._held:
             return None
         events = Events()
@@ -106,7 +105,7 @@ class Tail:
 
 
 def trouble_in(body: dict[str, Any]) -> Trouble | None:
-    """The error that a whole answer, or an event of a stream, names; None if it names none."""
+    """Return the error that a whole answer, or an event of a stream, names; None if it names none."""
     found = _error_of(body)
     if found is None:
         return None
@@ -147,7 +146,7 @@ _FIRST_SECONDS, _GROWTH, _LONGEST_SECONDS = 0.5, 2.0, 8.0
 
 
 async def answered(send: Send, request: Request, *, retries: int) -> AsyncGenerator[bytes]:
-    """The bytes of the answer; asks up to `retries` times more, as long as not one byte has come.
+    """Yield the bytes of the answer; asks up to `retries` times more, as long as not one byte has come.
 
     Raises `BackendUnavailable` if it stays silent for longer than the request's time-out.
     """
@@ -222,12 +221,12 @@ class Speaker:
 
     @property
     def backend(self) -> str:
-        """Its name, `provider:model`."""
+        """Return its name, `provider:model`."""
         return self._backend.name
 
     @property
     def server(self) -> str:
-        """The server that a step sent now would go to, as it is recorded."""
+        """Return the server that a step sent now would go to, as it is recorded."""
         if self._backend.server is not None:
             return self._backend.server
         try:
@@ -236,7 +235,7 @@ class Speaker:
             return UNRESOLVED  # sending raises the same error
 
     def _address(self) -> str:
-        """Where a request would go now; the environment may change between two steps."""
+        """Return where a request would go now; the environment may change between two steps."""
         backend, target = self._backend, self._target
         if backend.client is not None:
             return client_address(backend.client) or UNKNOWN
@@ -256,7 +255,7 @@ class Speaker:
 
     @property
     def sent(self) -> Sent:
-        """How its requests are made, for the record."""
+        """Return how its requests are made, for the record."""
         target = self._target
         return Sent(
             api=target.api, provider=target.provider, model=target.model, options=self._backend.options
@@ -287,7 +286,7 @@ class Speaker:
                 return
 
     def request(self, context: Context) -> Request:
-        """What would be sent."""
+        """Return what would be sent."""
         target, backend = self._target, self._backend
         options = request_options({**context.options, **backend.options})
         shown = msgspec.structs.replace(context, options=options)
@@ -342,7 +341,7 @@ class Speaker:
 
 
 def _told(reply: Reply, request: Request) -> list[ModelEvent]:
-    """The events of a reply; the last says what the request and the answer could not carry over unchanged."""
+    """Return the events of a reply; the last says what the request and the answer could not carry over unchanged."""
     losses = losses_of(request.losses, reply.losses)
     last = reply.events[-1] if reply.events else None
     if not isinstance(last, Finished):
@@ -354,7 +353,7 @@ def _told(reply: Reply, request: Request) -> list[ModelEvent]:
 
 
 def _named(event: ModelEvent, names: Mapping[str, str]) -> ModelEvent:
-    """The event with tools by their own names, not by those that the vendor was told."""
+    """Return the event with tools by their own names, not by those that the vendor was told."""
     if not names:
         return event
     if isinstance(event, CallDelta) and event.name in names:
@@ -395,7 +394,7 @@ def _body(whole: bytes, request: Request) -> dict[str, Any]:
 
 
 def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
-    """The whole reply; raises if the stream ended with an error, or before its end."""
+    """Return the whole reply; raises if the stream ended with an error, or before its end."""
     try:
         reply = parser.close()
     except Invalid as error:

@@ -105,7 +105,7 @@ class Model(Protocol):
 
     @property
     def backend(self) -> str:
-        """Its name, `provider:model`."""
+        """Return its name, `provider:model`."""
         ...
 
     def step(self, context: Context) -> AsyncIterator[ModelEvent]:
@@ -153,7 +153,7 @@ class StreamParser(Protocol):
         ...
 
     def close(self) -> Reply:
-        """The stream has ended; what was said in all.  Raises `Invalid` if it was cut off before anything was whole."""
+        """Return the stream has ended; what was said in all.  Raises `Invalid` if it was cut off before anything was whole."""
         ...
 
 
@@ -162,62 +162,62 @@ class Adapter(Protocol):
 
     @property
     def api(self) -> str:
-        """Its name, such as `openai-chat`."""
+        """Return its name, such as `openai-chat`."""
         ...
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """A request that the vendor takes, whatever the history looks like; `provider` is whose server it goes to."""
+        """Return a request that the vendor takes, whatever the history looks like; `provider` is whose server it goes to."""
         ...
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Context:
-        """The context that a request of this format shows; raises `Invalid` if it is none.
+        """Return the context that a request of this format shows; raises `Invalid` if it is none.
 
         An adapter that does not take in all of a request gives it as `Asked`, with what is missing.
         """
         ...
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-        """The answer; raises `Invalid` if it is none of this format."""
+        """Return the answer; raises `Invalid` if it is none of this format."""
         ...
 
     def stream(self, *, provider: str | None = None) -> StreamParser:
-        """A parser for a streamed answer."""
+        """Return a parser for a streamed answer."""
         ...
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
-        """The same as `stream`, fed with all chunks."""
+        """Return the same as `stream`, fed with all chunks."""
         ...
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """How well the format, or that model on that server, does one thing of `capabilities.Capability`."""
+        """Return how well the format, or that model on that server, does one thing of `capabilities.Capability`."""
         ...
 
 
 def server_of(model: Model) -> str | None:
-    """The server that a model's next step would go to; None: it names none."""
+    """Return the server that a model's next step would go to; None: it names none."""
     return getattr(model, "server", None)
 
 
 def sent_by(model: object) -> Sent | None:
-    """How a model's requests are made, if it says so with `sent`; None: it takes contexts as they are."""
+    """Return how a model's requests are made, if it says so with `sent`; None: it takes contexts as they are."""
     found: object = getattr(model, "sent", None)
     return found if isinstance(found, Sent) else None
 
 
 def losses_of(*reports: Sequence[Loss]) -> tuple[Loss, ...]:
-    """Several reports as one, each entry once, in order."""
+    """Return several reports as one, each entry once, in order."""
     return tuple(dict.fromkeys(loss for report in reports for loss in report))
 
 
 def encode_losses(losses: Sequence[Loss]) -> bytes:
-    """A report as it is kept."""
+    """Return a report as it is kept."""
     return canonical.encode(msgspec.to_builtins(list(losses)))
 
 
 def decode_losses(body: bytes) -> tuple[Loss, ...]:
-    """The report that was kept; raises `Corrupt` if it is none."""
+    """Return the report that was kept; raises `Corrupt` if it is none."""
     try:
         return msgspec.json.decode(body, type=tuple[Loss, ...])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

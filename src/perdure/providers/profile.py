@@ -43,7 +43,7 @@ __all__ = [
 
 
 def of(target: Target, models: Catalog) -> dict[Capability, Level]:
-    """The level of every capability at `target`; raises `NotFound` if there is no adapter for its format."""
+    """Return the level of every capability at `target`; raises `NotFound` if there is no adapter for its format."""
     adapter = registry.adapter(target.api)
     card = models.card(target.provider, target.model)
     missing = frozenset(_missing(card)) if card.known else frozenset[Capability]()
@@ -57,7 +57,7 @@ def of(target: Target, models: Catalog) -> dict[Capability, Level]:
 
 
 def _missing(card: Card) -> Iterator[Capability]:
-    """What the catalog says that a model does not do."""
+    """Yield what the catalog says that a model does not do."""
     for modality, capabilities in _MODALITIES.items():
         if modality not in card.input:
             yield from capabilities
@@ -105,12 +105,12 @@ class SelfDescribedModel(Protocol):
     """A model that says itself what it does."""
 
     def supports(self, capability: str) -> Level | None:
-        """How well it does one thing of `capabilities.Capability`; None: as what it is named after."""
+        """Return how well it does one thing of `capabilities.Capability`; None: as what it is named after."""
         ...
 
     @property
     def window(self) -> int | None:
-        """The tokens that it takes in all; None: as what it is named after."""
+        """Return the tokens that it takes in all; None: as what it is named after."""
         ...
 
 
@@ -124,17 +124,17 @@ class BackendProfile(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None  # what is to be known of what is known
 
     def does(self, capability: Capability) -> Level:
-        """How well it does one thing; what nobody knows counts as done."""
+        """Return how well it does one thing; what nobody knows counts as done."""
         return "full" if self.levels is None else self.levels.get(capability, "full")
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The kinds of media that it takes none of."""
+        """Return the kinds of media that it takes none of."""
         return tuple(kind for kind, capability in MEDIA.items() if self.does(capability) == "none")
 
 
 def backend_profile(given: BackendRef, models: Catalog) -> BackendProfile:
-    """What is known of a backend; raises `Invalid` or `NotFound` for what names none."""
+    """Return what is known of a backend; raises `Invalid` or `NotFound` for what names none."""
     check_backend(given)
     name = registry.in_full(given, lambda: models) if isinstance(given, str) else name_of(given)
     target = _format(given, models)
@@ -157,20 +157,20 @@ def backend_profile(given: BackendRef, models: Catalog) -> BackendProfile:
 
 
 def _described(seen: BackendProfile, model: SelfDescribedModel) -> BackendProfile:
-    """The same with what the model says itself, which counts."""
+    """Return the same with what the model says itself, which counts."""
     levels = {each: model.supports(each.value) or seen.does(each) for each in Capability}
     return msgspec.structs.replace(seen, levels=levels, window=model.window or seen.window, note=None)
 
 
 def name_of(given: BackendRef) -> str:
-    """How a backend is recorded."""
+    """Return how a backend is recorded."""
     if isinstance(given, str):
         return given
     return given.name if isinstance(given, Backend) else given.backend
 
 
 def same(one: str, other: str, models: Catalog) -> bool:
-    """Whether two names mean the same backend."""
+    """True if two names mean the same backend."""
     if one == other:
         return True
     try:
@@ -223,7 +223,7 @@ def _format(given: BackendRef, models: Catalog) -> Target | None:
 
 
 def _named(name: str, models: Catalog) -> Target:
-    """What a name means; where it means nothing, names that are close are told."""
+    """Return what a name means; where it means nothing, names that are close are told."""
     try:
         return registry.target(name, models)
     except Invalid as error:

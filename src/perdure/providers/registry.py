@@ -70,13 +70,13 @@ class Target(NamedTuple):
 
 
 def adapter(api: str) -> Adapter:
-    """The adapter for a wire format; raises `NotFound` if no package has one of that name."""
+    """Return the adapter for a wire format; raises `NotFound` if no package has one of that name."""
     module = _MODULES.get(names.check_label("api", api))
     return _shipped(api, module) if module is not None else _installed(api)
 
 
 def target(backend: str, models: Catalog | None = None) -> Target:
-    """What `provider:model` means, or a model's name that is unique in the catalog; None: the shipped one.
+    """Return what `provider:model` means, or a model's name that is unique in the catalog; None: the shipped one.
 
     Raises `Invalid` for what names no backend, `NotFound` for an unknown provider.
     """
@@ -114,22 +114,22 @@ def in_full(backend: str, models: Callable[[], Catalog]) -> str:
 
 
 def providers() -> dict[str, tuple[str, str]]:
-    """Every name that may stand before the colon: its wire format, and whose server it is."""
+    """Return every name that may stand before the colon: its wire format, and whose server it is."""
     return {name: found for name in _known() if (found := _provider(name)) is not None}
 
 
 def _provider(name: str) -> tuple[str, str] | None:
-    """The wire format and the server that stand behind what is written before the colon."""
+    """Return the wire format and the server that stand behind what is written before the colon."""
     return _BACKENDS.get(name) or _compatible(name) or _third(name)
 
 
 def _compatible(name: str) -> tuple[str, str] | None:
-    """A server that speaks OpenAI's Chat Completions under a name of its own."""
+    """Return a server that speaks OpenAI's Chat Completions under a name of its own."""
     return ("openai-chat", name) if name in _servers() else None
 
 
 def _third(name: str) -> tuple[str, str] | None:
-    """A format of another package, which is also the name of its backend."""
+    """Return a format of another package, which is also the name of its backend."""
     return (name, name) if name in _MODULES or _entry_points().select(name=name) else None
 
 
@@ -156,7 +156,7 @@ def _shipped(api: str, module: str) -> Adapter:
 
 
 def _installed(api: str) -> Adapter:
-    """What an installed package serves under that name."""
+    """Return what an installed package serves under that name."""
     found = sorted(_entry_points().select(name=api), key=lambda point: point.value)
     if not found:
         known = sorted({*APIS, *(point.name for point in _entry_points())})

@@ -37,7 +37,7 @@ STOP_WORDS: dict[str, StopKind] = {word: kind for kind, words in _WORDS.items() 
 
 
 def stop_reason(word: str | None, kind: StopKind | None = None, *, has_calls: bool) -> StopReason:
-    """What the end of an answer means; `kind` is what its adapter knows beyond the word.
+    """Return what the end of an answer means; `kind` is what its adapter knows beyond the word.
 
     An answer without a word came whole, or its transport would have raised; it counts as completed.
     An end for tool calls without any call counts as malformed: there is nothing to go on with.

@@ -293,13 +293,13 @@ _OTHER = Family(name="models of no known family", models="")
 
 
 def family(model: str) -> Family:
-    """The family of a model, by its name with or without its provider; careful numbers if it is not known."""
+    """Return the family of a model, by its name with or without its provider; careful numbers if it is not known."""
     name = model.lower()
     return next((each for each in FAMILIES if re.search(each.models, name)), _OTHER)
 
 
 def units(text: str) -> float:
-    """How much text there is."""
+    """Return how much text there is."""
     words = _WORD.findall(text)
     return (
         0.966 * len(words)

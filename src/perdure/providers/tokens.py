@@ -46,15 +46,15 @@ class Tokenizer(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is, for people."""
+        """Return what it is, for people."""
         ...
 
     def text(self, text: str) -> int | None:
-        """The tokens of a text; None if it cannot say."""
+        """Return the tokens of a text; None if it cannot say."""
         ...
 
     def request(self, context: Context) -> int | None:
-        """The tokens of a whole request; None if it cannot say."""
+        """Return the tokens of a whole request; None if it cannot say."""
         ...
 
 
@@ -71,7 +71,7 @@ class Tiktoken:
         return f"tiktoken {self._encoding.name}"
 
     def text(self, text: str) -> int | None:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         sound = text.encode("utf-8", "replace").decode("utf-8")
         return len(self._encoding.encode_ordinary(sound))
 
@@ -89,18 +89,18 @@ class LlamaServer:
 
     @property
     def name(self) -> str:
-        """What it is, for people."""
+        """Return what it is, for people."""
         return "llama.cpp"
 
     def text(self, text: str) -> int | None:
-        """The tokens of a text; None if the server does not answer."""
+        """Return the tokens of a text; None if the server does not answer."""
         sound = text.encode("utf-8", "replace").decode("utf-8")
         answer = self._asked("/tokenize", {"content": sound})
         tokens = answer.get("tokens") if answer else None
         return len(cast("list[Any]", tokens)) if isinstance(tokens, list) else None
 
     def request(self, context: Context) -> int | None:
-        """The tokens of a request of text; None for one with pictures or tools, which are counted otherwise."""
+        """Return the tokens of a request of text; None for one with pictures or tools, which are counted otherwise."""
         from perdure.providers import registry
 
         try:
@@ -126,7 +126,7 @@ class LlamaServer:
 
 
 def at_hand(model: str) -> Tokenizer | None:
-    """The tokenizer of a model by its name or its backend's, if it can be had at once; else None."""
+    """Return the tokenizer of a model by its name or its backend's, if it can be had at once; else None."""
     provider, colon, name = model.partition(":")
     if colon and provider == "local":
         return _local(name)
@@ -159,7 +159,7 @@ def _tiktoken(name: str) -> Tokenizer | None:
 
 
 def _on_disk(encoding: str) -> bool:
-    """Whether tiktoken has the vocabulary already, where it would look for it itself."""
+    """True if tiktoken has the vocabulary already, where it would look for it itself."""
     named = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     folder = Path(tempfile.gettempdir()) / "data-gym-cache" if named is None else Path(named)
     key = hashlib.sha1(_ADDRESS.format(encoding).encode(), usedforsecurity=False).hexdigest()
@@ -186,7 +186,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> int:
-        """What to reckon with where there must be room."""
+        """Return what to reckon with where there must be room."""
         return self.count + self.margin
 
 
@@ -214,19 +214,19 @@ class Scale:
         self._counter = None if isinstance(found, LlamaServer) else found
 
     def frame(self, context: Context) -> Weight:
-        """What the request itself, its system words, its tools and the schema of its answer weigh."""
+        """Return what the request itself, its system words, its tools and the schema of its answer weigh."""
         parts = _parts(msgspec.structs.replace(context, messages=()))
         return self._weight(parts, self._known.base)
 
     def message(self, message: Message) -> Weight:
-        """What one message weighs."""
+        """Return what one message weighs."""
         parts = _parts(_NOTHING)
         parts.messages = 1
         _add(parts, message)
         return self._weight(parts, 0.0)
 
     def tokens(self, weight: Weight, *, tooled: bool) -> Tokens:
-        """The tokens of everything that was weighed; `tooled`: there are tools, or a schema for the answer."""
+        """Return the tokens of everything that was weighed; `tooled`: there are tools, or a schema for the answer."""
         estimate = round(weight.tokens)
         margin = self._known.margin(estimate, tooled=tooled) + weight.media + weight.sealed // _KEPT_MAX
         return Tokens(count=estimate + weight.media, margin=margin, exact=False, how=_estimated(self._known))
@@ -253,7 +253,7 @@ class _Parts(msgspec.Struct, kw_only=True):
 
 
 def count(what: Context | str, *, model: str, tokenizer: Tokenizer | None = None) -> Tokens:
-    """The tokens of a text, or of a request with `what`, for a model by its name or its backend's.
+    """Return the tokens of a text, or of a request with `what`, for a model by its name or its backend's.
 
     `tokenizer` counts the words; None takes the model's own if it is at hand.
     """
@@ -292,7 +292,7 @@ def _request(parts: _Parts, known: Family, counter: Tokenizer | None) -> Tokens:
 
 
 def _around(parts: _Parts, known: Family) -> float:
-    """What a server adds to the words."""
+    """Return what a server adds to the words."""
     return (
         known.base
         + known.message * parts.messages

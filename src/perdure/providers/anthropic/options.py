@@ -59,7 +59,7 @@ _SCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
 def tools_of(
     context: Context, listed: object, names: Mapping[str, str], losses: list[Loss]
 ) -> list[dict[str, Any]]:
-    """The tools; in the order of `listed`, where an Anthropic request had such a list."""
+    """Return the tools; in the order of `listed`, where an Anthropic request had such a list."""
     specs: dict[str, tuple[int, ToolSpec]] = {}
     for at, spec in enumerate(context.tools):
         if spec.name in specs:
@@ -113,7 +113,7 @@ def _tool(at: int, spec: ToolSpec, names: Mapping[str, str], losses: list[Loss])
 
 
 def closed(schema: Any, where: str, losses: list[Loss]) -> Any:
-    """A schema as the service keeps it: every object closed, no limits on sizes; each removal is a loss."""
+    """Return a schema as the service keeps it: every object closed, no limits on sizes; each removal is a loss."""
     if not isinstance(schema, Mapping):
         return schema
     made: dict[str, Any] = {}
@@ -189,7 +189,7 @@ class AnthropicSettings:
     def write(
         self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, loop: bool
     ) -> dict[str, Any]:
-        """All options; `names` are those of tools here, `loop` says that they have just answered a turn without thinking."""
+        """Return all options; `names` are those of tools here, `loop` says that they have just answered a turn without thinking."""
         self._body = {name: value for name, value in self._vendor.items() if name not in _WRITTEN}
         self._limits()
         self._choice(tools, names)
@@ -213,7 +213,7 @@ class AnthropicSettings:
             self._body["stop_sequences"] = told
 
     def _given_limit(self) -> int | None:
-        """The longest answer that the options name; None: they name none."""
+        """Return the longest answer that the options name; None: they name none."""
         wanted = self._options.get("max_tokens")
         return wanted if isinstance(wanted, int) and wanted > 0 else None
 
@@ -296,7 +296,7 @@ class AnthropicSettings:
             self._lose("converted", "reasoning.summary", "Anthropic has one kind of summary")
 
     def _effort(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """What `output_config` says beside the form of the answer."""
+        """Return what `output_config` says beside the form of the answer."""
         raw = self._vendor.get("output_config")
         config: dict[str, Any] = dict(cast("Mapping[str, Any]", raw)) if isinstance(raw, Mapping) else {}
         effort = wanted.get("effort")
@@ -311,7 +311,7 @@ class AnthropicSettings:
         return config | {"effort": nearest}
 
     def _thinking(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The thinking that is asked for; None leaves it to the model."""
+        """Return the thinking that is asked for; None leaves it to the model."""
         raw = self._vendor.get("thinking")
         asked = {key: wanted[key] for key in ("enabled", "budget_tokens") if key in wanted}
         if isinstance(raw, Mapping) and "type" in raw and reasoning_of(cast("object", raw)) == asked:
@@ -343,7 +343,7 @@ class AnthropicSettings:
         return {"type": "enabled", "budget_tokens": EFFORT_BUDGETS.get(str(effort), _BUDGET_USUAL)}
 
     def _possible(self, thinking: dict[str, Any], *, loop: bool) -> dict[str, Any] | None:
-        """The thinking within what else is asked; None if that excludes it."""
+        """Return the thinking within what else is asked; None if that excludes it."""
         if not self._traits.thinking:
             return self._unthought("this model does not think")
         if thinking["type"] != "enabled":
@@ -364,7 +364,7 @@ class AnthropicSettings:
         return thinking | {"budget_tokens": budget}
 
     def _is_budgeted(self) -> bool:
-        """Whether the options name a number of tokens; one that was derived from an effort is ours to change."""
+        """True if the options name a number of tokens; one that was derived from an effort is ours to change."""
         return "budget_tokens" in _mapping(self._options.get("reasoning"))
 
     def _unthought(self, why: str) -> None:
@@ -431,7 +431,7 @@ _CANONICAL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def reasoning_of(thinking: object) -> dict[str, Any]:
-    """What a `thinking` says, in canonical options."""
+    """Return what a `thinking` says, in canonical options."""
     raw = as_object(thinking, "thinking")
     made: dict[str, Any] = {"enabled": raw.get("type") != "disabled"}
     if isinstance(raw.get("budget_tokens"), int):
@@ -440,7 +440,7 @@ def reasoning_of(thinking: object) -> dict[str, Any]:
 
 
 def read_options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options in canonical names, and what has none, as it is."""
+    """Return the options in canonical names, and what has none, as it is."""
     options: dict[str, Any] = {name: raw[name] for name in _SAME if raw.get(name) is not None}
     vendor = {name: value for name, value in raw.items() if name not in _HANDLED and value is not None}
     if raw.get("stop_sequences"):

@@ -220,21 +220,21 @@ def _reader_of(kind: str) -> _Reader:
 
 
 def as_object(value: object, where: str) -> Raw:
-    """A JSON object, or `Invalid`."""
+    """Return a JSON object, or `Invalid`."""
     if not isinstance(value, Mapping):
         raise malformed(where, "is not an object; this is no Anthropic Messages format")
     return cast("Raw", value)
 
 
 def as_list(value: object, where: str) -> Sequence[object]:
-    """A JSON array, or `Invalid`."""
+    """Return a JSON array, or `Invalid`."""
     if not isinstance(value, list | tuple):
         raise malformed(where, "is not a list; this is no Anthropic Messages format")
     return cast("Sequence[object]", value)
 
 
 def compact(value: object) -> str:
-    """A value that came parsed, as JSON text."""
+    """Return a value that came parsed, as JSON text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
@@ -246,14 +246,14 @@ def _text_of(raw: Raw, key: str, place: str) -> str:
 
 
 def _more(raw: Raw, *known: str) -> dict[str, Any] | None:
-    """What a block says beyond its known fields; nothing where those are empty."""
+    """Return what a block says beyond its known fields; nothing where those are empty."""
     skipped = {"type", *known, *_NEVER_KEPT}
     more = {key: value for key, value in raw.items() if key not in skipped and value not in (None, [])}
     return more or None
 
 
 def _inlined(source: Raw, place: str) -> tuple[str, str]:
-    """The data URL of a base64 source, by what its bytes are."""
+    """Return the data URL of a base64 source, by what its bytes are."""
     data = _text_of(source, "data", place)
     declared = str(source.get("media_type") or "application/octet-stream")
     held = inline(data_url(declared, data))
@@ -268,7 +268,7 @@ def _image_type(uri: str) -> str:
 
 
 def _words_of(raw: Raw, content: object) -> str:
-    """The words of a document or search result that is made of blocks."""
+    """Return the words of a document or search result that is made of blocks."""
     blocks = cast("Sequence[object]", content) if isinstance(content, list | tuple) else ()
     texts = [str(cast("Raw", block).get("text", "")) for block in blocks if isinstance(block, Mapping)]
     if isinstance(content, str):
@@ -284,7 +284,7 @@ _BESIDE = ("stop_sequence", "stop_details", "container", "context_management", "
 
 
 def parse(body: Raw, *, provider: str | None = None) -> Reply:
-    """A whole answer."""
+    """Return a whole answer."""
     raw = as_object(body, "the answer")
     if raw.get("type") == "error":
         told = as_object(raw.get("error") or {}, "error")
@@ -306,7 +306,7 @@ def reply_of(
     raw_arguments: Mapping[int, str] | None = None,
     losses: tuple[Loss, ...] = (),
 ) -> Reply:
-    """The reply that an answer's fields make, without events."""
+    """Return the reply that an answer's fields make, without events."""
     reading = AnthropicBlocks(CallNames(), where="content")
     reading.read(raw.get("content") or [], raw_arguments)
     stop = raw.get("stop_reason")
@@ -334,7 +334,7 @@ def reply_of(
 
 
 def usage_of(raw: object) -> Usage:
-    """What the answer took; Anthropic counts what came from the cache beside the input."""
+    """Return what the answer took; Anthropic counts what came from the cache beside the input."""
     told = as_object(raw or {}, "usage")
     more = as_object(told.get("output_tokens_details") or {}, "usage.output_tokens_details")
     return Usage(
@@ -366,7 +366,7 @@ class _OpenBlock:
         return str(self.start.get("type"))
 
     def block(self) -> dict[str, Any]:
-        """The block as a whole answer would have it."""
+        """Return the block as a whole answer would have it."""
         self.growing.settle()
         made = dict(self.start)
         if self.texts:
@@ -385,7 +385,7 @@ class _OpenBlock:
         self.cited.append(citation)
 
     def raw_arguments(self) -> str:
-        """The arguments as they came."""
+        """Return the arguments as they came."""
         return "".join(self.arguments) or compact(self.start.get("input") or {})
 
 
@@ -408,7 +408,7 @@ class AnthropicStream:
         return self._take(self._events.feed(data))
 
     def close(self) -> Reply:
-        """What was said in all."""
+        """Return what was said in all."""
         self._take(self._events.rest())
         if self._message is None or (self._error and not self._blocks):
             why = self._error or "it ended before it began"
@@ -426,7 +426,7 @@ class AnthropicStream:
         return with_events(reply, self._told)
 
     def _whole_blocks(self) -> list[_OpenBlock]:
-        """All blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
+        """Return all blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
         if self._error:
             self._lose("the stream", "rest of the answer", f"it ended in an error: {self._error}")
         kept: list[_OpenBlock] = []
@@ -524,7 +524,7 @@ class AnthropicStream:
         return []
 
     def _stop(self, block: _OpenBlock) -> list[ModelEvent]:
-        """The block is whole; a call that came in one piece is told now."""
+        """Return the block is whole; a call that came in one piece is told now."""
         block.whole = True
         if block.kind != "tool_use" or block.arguments or not block.start.get("input"):
             return []

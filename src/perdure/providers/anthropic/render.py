@@ -95,7 +95,7 @@ class AnthropicTurns(BlockTurns):
         return made
 
     def _native(self, piece: Piece, message: Message, layout: Layout | None, at: int) -> list[dict[str, Any]]:
-        """A block of Anthropic's own, as it came."""
+        """Return a block of Anthropic's own, as it came."""
         native = dict(piece.native or {})
         where = f"messages[{at}]" if piece.content is None else f"messages[{at}].content[{piece.content}]"
         if native.get("type") in _THINKING:
@@ -114,7 +114,7 @@ class AnthropicTurns(BlockTurns):
         return [native]
 
     def _said(self, block: Block, where: str) -> list[dict[str, Any]]:
-        """A block that the assistant said."""
+        """Return a block that the assistant said."""
         match block:
             case Text():
                 return self._text(block.text, where)
@@ -201,7 +201,7 @@ class AnthropicTurns(BlockTurns):
         return [{"type": "text", "text": f"[{kind} of type {block.mime_type or 'unknown'}{uri}, not shown]"}]
 
     def _has_file(self, uri: str) -> bool:
-        """Whether the server keeps the file: Anthropic's own does, others have no files by id."""
+        """True if the server keeps the file: Anthropic's own does, others have no files by id."""
         return uri.startswith(FILE_ID) and self._provider in (None, VENDOR)
 
     def _image(self, block: Image | File, where: str) -> list[dict[str, Any]]:
@@ -279,7 +279,7 @@ class AnthropicTurns(BlockTurns):
 
 
 def _added(blocks: list[dict[str, Any]], add: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """What Anthropic said beside a block, put back; not beside words that stand in for it."""
+    """Return what Anthropic said beside a block, put back; not beside words that stand in for it."""
     if not add or len(blocks) != 1:
         return blocks
     if blocks[0]["type"] == "text" and add.keys() - {"citations"}:
@@ -290,7 +290,7 @@ def _added(blocks: list[dict[str, Any]], add: dict[str, Any] | None) -> list[dic
 
 
 def _citation(citation: object) -> object:
-    """A citation as a request may hold it: answers say the file beside it."""
+    """Return a citation as a request may hold it: answers say the file beside it."""
     if not isinstance(citation, Mapping):
         return citation
     return {key: value for key, value in cast("Mapping[str, Any]", citation).items() if key != "file_id"}
@@ -319,7 +319,7 @@ _UNMARKED = frozenset({"thinking", "redacted_thinking"})
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """The request, and what could not be carried over unchanged."""
+    """Return the request, and what could not be carried over unchanged."""
     named = ToolNames(names_in(context), NAMES, length=NAME_MAX)
     names, losses = named.given, named.losses(context)
     turns = AnthropicTurns(model, provider, names)
@@ -344,14 +344,14 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _vendor(context: Context) -> Mapping[str, Any]:
-    """What a request of this format said beyond the canonical options."""
+    """Return what a request of this format said beyond the canonical options."""
     vendor = context.options.get("vendor")
     own = vendor.get(API) if isinstance(vendor, Mapping) else None
     return cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}
 
 
 def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: object) -> object:
-    """The system words; as the blocks that they came in, if they still say the same."""
+    """Return the system words; as the blocks that they came in, if they still say the same."""
     if not first and not words and isinstance(blocks, list) and joined(cast("object", blocks)) == system:
         return [
             dict(block) for block in cast("list[dict[str, Any]]", blocks) if block.get("text", "").strip()
@@ -362,7 +362,7 @@ def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: obj
 def _paired(
     turns: list[dict[str, Any]], places: Mapping[int, str], losses: list[Loss]
 ) -> list[dict[str, Any]]:
-    """The turns without calls of server-side tools that never got a result, or results without their call."""
+    """Return the turns without calls of server-side tools that never got a result, or results without their call."""
     alone = _alone(turns)
     if not alone:
         return turns
@@ -381,7 +381,7 @@ def _paired(
 
 
 def _alone(turns: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The calls and results of server-side tools that have no counterpart; a turn that still goes on may have calls."""
+    """Return the calls and results of server-side tools that have no counterpart; a turn that still goes on may have calls."""
     alone: set[int] = set()
     waiting: dict[object, Mapping[str, Any]] = {}
     before = None
@@ -407,7 +407,7 @@ def _blocks(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _caller(block: Mapping[str, Any]) -> object:
-    """The call of a server-side tool that itself called this one, and has its result only when all is done."""
+    """Return the call of a server-side tool that itself called this one, and has its result only when all is done."""
     caller = block.get("caller")
     return cast("Mapping[str, Any]", caller).get("tool_id") if isinstance(caller, Mapping) else None
 
@@ -417,7 +417,7 @@ def _is_server_result(block: Mapping[str, Any]) -> bool:
 
 
 def _ended(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[dict[str, Any]]:
-    """The turns with an end that the model takes."""
+    """Return the turns with an end that the model takes."""
     if not any(turn["role"] != "system" for turn in turns):
         _lose(losses, "repaired", "conversation", f"it has no message; '{_BEGIN}' was put there")
         return [{"role": "user", "content": [{"type": "text", "text": _BEGIN}]}, *turns]
@@ -435,7 +435,7 @@ def _ended(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[
 
 
 def _is_paused(messages: Sequence[Message], turns: Sequence[Mapping[str, Any]], provider: str | None) -> bool:
-    """Whether Anthropic itself paused the last turn: it goes on if the turn is sent back as it is."""
+    """True if Anthropic itself paused the last turn: it goes on if the turn is sent back as it is."""
     if not turns or turns[-1]["role"] != "assistant":
         return False
     facts = kept(messages[-1], VENDOR, endpoint=provider or VENDOR)
@@ -443,7 +443,7 @@ def _is_paused(messages: Sequence[Message], turns: Sequence[Mapping[str, Any]], 
 
 
 def _is_waiting(turn: Mapping[str, Any]) -> bool:
-    """Whether the turn waits for tools of Anthropic's own, and is to be gone on with."""
+    """True if the turn waits for tools of Anthropic's own, and is to be gone on with."""
     kind = str(turn["content"][-1]["type"])
     return kind in _SERVER_CALLS or kind.endswith("_tool_result")
 
@@ -458,7 +458,7 @@ def _trimmed(content: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str
 
 
 def _open_loop(turns: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether tools have just answered an assistant turn that does not start with thinking."""
+    """True if tools have just answered an assistant turn that does not start with thinking."""
     said = [turn for turn in turns if turn["role"] != "system"]
     if not said or said[-1]["role"] != "user":
         return False

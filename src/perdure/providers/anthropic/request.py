@@ -31,7 +31,7 @@ _SPEC_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict
 
 
 def read_request(body: Raw, *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     raw = as_object(body, "the request")
     if "messages" not in raw:
         raise unreadable("not_a_request", "this is no request of Anthropic Messages: it has no messages")
@@ -57,7 +57,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
 
 
 def joined(system: object) -> str:
-    """The system words of a request, as one text."""
+    """Return the system words of a request, as one text."""
     if isinstance(system, str):
         return system
     blocks = as_list(system or [], "system")
@@ -89,7 +89,7 @@ def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: li
 
 
 def _system(system: object) -> tuple[str, list[dict[str, Any]] | None]:
-    """The system words, and their blocks where there are several or they say more."""
+    """Return the system words, and their blocks where there are several or they say more."""
     words = joined(system)
     if not isinstance(system, list):
         return words, None
@@ -103,7 +103,7 @@ def _uncached(block: Raw) -> dict[str, Any]:
 
 
 def _tools(tools: object) -> tuple[list[ToolSpec], list[dict[str, Any]] | None]:
-    """The tools of the caller, and the list as Anthropic has it, where that says more.
+    """Return the tools of the caller, and the list as Anthropic has it, where that says more.
 
     In it, a tool of Anthropic's own stands as it is; one of the caller's is a name and what is said beside it.
     """
@@ -134,7 +134,7 @@ def _spec(raw: Raw, where: str) -> ToolSpec:
 
 
 def _is_cached(value: object) -> bool:
-    """Whether any part of a request carries a mark for the prompt cache."""
+    """True if any part of a request carries a mark for the prompt cache."""
     if isinstance(value, Mapping):
         found = cast("Raw", value)
         if found.get("cache_control"):

@@ -27,7 +27,7 @@ _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
 def address(request: Request) -> str:
-    """Where a request would go."""
+    """Return where a request would go."""
     found = request.base_url or os.environ.get("ANTHROPIC_BASE_URL")
     if found or request.api_key or any(os.environ.get(name) for name in _CREDENTIALS):
         return found or _OWN
@@ -35,7 +35,7 @@ def address(request: Request) -> str:
 
 
 def _profile_address() -> str | None:
-    """The address in the profile that the SDK reads where no key is given; None if it has none."""
+    """Return the address in the profile that the SDK reads where no key is given; None if it has none."""
     try:
         import anthropic
 

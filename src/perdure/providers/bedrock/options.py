@@ -61,7 +61,7 @@ class BedrockSettings:
     def write(
         self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, loop: bool
     ) -> dict[str, Any]:
-        """All options; `loop` says that tools have just answered a message without thinking."""
+        """Return all options; `loop` says that tools have just answered a message without thinking."""
         self._body = {name: value for name, value in self._vendor.items() if name not in _WRITTEN}
         self._limits()
         self._tools(tools, names)
@@ -219,7 +219,7 @@ class BedrockSettings:
         return fields | self._reasoning(wanted)
 
     def _reasoning(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """How much a model that is not Claude is to think."""
+        """Return how much a model that is not Claude is to think."""
         effort, off = wanted.get("effort"), wanted.get("enabled") is False
         level = "high" if effort in ("xhigh", "max") else "low" if effort == "minimal" else effort or "medium"
         if self._family == "gpt-oss" and not off:
@@ -308,7 +308,7 @@ NAMES = rf"[a-zA-Z0-9_-]{{1,{NAME_MAX}}}"
 def tools_of(
     context: Context, listed: object, names: Mapping[str, str], losses: list[Loss], *, called: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The tools; in the order of `listed`, where a Bedrock request had such a list; and those of the history."""
+    """Return the tools; in the order of `listed`, where a Bedrock request had such a list; and those of the history."""
     specs: dict[str, tuple[int, ToolSpec]] = {}
     for at, spec in enumerate(context.tools):
         if spec.name in specs:
@@ -381,7 +381,7 @@ _INFERENCE = {
 
 
 def of_fields(fields: object) -> dict[str, Any]:
-    """What a model's own fields say in canonical options: how to think, and top_k."""
+    """Return what a model's own fields say in canonical options: how to think, and top_k."""
     raw = as_object(fields or {}, "additionalModelRequestFields")
     found: dict[str, Any] = {}
     thinking = raw.get("thinking") or raw.get("reasoning_config") or raw.get("reasoningConfig")
@@ -403,7 +403,7 @@ def of_fields(fields: object) -> dict[str, Any]:
 
 
 def output_of(config: object) -> dict[str, Any] | None:
-    """The answer that an `outputConfig` asks for; None if it is none that is known."""
+    """Return the answer that an `outputConfig` asks for; None if it is none that is known."""
     form = as_object(as_object(config or {}, "outputConfig").get("textFormat") or {}, "textFormat")
     told = as_object(
         as_object(form.get("structure") or {}, "structure").get("jsonSchema") or {}, "jsonSchema"
@@ -419,7 +419,7 @@ def output_of(config: object) -> dict[str, Any] | None:
 
 
 def read_options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options in canonical names, and what has none, as it is."""
+    """Return the options in canonical names, and what has none, as it is."""
     vendor = {name: value for name, value in raw.items() if name not in _HANDLED and value is not None}
     options: dict[str, Any] = {}
     inference = as_object(raw.get("inferenceConfig") or {}, "inferenceConfig")

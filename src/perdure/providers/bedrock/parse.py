@@ -92,19 +92,19 @@ _KINDS = {"image": IMAGES, "document": DOCUMENTS, "video": VIDEOS, "audio": AUDI
 
 
 def media_type_of(kind: str, format: object) -> str:
-    """The media type of a format of images, documents, videos or audio."""
+    """Return the media type of a format of images, documents, videos or audio."""
     known = _KINDS[kind]
     return known.get(str(format), "application/octet-stream" if kind == "document" else f"{kind}/{format}")
 
 
 def format_of(kind: str, media_type: str) -> str | None:
-    """The format of a media type; None if Bedrock has none."""
+    """Return the format of a media type; None if Bedrock has none."""
     plain = media_type.partition(";")[0].strip().lower()
     return next((name for name, known in _KINDS[kind].items() if known == plain), None)
 
 
 def name_of(wanted: str, taken: set[str]) -> str:
-    """A document's name as Bedrock takes it: few characters, no two spaces, none twice in a request."""
+    """Return a document's name as Bedrock takes it: few characters, no two spaces, none twice in a request."""
     plain = re.sub(r"\s+", " ", re.sub(r"[^a-zA-Z0-9\s_()\[\]-]", " ", wanted)).strip()[:180] or "document"
     made, number = plain, 1
     while made in taken:
@@ -305,7 +305,7 @@ _READERS: dict[str, _Reader] = {
 
 
 def member_of(raw: Raw, place: str) -> str:
-    """Which member of the union a block is."""
+    """Return which member of the union a block is."""
     members = [key for key in raw if key != "type"]
     known = [key for key in members if key in _READERS]
     if len(known or members) != 1:
@@ -314,21 +314,21 @@ def member_of(raw: Raw, place: str) -> str:
 
 
 def as_object(value: object, where: str) -> Raw:
-    """A JSON object, or `Invalid`."""
+    """Return a JSON object, or `Invalid`."""
     if not isinstance(value, Mapping):
         raise malformed(where, "is not an object; this is no Bedrock Converse format")
     return cast("Raw", value)
 
 
 def as_list(value: object, where: str) -> Sequence[object]:
-    """A JSON array, or `Invalid`."""
+    """Return a JSON array, or `Invalid`."""
     if not isinstance(value, list | tuple):
         raise malformed(where, "is not a list; this is no Bedrock Converse format")
     return cast("Sequence[object]", value)
 
 
 def compact(value: object) -> str:
-    """A value that came parsed, as JSON text."""
+    """Return a value that came parsed, as JSON text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
@@ -339,7 +339,7 @@ _BESIDE = ("additionalModelResponseFields", "trace", "performanceConfig", "servi
 
 
 def parse(body: Raw, *, provider: str | None = None) -> Reply:
-    """A whole answer."""
+    """Return a whole answer."""
     raw = as_object(body, "the answer")
     if "output" not in raw:
         told = raw.get("message") or raw.get("Message")
@@ -357,7 +357,7 @@ def reply_of(
     raw_arguments: Mapping[int, str] | None = None,
     losses: tuple[Loss, ...] = (),
 ) -> Reply:
-    """The reply that an answer's fields make, without events."""
+    """Return the reply that an answer's fields make, without events."""
     said = as_object(as_object(raw["output"], "output").get("message") or {}, "output.message")
     reading = BedrockBlocks(CallNames(), where="output.message.content", assistant=True)
     reading.read(said.get("content") or [], raw_arguments)

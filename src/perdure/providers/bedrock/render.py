@@ -95,7 +95,7 @@ class BedrockTurns(BlockTurns):
     def _native(
         self, piece: Piece, block: Block | None, layout: Layout | None, where: str
     ) -> list[dict[str, Any]]:
-        """A block of Bedrock's own, as it came."""
+        """Return a block of Bedrock's own, as it came."""
         native: dict[str, Any] = dict(piece.native or {})
         reasoning = native.get("reasoningContent")
         if not isinstance(reasoning, Mapping):
@@ -230,7 +230,7 @@ class BedrockTurns(BlockTurns):
         return {"toolResult": made | beside}
 
     def _in_result(self, block: dict[str, Any], where: str) -> dict[str, Any]:
-        """A block as a result may hold it: all but audio."""
+        """Return a block as a result may hold it: all but audio."""
         if "audio" not in block:
             return block
         self._lose("converted", where, "file", "told in words: a result holds no audio")
@@ -269,7 +269,7 @@ _ALTERNATING = frozenset({"nova", "titan", "llama", "mistral", "pixtral"})  # th
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """The request, and what could not be carried over unchanged."""
+    """Return the request, and what could not be carried over unchanged."""
     named = ToolNames(names_in(context), NAMES, length=NAME_MAX)
     names, losses = named.given, named.losses(context)
     turns = BedrockTurns(model, provider, names)
@@ -290,14 +290,14 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _vendor(context: Context) -> Mapping[str, Any]:
-    """What a request of this format said beyond the canonical options."""
+    """Return what a request of this format said beyond the canonical options."""
     vendor = context.options.get("vendor")
     own = vendor.get(API) if isinstance(vendor, Mapping) else None
     return cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}
 
 
 def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: object) -> list[dict[str, Any]]:
-    """The system words; as the blocks that they came in, if they still say the same."""
+    """Return the system words; as the blocks that they came in, if they still say the same."""
     if not first and not words and isinstance(blocks, list) and joined(cast("object", blocks)) == system:
         given = cast("list[dict[str, Any]]", blocks)
         return [dict(block) for block in given if "text" not in block or str(block["text"]).strip()]
@@ -306,13 +306,13 @@ def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: obj
 
 
 def _called(turns: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The tools that were called in the history."""
+    """Return the tools that were called in the history."""
     uses = [block["toolUse"] for turn in turns for block in turn["content"] if "toolUse" in block]
     return list(dict.fromkeys(use["name"] for use in uses if use.get("type") != "server_tool_use"))
 
 
 def _whole(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[dict[str, Any]]:
-    """The turns with a beginning and an end that the model takes."""
+    """Return the turns with a beginning and an end that the model takes."""
     if not turns or (turns[0]["role"] == "assistant" and family(model) in _ALTERNATING):
         why = f"the conversation does not begin with the user; '{_BEGIN}' was put there"
         _lose(losses, "repaired", "conversation", why)
@@ -340,7 +340,7 @@ def _trimmed(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> lis
 
 
 def _open_loop(turns: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether tools have just answered an assistant message that does not start with thinking."""
+    """True if tools have just answered an assistant message that does not start with thinking."""
     if len(turns) < 2 or not any("toolResult" in block for block in turns[-1]["content"]):
         return False
     return "reasoningContent" not in turns[-2]["content"][0]

@@ -49,7 +49,7 @@ FIELDS = {
 
 
 def read_request(body: Raw, *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     raw = as_object(body, "the request")
     if "messages" not in raw:
         raise unreadable("not_a_request", "this is no request of Bedrock Converse: it has no messages")
@@ -75,7 +75,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
 
 
 def joined(blocks: object) -> str:
-    """The system words of a request, as one text."""
+    """Return the system words of a request, as one text."""
     texts: list[str] = []
     for at, block in enumerate(as_list(blocks or [], "system")):
         raw = as_object(block, f"system[{at}]")
@@ -117,7 +117,7 @@ def _system(system: object) -> tuple[str, list[dict[str, Any]] | None]:
 
 
 def _tools(config: Raw, options: dict[str, Any]) -> tuple[list[ToolSpec], list[dict[str, Any]] | None]:
-    """The tools of the caller, and the list as Bedrock has it, where that says more."""
+    """Return the tools of the caller, and the list as Bedrock has it, where that says more."""
     specs: list[ToolSpec] = []
     listed: list[dict[str, Any]] = []
     for at, tool in enumerate(as_list(config.get("tools") or [], "toolConfig.tools")):
@@ -152,7 +152,7 @@ def _choice(choice: Raw, options: dict[str, Any]) -> None:
 
 
 def _is_cached(raw: Raw) -> bool:
-    """Whether any part of a request is marked for the prompt cache."""
+    """True if any part of a request is marked for the prompt cache."""
     config = as_object(raw.get("toolConfig") or {}, "toolConfig")
     lists: list[object] = [raw.get("system") or [], config.get("tools") or []]
     lists += [as_object(message, "messages").get("content") or [] for message in raw["messages"]]

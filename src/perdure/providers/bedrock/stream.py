@@ -50,13 +50,12 @@ class Frames:
     __slots__ = ("_held", "_known")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._held = bytearray()
         self._known: dict[bytes, Headers] = {}  # headers that were read: nearly all frames have the same
 
     @property
     def pending(self) -> int:
-        """How many bytes wait for the rest of their frame."""
+        """Return how many bytes wait for the rest of their frame."""
         return len(self._held)
 
     def feed(self, data: bytes) -> list[AwsFrame]:
@@ -71,7 +70,7 @@ class Frames:
         return found
 
     def _size(self, at: int) -> int | None:
-        """How long the frame at `at` is; None while its first twelve bytes are not all here."""
+        """Return how long the frame at `at` is; None while its first twelve bytes are not all here."""
         if len(self._held) - at < _PRELUDE.size:
             return None
         size, headers, told = _PRELUDE.unpack_from(self._held, at)
@@ -159,7 +158,7 @@ class _OpenContentBlock:
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a call of a tool that the caller has."""
+        """True if it is a call of a tool that the caller has."""
         use = self.start.get("toolUse")
         return isinstance(use, Mapping) and cast("Raw", use).get("type") != "server_tool_use"
 
@@ -168,7 +167,7 @@ class _OpenContentBlock:
         return str(as_object(self.start["toolUse"], "start.toolUse").get("name"))
 
     def block(self) -> dict[str, Any] | None:
-        """The block as a whole answer would have it; None if it says nothing."""
+        """Return the block as a whole answer would have it; None if it says nothing."""
         if "toolUse" in self.start:
             use = as_object(self.start["toolUse"], "start.toolUse")
             return {"toolUse": {**use, "input": {} if self.is_call else json_or_text(self.raw_arguments())}}
@@ -192,7 +191,7 @@ class _OpenContentBlock:
         return self.others or {key: value for key, value in self.start.items() if value} or None
 
     def raw_arguments(self) -> str:
-        """The arguments as they came."""
+        """Return the arguments as they came."""
         return "".join(self.arguments) or "{}"
 
 
@@ -218,7 +217,7 @@ class BedrockStream:
         return told
 
     def close(self) -> Reply:
-        """What was said in all."""
+        """Return what was said in all."""
         if not self._begun or (self._error and not self._blocks):
             why = self._error or "it ended before it began"
             raise unreadable(
@@ -236,7 +235,7 @@ class BedrockStream:
         return with_events(reply, self._told)
 
     def _whole_blocks(self) -> list[_OpenContentBlock]:
-        """All blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
+        """Return all blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
         kept: list[_OpenContentBlock] = []
         for index in sorted(self._blocks):
             block = self._blocks[index]
@@ -286,7 +285,7 @@ class BedrockStream:
         return [CallDelta(block.call, block.name, "")]
 
     def _block(self, index: int) -> _OpenContentBlock:
-        """The block; the first delta begins one that is only words."""
+        """Return the block; the first delta begins one that is only words."""
         block = self._blocks.get(index)
         if block is None:
             block = self._blocks[index] = _OpenContentBlock({}, self._calls)
@@ -346,7 +345,7 @@ def _object(payload: bytes) -> Raw:
 
 
 def _joined(parts: list[str]) -> str:
-    """Bytes that came in parts, each in base64."""
+    """Return bytes that came in parts, each in base64."""
     if len(parts) == 1:
         return parts[0]
     try:

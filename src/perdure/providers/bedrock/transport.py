@@ -58,7 +58,7 @@ _STATUSES = {
 
 
 def address(request: Request) -> str:
-    """Where a request would go: boto3 looks for that in the environment and in its files.
+    """Return where a request would go: boto3 looks for that in the environment and in its files.
 
     Raises `AccessRefused` if there is no region, `Unsupported` if boto3 is not installed.
     """
@@ -168,19 +168,19 @@ def _client_of(request: Request) -> Any:
 
 
 def _is_ours(request: Request) -> bool:
-    """Whether the request goes to AWS, by its address or because the user said so."""
+    """True if the request goes to AWS, by its address or because the user said so."""
     return is_home(request, "bedrock") or _OWN.fullmatch(host_of(request.base_url or "")) is not None
 
 
 def _operation(client: Any, request: Request) -> tuple[Any, dict[str, Any]]:
-    """The method to be called, and what it takes."""
+    """Return the method to be called, and what it takes."""
     shape = client.meta.service_model.operation_model("ConverseStream" if request.stream else "Converse")
     fields = _given(request.body, shape.input_shape) | {"modelId": request.model}
     return (client.converse_stream if request.stream else client.converse), fields
 
 
 def _given(value: Any, shape: Any) -> Any:
-    """A JSON value as boto3 takes it: bytes where the API has bytes."""
+    """Return a JSON value as boto3 takes it: bytes where the API has bytes."""
     match shape.type_name:
         case "blob" if isinstance(value, str):
             try:
@@ -213,7 +213,7 @@ def _framed(event: dict[str, Any]) -> bytes:
 
 
 def frame(kind: str, payload: bytes) -> bytes:
-    """An event in the wire format."""
+    """Return an event in the wire format."""
     named = ((":event-type", kind), (":content-type", "application/json"), (":message-type", "event"))
     headers = b"".join(_header(name, value) for name, value in named)
     prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
@@ -227,7 +227,7 @@ def _header(name: str, value: str) -> bytes:
 
 
 def _encoded(value: object) -> object:
-    """What JSON does not know, as the API writes it."""
+    """Return what JSON does not know, as the API writes it."""
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     return str(value)

@@ -38,7 +38,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def address(request: Request) -> str:
-    """Where a request would go; raises `Invalid` if no address is given or in the environment."""
+    """Return where a request would go; raises `Invalid` if no address is given or in the environment."""
     return _base_url(request)
 
 

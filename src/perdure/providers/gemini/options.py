@@ -36,7 +36,7 @@ _NUMBERS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "
 
 
 def json_schema(schema: object) -> dict[str, Any]:
-    """The JSON schema that a schema of the API's dialect means: types in small letters, null as a type."""
+    """Return the JSON schema that a schema of the API's dialect means: types in small letters, null as a type."""
     told = camel(schema)
     found: dict[str, Any] = {}
     for name, value in told.items():
@@ -96,7 +96,7 @@ _HERE = {"tool_choice", "output", "reasoning", "vendor", "cache", "stream"}
 
 
 def read_options(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The canonical options of a request, and what only this API knows."""
+    """Return the canonical options of a request, and what only this API knows."""
     options: dict[str, Any] = {}
     vendor: dict[str, Any] = {name: camel_all(value) for name, value in body.items() if name not in _OWN}
     config = camel(body.get("generationConfig"))
@@ -165,7 +165,7 @@ def _read_choice(config: dict[str, Any], options: dict[str, Any], vendor: dict[s
 
 
 def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
-    """The functions that a program declares; what else is declared goes into `vendor`."""
+    """Return the functions that a program declares; what else is declared goes into `vendor`."""
     specs: list[ToolSpec] = []
     server: list[Any] = []
     extras: dict[str, Any] = {}
@@ -213,7 +213,7 @@ def _spec(told: dict[str, Any], extras: dict[str, Any], where: str) -> ToolSpec:
 def render_tools(
     tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: ToolNames, losses: list[Loss]
 ) -> list[Any]:
-    """The declarations of all tools."""
+    """Return the declarations of all tools."""
     extras = object_of(vendor.get("tool_extras"))
     ours: list[Any] = []
     for at, tool in enumerate(tools):
@@ -260,7 +260,7 @@ def _tool(
 
 
 def render_options(context: Context, *, model: str, names: ToolNames, losses: list[Loss]) -> dict[str, Any]:
-    """The fields of a request beside its contents and tools."""
+    """Return the fields of a request beside its contents and tools."""
     options = context.options
     vendor = object_of(object_of(options.get("vendor")).get(API))
     aside = ("system", "tools", "tool_order", "tool_extras", "generationConfig", "toolConfig")
@@ -290,7 +290,7 @@ def _clamp(config: dict[str, Any], losses: list[Loss]) -> None:
 
 
 def is_asked_in_words(context: Context, model: str) -> bool:
-    """Whether JSON is asked for in words: before Gemini 3 no request has both functions and a form of the answer."""
+    """True if JSON is asked for in words: before Gemini 3 no request has both functions and a form of the answer."""
     return context.options.get("output") is not None and bool(context.tools) and not is_third(model)
 
 

@@ -53,12 +53,12 @@ _SNAKE = re.compile(r"_([a-z0-9])")
 
 
 def camel(value: object) -> dict[str, Any]:
-    """An object with its own names in camelCase; what they hold stays as it is."""
+    """Return an object with its own names in camelCase; what they hold stays as it is."""
     return {_name(name): held for name, held in object_of(value).items()}
 
 
 def camel_all(value: Any) -> Any:
-    """A value with all names in it in camelCase; only for what holds no words and no schemas of others."""
+    """Return a value with all names in it in camelCase; only for what holds no words and no schemas of others."""
     if isinstance(value, dict):
         return {_name(name): camel_all(held) for name, held in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
@@ -67,7 +67,7 @@ def camel_all(value: Any) -> Any:
 
 
 def listed(value: object) -> list[Any]:
-    """A repeated field: where it holds one thing, the API takes it without the list."""
+    """Return a repeated field: where it holds one thing, the API takes it without the list."""
     if value is None:
         return []
     return cast("list[Any]", value) if is_list(value) else [value]
@@ -95,7 +95,7 @@ _DEFAULT_TYPE = "application/octet-stream"
 
 
 def native_part(part: object, where: str) -> dict[str, Any]:
-    """A part with all of the API's own names in camelCase."""
+    """Return a part with all of the API's own names in camelCase."""
     if isinstance(part, str):
         return {"text": part}
     told = camel(part)
@@ -207,7 +207,7 @@ _SAID = ("content", "finishReason", "index")
 
 
 def parse(body: Mapping[str, Any] | list[Any], *, provider: str | None = None) -> Reply:
-    """The answer that a response holds; also the list of responses that a stream is without `alt=sse`."""
+    """Return the answer that a response holds; also the list of responses that a stream is without `alt=sse`."""
     if is_list(body):
         stream = GeminiStream(provider=provider)
         for chunk in items_of(body):
@@ -238,7 +238,7 @@ def reply_of(
     events: Sequence[ModelEvent] | None = None,
     losses: Sequence[Loss] = (),
 ) -> Reply:
-    """The answer; `events` is what a stream has told of it already."""
+    """Return the answer; `events` is what a stream has told of it already."""
     found = list(losses)
     candidates = [camel(each) for each in listed(body.get("candidates"))] or [{}]
     messages = [
@@ -356,7 +356,7 @@ def _put(args: dict[str, Any], path: list[str | int], value: Any, growing: Growi
 
 
 def _step(at: Any, step: str | int, empty: Any) -> Any:
-    """What stands at a place; `empty` is put where nothing does."""
+    """Return what stands at a place; `empty` is put where nothing does."""
     if isinstance(step, int) and isinstance(at, list) and step <= _INDEX_MAX:
         items = cast("list[Any]", at)
         items.extend([None] * (step + 1 - len(items)))
@@ -423,7 +423,6 @@ class GeminiStream:
     """A stream that is being read."""
 
     def __init__(self, *, provider: str | None = None) -> None:
-        """Begin with nothing."""
         self._provider = provider
         self._frames, self._objects = Events(), _Objects()
         self._is_list: bool | None = None  # not known before the first byte
@@ -452,7 +451,7 @@ class GeminiStream:
         return self._events[before:]
 
     def close(self) -> Reply:
-        """What was said in all."""
+        """Return what was said in all."""
         with suppress(Invalid):  # an event that was cut off was never whole
             for frame in self._frames.rest():
                 self._frame(frame.data)

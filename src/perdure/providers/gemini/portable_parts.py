@@ -37,13 +37,13 @@ class PartWriter:
         self._media_in_results = media_in_results
 
     def message(self, message: Message, where: str) -> list[Part]:
-        """The parts of a message and its calls, without the results."""
+        """Return the parts of a message and its calls, without the results."""
         parts = [self.part(block, f"{where}.content[{at}]") for at, block in enumerate(message.content)]
         calls = [self.call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls)]
         return [*(part for part in parts if part), *calls]
 
     def call(self, call: ToolCall, where: str) -> Part:
-        """A call."""
+        """Return a call."""
         name = self.name_of(call.name)
         if name != call.name:
             self._lose("repaired", where, "tool name", f"it is {name!r} here")
@@ -51,7 +51,7 @@ class PartWriter:
         return {"functionCall": {"id": self.id_of(call.id), "name": name, "args": args}}
 
     def args(self, args: str, where: str) -> dict[str, Any]:
-        """Arguments as the object that they have to be."""
+        """Return arguments as the object that they have to be."""
         value: object = parsed(args) if args.strip() else {}
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
@@ -59,7 +59,7 @@ class PartWriter:
         return {"input": args}
 
     def result(self, call: ToolCall, result: ToolResult, where: str) -> tuple[Part, list[Part]]:
-        """A result, and the media that stand behind it where it cannot hold them."""
+        """Return a result, and the media that stand behind it where it cannot hold them."""
         texts, media = self._split(result.content, where)
         answer: dict[str, Any] = {
             "id": self.id_of(call.id),
@@ -74,7 +74,7 @@ class PartWriter:
         return {"functionResponse": answer}, media
 
     def part(self, block: Block, where: str) -> Part | None:
-        """A block as a part."""
+        """Return a block as a part."""
         match block:
             case Text("") | ReasoningSummary(""):
                 return None
@@ -126,7 +126,7 @@ class PartWriter:
 
 
 def plain_parts(message: Message) -> list[Part]:
-    """The parts of a message that was just read, for comparison: with its own ids and names."""
+    """Return the parts of a message that was just read, for comparison: with its own ids and names."""
     writer = PartWriter([])
     results = [
         writer.result(ToolCall(result.call_id, "", ""), result, "")[0] for result in message.tool_results
@@ -147,7 +147,7 @@ def _is_taken(kind: str) -> bool:
 
 
 def _named(uri: str, kind: str) -> str:
-    """The media type, which has to be a whole one."""
+    """Return the media type, which has to be a whole one."""
     if kind and not kind.endswith("/*") and kind != "application/octet-stream":
         return kind
     fallback = "image/jpeg" if kind == "image/*" else "application/pdf"

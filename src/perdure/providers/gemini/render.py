@@ -43,7 +43,7 @@ Contents: TypeAlias = list[dict[str, Any]]
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """A request that the API takes."""
+    """Return a request that the API takes."""
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
     endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
@@ -65,7 +65,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:
-    """Whose server the history came from last; it is asked where nobody says whose the request goes to."""
+    """Return whose server the history came from last; it is asked where nobody says whose the request goes to."""
     for message in reversed(messages):
         facts = kept(message, VENDOR)
         if facts is not None and facts.get("endpoint"):
@@ -74,7 +74,7 @@ def _issuer(messages: Sequence[Message]) -> str | None:
 
 
 def _system(system: str, words: str, vendor: Mapping[str, Any]) -> dict[str, Any]:
-    """The system words, as they came if they still say the same; `words` are put behind them."""
+    """Return the system words, as they came if they still say the same; `words` are put behind them."""
     held = vendor.get("system")
     if held is not None and not words:
         contents = [camel({"parts": each}) if isinstance(each, str) else camel(each) for each in listed(held)]
@@ -169,7 +169,7 @@ class _Contents:
         return facts if facts is not None and "parts" in facts else None
 
     def _native(self, message: Message, where: str) -> list[Part] | None:
-        """Google's own parts, if it made the message and nobody changed it since."""
+        """Return Google's own parts, if it made the message and nobody changed it since."""
         facts = self._facts(message)
         if facts is None:
             return None
@@ -217,7 +217,7 @@ class _Contents:
 
 
 def _unsigned(parts: list[Part]) -> list[Part]:
-    """What another model of Google's can take: no thoughts, no signatures."""
+    """Return what another model of Google's can take: no thoughts, no signatures."""
     found = [
         {name: value for name, value in part.items() if name != "thoughtSignature"}
         for part in parts
@@ -231,7 +231,7 @@ def _role(message: Message) -> str:
 
 
 def _in_order(contents: Contents, losses: list[Loss]) -> Contents:
-    """Calls behind a turn of the user's, and the user's turn last."""
+    """Return calls behind a turn of the user's, and the user's turn last."""
     found: Contents = []
     for content in contents:
         calls = content["role"] == "model" and any("functionCall" in part for part in content["parts"])

@@ -25,7 +25,7 @@ RESULT = "#result"  # in the shell of a result: which of the message's results i
 
 
 def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise unreadable(
             "not_a_request",
@@ -50,7 +50,7 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
 
 
 def _system(given: object, vendor: dict[str, Any]) -> str:
-    """The system words; where they came in another form than ours, that form is kept too."""
+    """Return the system words; where they came in another form than ours, that form is kept too."""
     if given is None:
         return ""
     contents = [camel({"parts": each}) if isinstance(each, str) else camel(each) for each in listed(given)]
@@ -122,7 +122,7 @@ class _ContentsReader:
         return {**part, "functionResponse": shell}
 
     def _call_of(self, id: str, name: str) -> str:
-        """The call that a result belongs to: by its id, else the first of its name that has none."""
+        """Return the call that a result belongs to: by its id, else the first of its name that has none."""
         by_id = next((each for each in self._open if id and each[0] == id), None)
         found = by_id or next((each for each in self._open if each[1] == name), None)
         if found is not None:
@@ -131,7 +131,7 @@ class _ContentsReader:
         return id or id_of_tool(name)
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """The message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one says less."""
         ids = call_ids(turn.calls)
         if _named_alike(plain_parts(message)) != _named_alike(natives):
             facts = {**self._facts, "parts": shells, "size": turn.size, "call_ids": ids}
@@ -143,7 +143,7 @@ class _ContentsReader:
 
 
 def _response(response: object, turn: VendorTurn) -> tuple[Any, bool]:
-    """What a function gave back: words, or a value as JSON; and whether it is an error."""
+    """Return what a function gave back: words, or a value as JSON; and whether it is an error."""
     told = object_of(response)
     if len(told) == 1:
         ((key, value),) = told.items()
@@ -153,7 +153,7 @@ def _response(response: object, turn: VendorTurn) -> tuple[Any, bool]:
 
 
 def _named_alike(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Parts without the names of answered calls, which the calls themselves have."""
+    """Return parts without the names of answered calls, which the calls themselves have."""
     return [
         {**part, "functionResponse": {**object_of(part["functionResponse"]), "name": ""}}
         if "functionResponse" in part

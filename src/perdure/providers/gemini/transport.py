@@ -38,7 +38,7 @@ _MULTI_REGIONS = ("us", "eu")  # locations that are served from several regions,
 
 
 def address(request: Request) -> str:
-    """Where a request would go, by the rules of Google's SDK."""
+    """Return where a request would go, by the rules of Google's SDK."""
     if request.base_url is not None:
         return request.base_url
     vertex = request.provider == "google-vertex" or _is_vertex_set()
@@ -56,7 +56,7 @@ def address(request: Request) -> str:
 
 
 def _is_vertex_set() -> bool:
-    """Whether the environment sends plain Gemini requests to Vertex."""
+    """True if the environment sends plain Gemini requests to Vertex."""
     for name in ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"):
         if name in os.environ:
             return os.environ[name].lower() in ("true", "1")
@@ -64,7 +64,7 @@ def _is_vertex_set() -> bool:
 
 
 def _sdk_default(*, vertex: bool) -> str | None:
-    """The address that a program or the environment set for all clients of the SDK; None: neither did."""
+    """Return the address that a program or the environment set for all clients of the SDK; None: neither did."""
     loaded = sys.modules.get("google.genai._base_url")  # what is not loaded was not told anything
     told = getattr(loaded, "_default_base_vertex_url" if vertex else "_default_base_gemini_url", None)
     return told or os.environ.get("GOOGLE_VERTEX_BASE_URL" if vertex else "GOOGLE_GEMINI_BASE_URL")
@@ -133,7 +133,7 @@ def _api_of(client: Any, request: Request) -> Any:
 
 
 async def client_of(request: Request) -> Any:
-    """The user's client, or one for the address and the key of the request."""
+    """Return the user's client, or one for the address and the key of the request."""
     if request.client is not None:
         return request.client
     try:
@@ -175,13 +175,13 @@ def _translated(request: Request, error: Exception, *, begun: bool, secret: obje
 
 
 def delay_in(details: Any) -> float | None:
-    """The wait that the body of an error names."""
+    """Return the wait that the body of an error names."""
     found = _DELAY.fullmatch(str(_named(details, "retryDelay") or ""))
     return None if found is None else float(found[1])
 
 
 def _named(value: Any, name: str) -> Any:
-    """The first value by that name, at any depth."""
+    """Return the first value by that name, at any depth."""
     if isinstance(value, dict):
         record = cast("dict[str, Any]", value)
         return record[name] if name in record else _named(list(record.values()), name)

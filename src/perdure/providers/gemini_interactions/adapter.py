@@ -28,7 +28,7 @@ CAPABILITIES: Levels = {
 
 
 def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-    """How well the format does one thing; what is not known is not done."""
+    """Return how well the format does one thing; what is not known is not done."""
     return CAPABILITIES.get(capability, "none")
 
 

@@ -36,7 +36,7 @@ _JSON = "application/json"
 
 
 def read_options(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The canonical options of a request, and what only this API knows."""
+    """Return the canonical options of a request, and what only this API knows."""
     options: dict[str, Any] = {name: body[name] for name in _BESIDE if body.get(name) is not None}
     vendor: dict[str, Any] = {name: value for name, value in body.items() if name not in _OWN}
     if not isinstance(words := body.get("system_instruction"), str | None):
@@ -89,7 +89,7 @@ def _read_output(vendor: dict[str, Any], options: dict[str, Any]) -> None:
 
 
 def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
-    """The functions that a program declares; what else is declared goes into `vendor`."""
+    """Return the functions that a program declares; what else is declared goes into `vendor`."""
     specs: list[ToolSpec] = []
     server: list[Any] = []
     extras: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def _spec(tool: dict[str, Any], extras: dict[str, Any]) -> ToolSpec:
 def render_tools(
     tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: ToolNames, losses: list[Loss]
 ) -> list[Any]:
-    """The declarations of all tools."""
+    """Return the declarations of all tools."""
     extras = object_of(vendor.get("tool_extras"))
     ours: list[Any] = []
     for at, tool in enumerate(tools):
@@ -158,7 +158,7 @@ def _tool(at: int, tool: ToolSpec, names: ToolNames, losses: list[Loss]) -> dict
 
 
 def render_options(context: Context, *, model: str, names: ToolNames, losses: list[Loss]) -> dict[str, Any]:
-    """The fields of a request beside its input, its system words and its tools."""
+    """Return the fields of a request beside its input, its system words and its tools."""
     options = context.options
     vendor = object_of(object_of(options.get("vendor")).get(API))
     aside = ("tools", "tool_order", "tool_extras", "generation_config")

@@ -99,7 +99,7 @@ def read_step(
 
 
 def read_contents(contents: object, turn: VendorTurn, losses: list[Loss], where: str) -> Any:
-    """The contents of a step: one content, or a list of them."""
+    """Return the contents of a step: one content, or a list of them."""
     if contents is not None and not object_of(contents) and not is_list(contents):
         raise malformed(where, "has a content that is neither an object nor a list")
     listed = [object_of(each) for each in items_of(contents)] or [object_of(contents)]
@@ -191,7 +191,7 @@ DEFAULT_ENDPOINT = "google"
 
 
 def parse(body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-    """The answer that an interaction holds."""
+    """Return the answer that an interaction holds."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise unreadable(
             "not_an_answer",
@@ -216,7 +216,7 @@ def reply_of(
     events: Sequence[ModelEvent] | None = None,
     losses: Sequence[Loss] = (),
 ) -> Reply:
-    """The answer; `events` is what a stream has told of it already."""
+    """Return the answer; `events` is what a stream has told of it already."""
     turn, found = VendorTurn(), list(losses)
     steps = [object_of(step) for step in items_of(body.get("steps"))]
     answered = frozenset(
@@ -255,7 +255,7 @@ def reply_of(
 
 
 def pending_in(body: Mapping[str, Any]) -> str | None:
-    """The id by which an interaction is fetched that the server still works on; None: it does not."""
+    """Return the id by which an interaction is fetched that the server still works on; None: it does not."""
     is_working = body.get("status") in ("queued", "in_progress")
     return text_of(body.get("id")) or None if is_working else None
 
@@ -283,7 +283,6 @@ class Stream:
     """A stream that is being read."""
 
     def __init__(self, *, provider: str | None = None) -> None:
-        """Begin with nothing."""
         self._provider = provider
         self._frames = Events()
         self._head: dict[str, Any] = {}  # the interaction as it was announced
@@ -303,7 +302,7 @@ class Stream:
         return self._take_all(self._frames.feed(data))
 
     def close(self) -> Reply:
-        """What was said in all."""
+        """Return what was said in all."""
         with suppress(Invalid):  # an event that was cut off was never whole
             self._take_all(self._frames.rest())
         body = {**self._head, **(self._last or {"status": None})}
@@ -434,7 +433,7 @@ class Stream:
 
 
 def _last_text(step: dict[str, Any]) -> dict[str, Any]:
-    """The text that a step says last; a new one if it says something else last."""
+    """Return the text that a step says last; a new one if it says something else last."""
     contents: list[Any] = step.setdefault("content", [])
     if not contents or object_of(contents[-1]).get("type") != "text":
         contents.append({"text": "", "type": "text"})
@@ -442,7 +441,7 @@ def _last_text(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Arguments as the object that they are; as text where they are none."""
+    """Return arguments as the object that they are; as text where they are none."""
     value = json_or_text(text)
     return cast("object", value) if isinstance(value, dict) else text
 

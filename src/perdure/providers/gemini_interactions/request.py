@@ -36,7 +36,7 @@ CONTENTS = "#contents"  # the shell of an input that is a list of contents, not 
 
 
 def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise unreadable(
             "not_a_request",
@@ -62,7 +62,7 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
 
 
 def _steps(given: object) -> list[Any]:
-    """The input as a list of steps, whichever of its forms it has."""
+    """Return the input as a list of steps, whichever of its forms it has."""
     if isinstance(given, str):
         return [{BARE: given}]
     listed = items_of(given) or items_of([given] if object_of(given) else [])
@@ -144,7 +144,7 @@ class _Reader:
         self._found.append(self._with(message, natives, shells, turn))
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """The message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one says less."""
         ids = call_ids(turn.calls)
         if plain_steps(message) != [_nameless(each) for each in natives]:
             facts = {**self._facts, "steps": shells, "size": turn.size, "call_ids": ids}
@@ -156,7 +156,7 @@ class _Reader:
 
 
 def _nameless(step: dict[str, Any]) -> dict[str, Any]:
-    """A result without the name of its tool, which its call has."""
+    """Return a result without the name of its tool, which its call has."""
     if step.get("type") != "function_result":
         return step
     return {name: value for name, value in step.items() if name != "name"}

@@ -50,7 +50,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def _created(client: Any, request: Request) -> Any:
-    """A request that is not sent yet."""
+    """Return a request that is not sent yet."""
     interactions = client.aio.interactions if request.client_retries else _without_retries(client)
     if request.pending is not None:
         return interactions.with_streaming_response.get(request.pending, timeout=request.timeout)
@@ -66,7 +66,7 @@ def _created(client: Any, request: Request) -> Any:
 
 
 def _without_retries(client: Any) -> Any:
-    """The client's interactions, set to send each request once; the client itself stays as it is."""
+    """Return the client's interactions, set to send each request once; the client itself stays as it is."""
     from google.genai._gaos.utils import BackoffStrategy, RetryConfig
 
     interactions = type(client.aio.interactions)(client._api_client)

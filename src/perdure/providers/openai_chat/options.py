@@ -35,7 +35,7 @@ _CANONICAL = frozenset({*SAME, "max_tokens", "stop", "tool_choice", "output", "r
 
 
 def read_options(body: Mapping[str, Any], place: Server) -> tuple[dict[str, Json], dict[str, Any]]:
-    """The canonical options of a request, and the fields that only its format has."""
+    """Return the canonical options of a request, and the fields that only its format has."""
     fields = {name: value for name, value in body.items() if value is not None and name not in _ELSEWHERE}
     options: dict[str, Json] = {}
     for name in SAME:
@@ -56,7 +56,7 @@ def read_options(body: Mapping[str, Any], place: Server) -> tuple[dict[str, Json
 def render_options(
     options: Mapping[str, Any], place: Server, model: str, losses: list[Loss]
 ) -> dict[str, Any]:
-    """The fields of a request for canonical options; tool_choice and output apart."""
+    """Return the fields of a request for canonical options; tool_choice and output apart."""
     body: dict[str, Any] = {}
     no = refused(place, model)
     for name in ("max_tokens", *SAME, "stop"):
@@ -79,7 +79,7 @@ def render_options(
 
 
 def own_fields(options: Mapping[str, Any], api: str, endpoint: str, losses: list[Loss]) -> dict[str, Any]:
-    """The fields that only this format has, as a request of it gave them; those of another server are left out."""
+    """Return the fields that only this format has, as a request of it gave them; those of another server are left out."""
     own = dict(object_of(object_of(options.get("vendor")).get(api)))
     asked = own.pop("endpoint", None)
     if asked is None:
@@ -106,7 +106,7 @@ def _field(name: str, place: Server) -> str:
 
 
 def _is_default(name: str, value: object) -> bool:
-    """Whether leaving it out says the same."""
+    """True if leaving it out says the same."""
     return value is False or _DEFAULTS.get(name) == value
 
 

@@ -32,12 +32,12 @@ _CHOICE = frozenset({"index", "finish_reason", "message", "delta"})
 
 
 def parse(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Reply:
-    """The answer that a body holds; raises `Invalid` if it is none."""
+    """Return the answer that a body holds; raises `Invalid` if it is none."""
     return with_events(reply_of(body, origin, place, api))
 
 
 def reply_of(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Reply:
-    """The answer without its events."""
+    """Return the answer without its events."""
     choices = _choices(body, api)
     if choices is None:
         return _filtered(body, origin)
@@ -54,14 +54,14 @@ def reply_of(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -
 
 
 def _is_refusal(choice: Mapping[str, Any]) -> bool:
-    """Whether a choice is a refusal in words: its finish reason is `stop` then, as that of any answer."""
+    """True if a choice is a refusal in words: its finish reason is `stop` then, as that of any answer."""
     held = object_of(choice.get("message") or choice.get("delta"))
     parts = objects_of(held.get("content")) if isinstance(held.get("content"), list) else []
     return bool(held.get("refusal")) or any(part.get("type") == "refusal" for part in parts)
 
 
 def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:
-    """The choices of an answer, in order; None for an answer that was held back."""
+    """Return the choices of an answer, in order; None for an answer that was held back."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise unreadable("not_an_answer", f"this is no {api} answer but {type(body).__name__}")
     choices, error = body.get("choices"), body.get("error")
@@ -75,7 +75,7 @@ def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:
 
 
 def _filtered(body: Mapping[str, Any], origin: Origin) -> Reply:
-    """An answer that the server's filter held back: a refusal without words."""
+    """Return an answer that the server's filter held back: a refusal without words."""
     message = with_beside(Message(role="assistant"), Beside(said={"error": body["error"]}), origin)
     return Reply(message=message, stop="content_filter")
 
@@ -163,7 +163,6 @@ class Choice:
     )
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.words: dict[str, list[str]] = {}
         self.parts: list[_StreamedPart] = []
         self.calls: list[_StreamedCall] = []
@@ -197,7 +196,7 @@ class Choice:
                         self.extra[name] = value
 
     def whole(self, index: int) -> dict[str, Any]:
-        """The choice as an answer that is not streamed would hold it."""
+        """Return the choice as an answer that is not streamed would hold it."""
         self._growing.settle()
         message: dict[str, Any] = {"role": "assistant", "content": self._content(), **self.fields}
         message |= {name: "".join(pieces) for name, pieces in self.words.items()}
@@ -241,7 +240,7 @@ class Choice:
                 self.fields[name] = value
 
     def _held(self, name: str, empty: Any) -> Any:
-        """What is held under a name; what came there before and is of another kind goes beside the message."""
+        """Return what is held under a name; what came there before and is of another kind goes beside the message."""
         there = self.fields.get(name)
         if type(there) is not type(empty):
             if there is not None:
@@ -302,7 +301,7 @@ class Choice:
         self.news.setdefault("calls", []).append((call.place, call.name, text))
 
     def _call_of(self, piece: dict[str, Any], spoken: dict[str, Any]) -> _StreamedCall:
-        """The call that a piece belongs to: by its index, unless its id says that it is another."""
+        """Return the call that a piece belongs to: by its index, unless its id says that it is another."""
         index, id = piece.get("index"), piece.get("id")
         key = index if isinstance(index, int | float | str) else repr(index)
         found = self.calls[-1] if index is None and self.calls else self._by_index.get(key)
@@ -439,7 +438,6 @@ class ChatStream:
     """An answer that is being streamed."""
 
     def __init__(self, origin: Origin, place: Server, api: str) -> None:
-        """Begin with nothing."""
         self._origin, self._place, self._api = origin, place, api
         self._events = Events()
         self._told: list[ModelEvent] = []
@@ -457,7 +455,7 @@ class ChatStream:
         return told
 
     def close(self) -> Reply:
-        """The stream has ended; what was said in all."""
+        """Return the stream has ended; what was said in all."""
         for event in self._events.rest():
             self._take(event, self._told, last=True)
         if not self._choices:
@@ -520,7 +518,7 @@ class ChatStream:
             told.extend(_events(into.news))
 
     def _mended(self, reply: Reply) -> Reply:
-        """A reply that was cut off, without the call that was being written; and what went wrong."""
+        """Return a reply that was cut off, without the call that was being written; and what went wrong."""
         losses = list(reply.losses)
         if self._error is not None:
             why = str(self._error.get("message") or self._error)

@@ -49,7 +49,7 @@ _NOTHING = "Continue."
 
 
 def ordered(messages: list[dict[str, Any]], place: Server, losses: list[Loss]) -> list[dict[str, Any]]:
-    """The messages in an order that the server takes."""
+    """Return the messages in an order that the server takes."""
     repairs: list[Callable[[list[dict[str, Any]], list[Loss]], list[dict[str, Any]]]] = []
     if place.alternates:
         repairs += [_user_first, _in_turn]
@@ -104,7 +104,7 @@ def _parts(content: object) -> list[Any]:
 
 
 def _prefixed(messages: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
-    """The last turn is a user's or a tool's; an assistant's is what the answer begins with."""
+    """Return the last turn is a user's or a tool's; an assistant's is what the answer begins with."""
     if not messages or messages[-1]["role"] in ("user", "tool"):
         return messages
     last = messages[-1]
@@ -129,7 +129,7 @@ _ONE = ("items", "additionalProperties", "not")
 def render_tools(
     tools: Sequence[ToolSpec], own: object, names: ToolNames, place: Server, losses: list[Loss]
 ) -> list[dict[str, Any]]:
-    """The declarations of functions, then those of the server's own tools."""
+    """Return the declarations of functions, then those of the server's own tools."""
     others = objects_of(own)
     more = {_name(each): each for each in others if "function" in each}
     found: dict[str, dict[str, Any]] = {}
@@ -152,7 +152,7 @@ def render_tools(
 def render_choice(
     choice: object, names: ToolNames, tools: Sequence[Mapping[str, Any]], place: Server, losses: list[Loss]
 ) -> object:
-    """The field `tool_choice`; None where there is nothing to choose."""
+    """Return the field `tool_choice`; None where there is nothing to choose."""
     if choice is None:
         return None
     if not tools:
@@ -173,7 +173,7 @@ def render_choice(
 
 
 def render_output(output: object, place: Server, losses: list[Loss]) -> dict[str, Any] | None:
-    """The field `response_format`."""
+    """Return the field `response_format`."""
     match output:
         case None:
             return None
@@ -196,7 +196,7 @@ def render_output(output: object, place: Server, losses: list[Loss]) -> dict[str
 
 
 def is_closed(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema is as strict ones have to be: every object closed, and all its properties required."""
+    """True if a schema is as strict ones have to be: every object closed, and all its properties required."""
     properties = object_of(schema.get("properties"))
     if properties or schema.get("type") == "object":
         required = {name for name in items_of(schema.get("required")) if isinstance(name, str)}
@@ -209,7 +209,7 @@ _OPEN = "an object of it is open or has properties that are not required; the sc
 
 
 def _schemas(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The schemas inside one."""
+    """Return the schemas inside one."""
     found: list[Any] = [schema.get(name) for name in _ONE]
     for name in _INSIDE:
         found.extend(object_of(schema.get(name)).values())
@@ -272,7 +272,7 @@ _JSON_WORDS = "Answer in JSON."
 
 
 def render(context: Context, origin: Origin, place: Server, api: str) -> Rendered:
-    """The request for a context, and what could not be carried over unchanged."""
+    """Return the request for a context, and what could not be carried over unchanged."""
     losses: list[Loss] = []
     options = cast("Mapping[str, Any]", context.options)
     own = own_fields(options, api, origin.endpoint, losses)
@@ -298,7 +298,7 @@ def render(context: Context, origin: Origin, place: Server, api: str) -> Rendere
 
 
 def _system(system: str, leading: object, place: Server) -> list[dict[str, Any]]:
-    """The first messages: as a request of this format had them, if they still say the same."""
+    """Return the first messages: as a request of this format had them, if they still say the same."""
     given = objects_of(leading)
     if given and "\n\n".join(filter(None, (_words(each.get("content")) for each in given))) == system:
         return [each | {"role": _role(each.get("role"), place)} for each in given if each.get("content")]
@@ -382,7 +382,7 @@ _NONE = Beside()
 
 
 def is_thinking(options: Mapping[str, Any], model: str | None, own: Mapping[str, Any]) -> bool:
-    """Whether the model is asked to think before it answers."""
+    """True if the model is asked to think before it answers."""
     asked: object = options.get("reasoning")
     if isinstance(asked, dict):
         wanted = cast("dict[str, Any]", asked)
@@ -425,7 +425,7 @@ class ChatTurns:
         self.messages: list[dict[str, Any]] = []
 
     def render(self, history: Sequence[Exchange]) -> list[dict[str, Any]]:
-        """Every exchange in turn."""
+        """Return every exchange in turn."""
         for exchange in history:
             self._exchange(exchange)
         return self.messages
@@ -577,7 +577,7 @@ class ChatTurns:
         return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
 
     def _id(self, canonical: str, own: str | None, place: str) -> str:
-        """The id of a call here; one that a history uses again becomes another."""
+        """Return the id of a call here; one that a history uses again becomes another."""
         again = self.used.get(canonical, 0)
         self.used[canonical] = again + 1
         key = f"{canonical}\n{again}" if again else canonical
@@ -632,7 +632,7 @@ class ChatTurns:
         return self._error(text, where) if result.status == "error" else text
 
     def _error(self, text: str, where: str) -> str:
-        """A result that is an error says so: Chat has no other place for it."""
+        """Return a result that is an error says so: Chat has no other place for it."""
         if where != NO_PLACE:
             self._lost("converted", where, "error", "a result says in words that it is an error")
         return text if text.lower().startswith(("error", '{"error')) else f"Error: {text}"
@@ -662,12 +662,12 @@ def _text_part(words: str, own: Beside, at: str) -> dict[str, Any]:
 
 
 def _content(parts: list[dict[str, Any]]) -> Any:
-    """One text part is simply its words."""
+    """Return one text part is simply its words."""
     return parts[0]["text"] if len(parts) == 1 and set(parts[0]) == {"type", "text"} else parts
 
 
 def _joined(parts: list[dict[str, Any]]) -> Any:
-    """An assistant's parts: plain words are one text."""
+    """Return an assistant's parts: plain words are one text."""
     if all(set(part) == {"type", "text"} and isinstance(part["text"], str) for part in parts):
         return "".join(part["text"] for part in parts) or None
     return parts

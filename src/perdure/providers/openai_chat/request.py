@@ -69,7 +69,7 @@ class ChatMessageParts:
         self.content.append(block)
 
     def beside(self, **more: Any) -> Beside:
-        """What goes with the message."""
+        """Return what goes with the message."""
         bound = {name: value for name, value in self.fields.items() if name in BOUND}
         return Beside(
             fields={name: value for name, value in self.fields.items() if name not in BOUND},
@@ -84,7 +84,7 @@ class ChatMessageParts:
 
 
 def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: str = "") -> ChatMessageParts:
-    """What a message of any role says; raises `Invalid` if it is none.  Missing ids are made from `salt`."""
+    """Return what a message of any role says; raises `Invalid` if it is none.  Missing ids are made from `salt`."""
     said = ChatMessageParts(endpoint, salt or where)
     _reasoning(message, said)
     for tool in _listed(message.get("executed_tools"), f"{where}.executed_tools"):
@@ -103,7 +103,7 @@ def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: st
 
 
 def unknown_parts(said: ChatMessageParts, where: str) -> list[Loss]:
-    """The parts that the canonical form can only tell of."""
+    """Return the parts that the canonical form can only tell of."""
     return [
         Loss(
             kind="converted",
@@ -117,14 +117,14 @@ def unknown_parts(said: ChatMessageParts, where: str) -> list[Loss]:
 
 
 def words_of(content: object, where: str, endpoint: str) -> str:
-    """The words of a system message."""
+    """Return the words of a system message."""
     said = ChatMessageParts(endpoint)
     _content(content, where, said)
     return "\n\n".join(block.text for block in said.content if isinstance(block, Text))
 
 
 def clean_id(id: str) -> str:
-    """A vendor's id as a canonical one may be; one that may not is replaced by its hash."""
+    """Return a vendor's id as a canonical one may be; one that may not is replaced by its hash."""
     try:
         return names.check_id("call id", id)
     except Invalid:
@@ -132,7 +132,7 @@ def clean_id(id: str) -> str:
 
 
 def made_id(text: str) -> str:
-    """An id that the text decides."""
+    """Return an id that the text decides."""
     return "call_" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
@@ -270,7 +270,7 @@ _FIELDS = {
 
 
 def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Asked:
-    """The context that a request shows; raises `Invalid` if it is none."""
+    """Return the context that a request shows; raises `Invalid` if it is none."""
     raw = body.get("messages")
     if not isinstance(raw, list):
         raise unreadable("not_a_request", f"this is no {api} request: 'messages' is no list")
@@ -301,7 +301,7 @@ def _checked(message: object, at: int) -> dict[str, Any]:
 
 
 def _system(listed: list[dict[str, Any]], origin: Origin) -> tuple[str, int, list[dict[str, Any]]]:
-    """The words of the first system messages, how many there are, and they themselves if they are more than words."""
+    """Return the words of the first system messages, how many there are, and they themselves if they are more than words."""
     first = next((at for at, message in enumerate(listed) if message["role"] not in _SYSTEM), len(listed))
     leading = [without_marks(message) for message in listed[:first]]
     words = [
@@ -315,7 +315,7 @@ def _system(listed: list[dict[str, Any]], origin: Origin) -> tuple[str, int, lis
 
 
 def _unmarked(content: object) -> object:
-    """Parts of a system message without marks; several, or one that is only words, as they are."""
+    """Return parts of a system message without marks; several, or one that is only words, as they are."""
     if not isinstance(content, list):
         return content
     parts = [
@@ -336,7 +336,7 @@ class _IncomingMessages:
         self.open: dict[str, str] = {}  # the canonical ids of the last turn's calls, by the server's own
 
     def read(self, listed: Sequence[dict[str, Any]], first: int) -> list[Message]:
-        """Every message after the system's."""
+        """Return every message after the system's."""
         return [self._one(message, f"messages[{at}]") for at, message in enumerate(listed) if at >= first]
 
     def _one(self, message: dict[str, Any], where: str) -> Message:
@@ -383,7 +383,7 @@ class _IncomingMessages:
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[ToolSpec], list[dict[str, Any]]]:
-    """The functions that are declared, and what only this format knows of tools."""
+    """Return the functions that are declared, and what only this format knows of tools."""
     tools: list[ToolSpec] = []
     others: list[dict[str, Any]] = []
     for at, tool in enumerate(_listed(body.get("tools"), "tools")):
@@ -414,7 +414,7 @@ def _spec(function: Mapping[str, Any], where: str) -> ToolSpec:
 
 
 def _is_marked(listed: Sequence[Any]) -> bool:
-    """Whether anything bears a mark of a prompt cache."""
+    """True if anything bears a mark of a prompt cache."""
     for message in objects_of(listed):
         held = [message, *objects_of(message.get("content")), *objects_of(message.get("tool_calls"))]
         if any(mark in each for each in held for mark in CACHE_MARKS):

@@ -164,12 +164,12 @@ SERVERS: dict[str, Server] = {
 
 
 def server(provider: str | None, servers: Mapping[str, Server], default: str) -> Server:
-    """What a server takes; None means the format's own vendor."""
+    """Return what a server takes; None means the format's own vendor."""
     return servers.get(provider or default, servers.get("", DEFAULT))
 
 
 def refused(place: Server, model: str) -> frozenset[str]:
-    """The canonical options that this model of the server refuses."""
+    """Return the canonical options that this model of the server refuses."""
     name = model.rpartition("/")[2]
     rules = [rule.refused for rule in place.models if re.match(rule.models, name)]
     unknown = {name for name, has in (("top_k", place.top_k), ("service_tier", place.tiers)) if not has}
@@ -220,7 +220,7 @@ _OPTIONS = {
 
 
 def at(place: Server, model: str | None, levels: Levels) -> dict[str, Level]:
-    """What one server, or one model of it, does: `levels` are those of the format."""
+    """Return what one server, or one model of it, does: `levels` are those of the format."""
     found = dict(levels)
     _media(place, found)
     found[Capability.REASONING] = "full" if place.reasoning else levels[Capability.REASONING]

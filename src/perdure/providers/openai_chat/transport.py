@@ -80,7 +80,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def address(request: Request) -> str:
-    """Where a request would go; raises `Invalid` if the server has no address."""
+    """Return where a request would go; raises `Invalid` if the server has no address."""
     if request.provider == "local" and request.base_url is None:
         return LOCAL
     return _base_url(request) or os.environ.get("OPENAI_BASE_URL") or _OWN
@@ -106,7 +106,7 @@ async def sent(request: Request, client: Any, create: Callable[[Any, Request], A
 
 
 async def client_of(request: Request) -> Any:
-    """The user's client, or one for the address and the key of the request."""
+    """Return the user's client, or one for the address and the key of the request."""
     if request.client is not None:
         return request.client
     try:
@@ -130,7 +130,7 @@ async def client_of(request: Request) -> Any:
 
 
 def _base_url(request: Request) -> str | None:
-    """The address that was given, or that the server is known by; None: where the SDK looks for it."""
+    """Return the address that was given, or that the server is known by; None: where the SDK looks for it."""
     base_url = request.base_url or PLACES.get(request.provider, _ELSEWHERE).base_url
     if base_url == "":
         raise Invalid(
@@ -143,7 +143,7 @@ def _base_url(request: Request) -> str | None:
 
 
 def _whereabouts(request: Request) -> tuple[str | None, str | None]:
-    """The address and the key; None: where the SDK looks for it."""
+    """Return the address and the key; None: where the SDK looks for it."""
     base_url, place = _base_url(request), PLACES.get(request.provider, _ELSEWHERE)
     if request.api_key or base_url is None:
         return base_url, request.api_key or None
@@ -154,7 +154,7 @@ def _whereabouts(request: Request) -> tuple[str | None, str | None]:
 
 
 def _key(base_url: str, request: Request, place: ServerPlace) -> str | None:
-    """The key in the variable of whoever is at an address; None where that cannot be known."""
+    """Return the key in the variable of whoever is at an address; None where that cannot be known."""
     host = host_of(base_url)
     if is_under(host, _OPENAI):
         return os.environ.get("OPENAI_API_KEY")
@@ -164,7 +164,7 @@ def _key(base_url: str, request: Request, place: ServerPlace) -> str | None:
 
 
 def created(client: Any, request: Request) -> Any:
-    """A request to `/chat/completions` that is not sent yet."""
+    """Return a request to `/chat/completions` that is not sent yet."""
     body = request.body
     return client.chat.completions.with_streaming_response.create(
         model=request.model,

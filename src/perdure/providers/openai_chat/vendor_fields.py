@@ -62,7 +62,7 @@ _EMPTY = Beside()
 
 
 def with_beside(message: Message, more: Beside, origin: Origin, **facts: Any) -> Message:
-    """The message with what it says beside, if there is any, or any fact of its origin."""
+    """Return the message with what it says beside, if there is any, or any fact of its origin."""
     told = msgspec.to_builtins(msgspec.structs.replace(more, blocks=0))
     if not told and not any(value is not None for value in facts.values()):
         return message
@@ -74,7 +74,7 @@ def with_beside(message: Message, more: Beside, origin: Origin, **facts: Any) ->
 
 
 def beside(message: Message, origin: Origin) -> Beside:
-    """What goes with a message to `origin`; nothing if another made it."""
+    """Return what goes with a message to `origin`; nothing if another made it."""
     own = kept(message, origin.vendor, endpoint=origin.endpoint)
     told = own.get("chat") if own is not None else None
     if own is None or not isinstance(told, dict):
@@ -99,14 +99,14 @@ def _blocks(message: Message) -> int:
 
 
 def same_model(made: object, asked: str | None) -> bool:
-    """Whether two names are one model's: aliases with a date, or with the words in another order, are."""
+    """True if two names are one model's: aliases with a date, or with the words in another order, are."""
     if not isinstance(made, str) or asked is None:
         return True
     return made == asked or _words(made) == _words(asked)
 
 
 def merged(part: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """A part with what stood beside it, at any depth."""
+    """Return a part with what stood beside it, at any depth."""
     whole = dict(part)
     for name, value in more.items():
         there = whole.get(name)
@@ -122,5 +122,5 @@ def _words(name: str) -> set[str]:
 
 
 def objects_of(value: object) -> list[dict[str, Any]]:
-    """The objects of a JSON list; none for anything else."""
+    """Return the objects of a JSON list; none for anything else."""
     return [cast("dict[str, Any]", each) for each in items_of(value) if isinstance(each, dict)]

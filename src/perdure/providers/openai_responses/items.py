@@ -68,7 +68,7 @@ _FILE_ID = "file-id://openai/"
 
 
 def is_client_call(item: Mapping[str, Any], answered: frozenset[str] = frozenset()) -> bool:
-    """Whether a program has to carry out what an item asks for; `answered` are calls whose output is there."""
+    """True if a program has to carry out what an item asks for; `answered` are calls whose output is there."""
     if text_of(item.get("type")) not in _NAMES or text_of(item.get("call_id")) in answered - {""}:
         return False
     if item["type"] == "tool_search_call":
@@ -78,12 +78,12 @@ def is_client_call(item: Mapping[str, Any], answered: frozenset[str] = frozenset
 
 
 def name_of(item: Mapping[str, Any]) -> str:
-    """The name of the tool that an item asks for."""
+    """Return the name of the tool that an item asks for."""
     return _NAMES[str(item.get("type"))]
 
 
 def arguments_of(item: Mapping[str, Any]) -> str:
-    """The arguments of a call, as JSON text; what the model left open is left out."""
+    """Return the arguments of a call, as JSON text; what the model left open is left out."""
     match item.get("type"):
         case "apply_patch_call":
             asked = object_of(item.get("operation"))
@@ -109,7 +109,7 @@ def arguments_of(item: Mapping[str, Any]) -> str:
 
 
 def declarations(tools: Sequence[ToolSpec], declared: Sequence[Any]) -> list[dict[str, Any]]:
-    """What the model is told of the tools that serve OpenAI's own, beside those that are `declared` already."""
+    """Return what the model is told of the tools that serve OpenAI's own, beside those that are `declared` already."""
     kinds = {text_of(object_of(tool).get("type")) for tool in declared}
     known = kinds | {_SAME_KIND[kind] for kind in kinds & _SAME_KIND.keys()}
     wanted = [TOOLS[tool.serves] for tool in tools if tool.serves in TOOLS]
@@ -117,12 +117,12 @@ def declarations(tools: Sequence[ToolSpec], declared: Sequence[Any]) -> list[dic
 
 
 def choice_of(tool: ToolSpec) -> dict[str, Any] | None:
-    """How a request says that a tool has to be called; None: as any function."""
+    """Return how a request says that a tool has to be called; None: as any function."""
     return {"type": TOOLS[tool.serves]["type"]} if tool.serves in TOOLS else None
 
 
 def output_of(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[str, Any] | None:
-    """The item that answers a call; None: OpenAI takes no such answer, and it has to be told in words."""
+    """Return the item that answers a call; None: OpenAI takes no such answer, and it has to be told in words."""
     text = "\n".join(block.text for block in result.content if isinstance(block, Text))
     is_done = result.status == "success"
     match item.get("type"):
@@ -167,7 +167,7 @@ def _screenshot(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[st
 
 
 def _commands(text: str, *, is_done: bool) -> list[dict[str, Any]]:
-    """What each command gave: as the tool says it, or all of the text as what one of them printed."""
+    """Return what each command gave: as the tool says it, or all of the text as what one of them printed."""
     value = json_or_text(text)
     told = cast("list[Any]", value) if isinstance(value, list) else [value]
     if told and all(object_of(each).keys() & {"stdout", "stderr", "exit_code", "outcome"} for each in told):
@@ -249,7 +249,7 @@ def read_item(
 
 
 def read_parts(parts: Any, turn: VendorTurn, losses: list[Loss], where: str) -> Any:
-    """The content of a message or a result: words, or a list of parts."""
+    """Return the content of a message or a result: words, or a list of parts."""
     if parts is None or isinstance(parts, str):
         return turn.text(parts or "")
     if not is_list(parts):
@@ -283,7 +283,7 @@ def _part(part: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str
 
 
 def image_of(url: str) -> Image:
-    """A picture by its address; the media type is that of its bytes, if they are there."""
+    """Return a picture by its address; the media type is that of its bytes, if they are there."""
     held = inline(url)
     if held is None:
         return Image(uri=url, mime_type=_by_ending(url, "image/*"))
@@ -292,7 +292,7 @@ def image_of(url: str) -> Image:
 
 
 def file_of(url: str, name: str = "") -> File:
-    """A file by its address."""
+    """Return a file by its address."""
     held = inline(url)
     if held is None:
         return File(uri=url, mime_type=_by_ending(name or url, "application/octet-stream"))

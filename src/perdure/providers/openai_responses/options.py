@@ -55,7 +55,7 @@ CUSTOM_SCHEMA: dict[str, Any] = {
 
 
 def read_options(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The canonical options of a request; what only this API knows is under `vendor`."""
+    """Return the canonical options of a request; what only this API knows is under `vendor`."""
     options: dict[str, Any] = {}
     vendor: dict[str, Any] = {name: value for name, value in body.items() if name not in _OWN}
     for ours, theirs in _SAME.items():
@@ -108,7 +108,7 @@ def _read_reasoning(reasoning: dict[str, Any], options: dict[str, Any], vendor: 
 
 
 def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
-    """The tools that a program declares; what else is declared goes into `vendor`."""
+    """Return the tools that a program declares; what else is declared goes into `vendor`."""
     specs: list[ToolSpec] = []
     server: list[Any] = []
     extras: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def _spec(tool: dict[str, Any], extras: dict[str, Any]) -> ToolSpec:
 
 
 def custom_tools(vendor: Mapping[str, Any]) -> frozenset[str]:
-    """The tools that take text as it is, not JSON."""
+    """Return the tools that take text as it is, not JSON."""
     extras = object_of(vendor.get("tool_extras"))
     return frozenset(name for name, told in extras.items() if object_of(told).get("type") == "custom")
 
@@ -170,7 +170,7 @@ def custom_tools(vendor: Mapping[str, Any]) -> frozenset[str]:
 def render_tools(
     tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: ToolNames, losses: list[Loss]
 ) -> list[Any]:
-    """The declarations of all tools."""
+    """Return the declarations of all tools."""
     extras = object_of(vendor.get("tool_extras"))
     ours: list[Any] = []
     for at, tool in enumerate(tools):
@@ -224,7 +224,7 @@ def _tool(
 
 
 def _is_strict(schema: object) -> bool:
-    """Whether every object in a schema is closed and requires all that it has."""
+    """True if every object in a schema is closed and requires all that it has."""
     if isinstance(schema, list):
         return all(_is_strict(each) for each in cast("list[object]", schema))
     told = object_of(schema)
@@ -245,7 +245,7 @@ def _is_strict(schema: object) -> bool:
 def render_options(
     context: Context, *, model: str, endpoint: str, names: ToolNames, losses: list[Loss]
 ) -> dict[str, Any]:
-    """The fields of a request beside its input and tools; `endpoint` is whose server it goes to."""
+    """Return the fields of a request beside its input and tools; `endpoint` is whose server it goes to."""
     options = context.options
     vendor = object_of(object_of(options.get("vendor")).get(API))
     body: dict[str, Any] = {

@@ -39,7 +39,7 @@ DEFAULT_ENDPOINT = "openai"
 
 
 def parse(body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-    """The answer that a response object holds."""
+    """Return the answer that a response object holds."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise unreadable(
             "not_an_answer",
@@ -64,7 +64,7 @@ def reply_of(
     events: Sequence[ModelEvent] | None = None,
     losses: Sequence[Loss] = (),
 ) -> Reply:
-    """The answer; `events` is what a stream has told of it already."""
+    """Return the answer; `events` is what a stream has told of it already."""
     turn, found = VendorTurn(), list(losses)
     items = items_of(body["output"])
     answered = frozenset(text_of(told.get("call_id")) for told in map(object_of, items) if _is_output(told))
@@ -110,7 +110,7 @@ def _is_output(item: Mapping[str, Any]) -> bool:
 
 
 def _stop_kind(body: Mapping[str, Any]) -> StopKind | None:
-    """What the status does not say: that the words are a refusal, or that a call was cut off."""
+    """Return what the status does not say: that the words are a refusal, or that a call was cut off."""
     items = [object_of(item) for item in items_of(body.get("output"))]
     if any(str(item.get("type")).endswith("_call") and item.get("status") == "incomplete" for item in items):
         return "truncated"
@@ -121,7 +121,7 @@ def _stop_kind(body: Mapping[str, Any]) -> StopKind | None:
 
 
 def pending_in(body: Mapping[str, Any]) -> str | None:
-    """The id by which a response is fetched that the server still works on; None: it does not."""
+    """Return the id by which a response is fetched that the server still works on; None: it does not."""
     is_working = body.get("status") in ("queued", "in_progress")
     return text_of(body.get("id")) or None if is_working else None
 
@@ -144,7 +144,6 @@ class ResponsesStream:
     """A stream that is being read."""
 
     def __init__(self, *, provider: str | None = None) -> None:
-        """Begin with nothing."""
         self._provider = provider
         self._frames = Events()
         self._head: dict[str, Any] = {}  # the response as it was announced
@@ -166,7 +165,7 @@ class ResponsesStream:
         return self._take_all(self._frames.feed(data))
 
     def close(self) -> Reply:
-        """What was said in all."""
+        """Return what was said in all."""
         with suppress(Invalid):  # an event that was cut off was never whole
             self._take_all(self._frames.rest())
         body = dict(self._last or self._head)

@@ -54,7 +54,7 @@ _CALLS_LAST = frozenset({"deepseek"})
 def mended(
     items: RequestItems, losses: list[Loss], places_of: Places, *, continues: bool, endpoint: str
 ) -> RequestItems:
-    """The items as the API takes them; `continues`: some are on the server already.
+    """Return the items as the API takes them; `continues`: some are on the server already.
 
     `places_of` gives the places in the context of what an item says.
     """
@@ -68,7 +68,7 @@ def mended(
 
 
 def dropped(item: Mapping[str, Any], places_of: Places, why: str) -> list[Loss]:
-    """The losses of an item that is left out."""
+    """Return the losses of an item that is left out."""
     what = "reasoning" if item.get("type") == "reasoning" else "server tool"
     return [Loss(kind="dropped", where=place, what=what, why=why) for place in places_of(item)]
 
@@ -96,7 +96,7 @@ def _paired(items: RequestItems, losses: list[Loss], places_of: Places) -> Reque
 
 
 def _is_for_program(item: Mapping[str, Any]) -> bool:
-    """Whether a program, not the server, carries out a call of OpenAI's own tools."""
+    """True if a program, not the server, carries out a call of OpenAI's own tools."""
     if item.get("call_id") is None or item.get("execution") == "server":
         return False
     return item.get("type") in _FOR_PROGRAM
@@ -170,7 +170,7 @@ Items: TypeAlias = list[dict[str, Any]]
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """A request that the API takes."""
+    """Return a request that the API takes."""
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
     endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
@@ -197,7 +197,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:
-    """Whose server the history came from last; it is asked where nobody says whose the request goes to."""
+    """Return whose server the history came from last; it is asked where nobody says whose the request goes to."""
     for message in reversed(messages):
         facts = kept(message, VENDOR)
         if facts is not None and facts.keys() & {"items", "call_ids"}:
@@ -206,7 +206,7 @@ def _issuer(messages: Sequence[Message]) -> str | None:
 
 
 def _system(system: str, vendor: Mapping[str, Any]) -> tuple[dict[str, Any], Items]:
-    """The instructions, and the system messages that came with them, if they still say the same."""
+    """Return the instructions, and the system messages that came with them, if they still say the same."""
     held = object_of(vendor.get("system"))
     items = [object_of(item) for item in items_of(held.get("items"))]
     texts = [text_of(held.get("instructions")), *(_words(item.get("content")) for item in items)]
@@ -261,7 +261,7 @@ class _InputItems:
         return items
 
     def places_of(self, item: Mapping[str, Any]) -> list[str]:
-        """The places in the context of what an item says."""
+        """Return the places in the context of what an item says."""
         origin = self._origins.get(id(item))
         if origin is None:
             return ["messages"]
@@ -276,7 +276,7 @@ class _InputItems:
         return [*(f"{where}.content[{at}]" for at in accounts[told : told + 1]), *places]
 
     def _orphans(self) -> dict[int, list[tuple[ToolCall, ToolResult, int, str]]]:
-        """Results whose calls the server has: the request continues what it keeps."""
+        """Return results whose calls the server has: the request continues what it keeps."""
         calls = {call.id for message in self._messages for call in message.tool_calls}
         return {
             where: [
@@ -313,7 +313,7 @@ class _InputItems:
         return item
 
     def _told_in_words(self, answer: CallAnswer, asked: dict[str, Any]) -> dict[str, Any]:
-        """A result that OpenAI's own tool cannot give, and its call, which is refused without one."""
+        """Return a result that OpenAI's own tool cannot give, and its call, which is refused without one."""
         why = "OpenAI's own tool takes no such answer; call and result are told in words"
         self._in_words.add(id(asked))
         for place in self.places_of(asked):
@@ -334,14 +334,14 @@ class _InputItems:
         return self._writer.result(call, result, where)
 
     def _shells(self, message: Message, content: Sequence[Block]) -> list[Any] | None:
-        """The shells that were kept with a result, if it is still the same."""
+        """Return the shells that were kept with a result, if it is still the same."""
         facts = kept(message, VENDOR, endpoint=self._endpoint)
         if facts is None or "items" not in facts:
             return None
         return items_of(facts["items"]) if facts.get("size") == size_of(content) else None
 
     def _native(self, message: Message, where: str) -> Items | None:
-        """The vendor's own items, if it made the message and nobody changed it since."""
+        """Return the vendor's own items, if it made the message and nobody changed it since."""
         facts = kept(message, VENDOR, endpoint=self._endpoint)
         if facts is None or "items" not in facts:
             return None
@@ -401,7 +401,7 @@ class _InputItems:
 
 
 def _has_account(shell: Mapping[str, Any]) -> bool:
-    """Whether a block of the message tells what an item did: a tool of OpenAI's own."""
+    """True if a block of the message tells what an item did: a tool of OpenAI's own."""
     return CALL not in shell and shell.get("type") not in (None, "message", "reasoning")
 
 

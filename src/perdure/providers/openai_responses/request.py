@@ -42,7 +42,7 @@ _FROM_PROGRAM = frozenset(
 
 
 def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise unreadable(
             "not_a_request",
@@ -73,7 +73,7 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
 
 
 def _system(instructions: object, items: list[Any], vendor: dict[str, Any]) -> tuple[list[Any], str]:
-    """The system words: the instructions, and the system messages that the input begins with."""
+    """Return the system words: the instructions, and the system messages that the input begins with."""
     texts = [instructions] if isinstance(instructions, str) else []
     if instructions is not None and not texts:
         vendor["instructions"] = instructions
@@ -87,7 +87,7 @@ def _system(instructions: object, items: list[Any], vendor: dict[str, Any]) -> t
 
 
 def _system_words(item: object) -> str | None:
-    """What a system message says, if it is one that says words alone."""
+    """Return what a system message says, if it is one that says words alone."""
     told = object_of(item)
     if told.get("role") not in ("system", "developer") or told.get("type") not in (None, "message"):
         return None
@@ -187,7 +187,7 @@ class _ItemsReader:
         self._found.append(self._with(message, natives, shells, turn))
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """The message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one says less."""
         ids = call_ids(turn.calls)
         if plain_items(message) != natives:
             facts = {**self._facts, "items": shells, "size": turn.size, "call_ids": ids}

@@ -66,7 +66,7 @@ _VENDORS = (
 
 
 def identity(address: str) -> str:
-    """The server at an address: `scheme://host[:port][/path]`; a declared name stands for itself.
+    """Return the server at an address: `scheme://host[:port][/path]`; a declared name stands for itself.
 
     Raises `Invalid` for an address that names no host.
     """
@@ -88,13 +88,13 @@ def identity(address: str) -> str:
 
 
 def is_vendor(server: str | None) -> bool:
-    """Whether a server is at a public address of one of the vendors that are known by name."""
+    """True if a server is at a public address of one of the vendors that are known by name."""
     host = urlsplit(server).hostname or "" if server and "://" in server else ""
     return any(host == domain or host.endswith(f".{domain}") for domain in _VENDORS)
 
 
 def client_address(client: Any) -> str | None:
-    """The address that a client of a vendor's SDK sends to; None if it cannot be read."""
+    """Return the address that a client of a vendor's SDK sends to; None if it cannot be read."""
     found = getattr(client, "base_url", None)  # OpenAI, Anthropic
     if found is None:
         found = getattr(getattr(client, "meta", None), "endpoint_url", None)  # boto3
@@ -135,7 +135,7 @@ def guard_redirects(request: Request, http_client: Any) -> Generator[None]:
 
 
 def redirection(error: BaseException | None) -> ServerChanged | None:
-    """The refused redirect among the causes of an SDK's error; None if there is none."""
+    """Return the refused redirect among the causes of an SDK's error; None if there is none."""
     while error is not None and not isinstance(error, ServerChanged):
         error = error.__cause__ or error.__context__
     return error

@@ -23,7 +23,7 @@ class _Stopped(Exception):
 
 
 async def drawn(begin: Callable[[], Iterator[_T]]) -> AsyncGenerator[_T]:
-    """What the iterator gives that `begin` makes, both on another thread; raises what they raise."""
+    """Yield what the iterator gives that `begin` makes, both on another thread; raises what they raise."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[_T] | BaseException | None] = asyncio.Queue()
     room = threading.Semaphore(_AHEAD_MAX)

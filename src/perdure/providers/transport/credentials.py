@@ -19,24 +19,24 @@ NO_KEY = "none"  # an SDK wants a key, a server that is not the vendor's may not
 
 
 def is_home(request: Request, provider: str, *domains: str) -> bool:
-    """Whether the request goes to that provider: to its domains, as its SDK finds it, or as the user said."""
+    """True if the request goes to that provider: to its domains, as its SDK finds it, or as the user said."""
     if request.base_url is None or is_vouched(request, provider):
         return True
     return is_under(host_of(request.base_url), *domains)
 
 
 def is_vouched(request: Request, *providers: str) -> bool:
-    """Whether the user said that the address is a way to one of those."""
+    """True if the user said that the address is a way to one of those."""
     return request.is_vouched and request.provider in providers
 
 
 def is_under(host: str, *domains: str) -> bool:
-    """Whether a host is one of those domains, or in one; by whole labels, not by how it looks."""
+    """True if a host is one of those domains, or in one; by whole labels, not by how it looks."""
     return any(host == domain or host.endswith(f".{domain}") for domain in domains if domain)
 
 
 def host_of(address: str) -> str:
-    """The host of an address; "" for one without encryption, where a key could be read on the way, or for none."""
+    """Return the host of an address; "" for one without encryption, where a key could be read on the way, or for none."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -27,7 +27,7 @@ _AMBIENT = ("organization", "project", "admin_api_key", "auth_token")
 
 
 async def answer_of(opening: Any, guard: Guard = nullcontext) -> AsyncGenerator[bytes]:
-    """The bytes of the response that `opening` opens within `guard`, as they come."""
+    """Yield the bytes of the response that `opening` opens within `guard`, as they come."""
     if not hasattr(opening, "__aenter__"):
         async for piece in drawn(lambda: _pieces(opening, guard)):
             yield piece
@@ -40,7 +40,7 @@ async def answer_of(opening: Any, guard: Guard = nullcontext) -> AsyncGenerator[
 
 
 def patient(client: Any, request: Request) -> Any:
-    """The client, told that repeating is ours to do, unless it is the user's and may."""
+    """Return the client, told that repeating is ours to do, unless it is the user's and may."""
     # One of ours repeats nothing, and a copy of it would read the environment once more.
     if request.client is None or request.client_retries or not hasattr(client, "with_options"):
         return client
@@ -48,7 +48,7 @@ def patient(client: Any, request: Request) -> Any:
 
 
 def estranged(client: Any, headers: Mapping[str, str] | None = None) -> Any:
-    """The client of ours without what it found in the environment; `headers` are sent with each request."""
+    """Return the client of ours without what it found in the environment; `headers` are sent with each request."""
     for name in _AMBIENT:
         if hasattr(client, name):
             setattr(client, name, None)
@@ -59,7 +59,7 @@ def estranged(client: Any, headers: Mapping[str, str] | None = None) -> Any:
 
 
 def translated(request: Request, error: Exception, *, begun: bool, secret: object = None) -> PerdureError:
-    """What an error of such an SDK, or of the HTTP client below it, is to us."""
+    """Return what an error of such an SDK, or of the HTTP client below it, is to us."""
     refused = redirection(error)
     if refused is not None:
         return refused

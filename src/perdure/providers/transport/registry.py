@@ -36,7 +36,7 @@ _MODULES = {
 
 
 def transport(api: str) -> Send:
-    """The transport for a wire format; raises `Unsupported` if no package has one."""
+    """Return the transport for a wire format; raises `Unsupported` if no package has one."""
     module = _MODULES.get(api)
     if module is not None:
         return cast("Send", import_module(module).send)
@@ -52,7 +52,7 @@ def transport(api: str) -> Send:
 
 
 def address_of(api: str) -> Address | None:
-    """How the transport of a wire format finds its address; None: it does not say."""
+    """Return how the transport of a wire format finds its address; None: it does not say."""
     module = _MODULES.get(api)
     if module is not None:
         return cast("Address", import_module(module).address)
@@ -60,7 +60,7 @@ def address_of(api: str) -> Address | None:
 
 
 def missing(backend: str, package: str, extra: str) -> Unsupported:
-    """The error for an SDK that is not installed."""
+    """Return the error for an SDK that is not installed."""
     return Unsupported(
         f"{backend} needs the package '{package}', which is not installed; nothing was sent. "
         f"pip install 'perdure[{extra}]'",

@@ -34,19 +34,19 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def plain(self) -> bool:
-        """Whether the canonical block says it all."""
+        """True if the canonical block says it all."""
         return self.native is None and self.add is None and self.inside is None
 
 
 def shown(pieces: Sequence[Piece], *, results_first: bool = False) -> list[dict[str, Any]] | None:
-    """A layout as it is kept; None where the canonical form says the same: content, then calls."""
+    """Return a layout as it is kept; None where the canonical form says the same: content, then calls."""
     if all(piece.plain for piece in pieces) and _in_order(pieces, results_first=results_first):
         return None
     return [msgspec.to_builtins(piece) for piece in pieces]
 
 
 def layout_of(facts: Mapping[str, Any] | None, message: Message) -> tuple[Piece, ...] | None:
-    """The layout that was kept with a message, if it is one and still fits it."""
+    """Return the layout that was kept with a message, if it is one and still fits it."""
     told = None if facts is None else facts.get("blocks")
     if told is None:
         return None
@@ -59,7 +59,7 @@ def layout_of(facts: Mapping[str, Any] | None, message: Message) -> tuple[Piece,
 
 
 def fits(pieces: Sequence[Piece], content: int, calls: int = 0, results: int = 0) -> bool:
-    """Whether every block, call and result has exactly one place."""
+    """True if every block, call and result has exactly one place."""
     found = (
         [piece.content for piece in pieces if piece.content is not None],
         [piece.call for piece in pieces if piece.call is not None],

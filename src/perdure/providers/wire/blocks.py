@@ -81,7 +81,7 @@ class BlockTurns:
         raise NotImplementedError
 
     def _is_asked(self, made_by: object) -> bool:
-        """Whether the model that made a message is the one that is asked now."""
+        """True if the model that made a message is the one that is asked now."""
         raise NotImplementedError
 
     def _lose(self, kind: LossKind, where: str, what: str, why: str) -> None:
@@ -95,7 +95,7 @@ class BlockTurns:
         return Layout(pieces, self._is_asked(facts.get("model")))
 
     def _laid_out(self, exchange: Exchange) -> tuple[Message, Sequence[Piece], Layout | None]:
-        """A message, the pieces that it is written in, and what the vendor itself said with it."""
+        """Return a message, the pieces that it is written in, and what the vendor itself said with it."""
         layout = self._layouts.get(exchange.where)
         if layout is not None:
             return self._messages[exchange.where], layout.pieces, layout
@@ -103,7 +103,7 @@ class BlockTurns:
         return message, _plain(len(message.content), len(exchange.answers)), None
 
     def _called(self, answer: CallAnswer, where: str) -> TargetCall:
-        """A call by the id and the name that it has here; `where` is its place in the context."""
+        """Return a call by the id and the name that it has here; `where` is its place in the context."""
         call = answer.call
         id_here = self._ids.of(call.id)
         if self._ids.changed(call.id):
@@ -123,7 +123,7 @@ class BlockTurns:
         return {"arguments": value}
 
     def _inside(self, answer: CallAnswer) -> tuple[Sequence[Piece], dict[str, Any]]:
-        """The pieces that a result is written in, and what the vendor said beside it."""
+        """Return the pieces that a result is written in, and what the vendor said beside it."""
         piece = self._piece_of(answer)
         count = len(answer.result.content)
         if piece is None:
@@ -147,7 +147,7 @@ class BlockTurns:
 
 
 def parsed(text: str, *, default: object = None) -> object:
-    """The JSON value of a text; `default` if it is none, or nested too deeply."""
+    """Return the JSON value of a text; `default` if it is none, or nested too deeply."""
     try:
         value = cast("object", _DECODER.decode(text))
     except (ValueError, RecursionError):
@@ -156,12 +156,12 @@ def parsed(text: str, *, default: object = None) -> object:
 
 
 def words_of(block: ReasoningSummary) -> str:
-    """The words of thinking; none where something was put in their place."""
+    """Return the words of thinking; none where something was put in their place."""
     return "" if block.text == _STANDS_FOR else block.text
 
 
 def _standing(message: Message, pieces: Sequence[Piece]) -> Message:
-    """The message with something in the place of thinking that has no words, so that it is not taken for empty."""
+    """Return the message with something in the place of thinking that has no words, so that it is not taken for empty."""
     wordless = {
         piece.content
         for piece in pieces

@@ -20,14 +20,13 @@ class CallNames:
     """The ids of the calls in one request or reply, in the order in which they are met."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._taken: set[str] = set()
         self._number: dict[str, int] = {}  # how many calls of each id there were
         self._open: dict[str, deque[str]] = {}  # by the vendor's id, those without a result
         self._last: dict[str, str] = {}
 
     def call(self, id: object) -> str:
-        """The id of a call that the vendor calls `id`."""
+        """Return the id of a call that the vendor calls `id`."""
         said = id if isinstance(id, str) and id else "call"
         number = self._number.get(said, 0) + 1
         made = said if number == 1 else f"{said}-{number}"
@@ -41,7 +40,7 @@ class CallNames:
         return made
 
     def result(self, id: str) -> str:
-        """The id of the call that a result for `id` belongs to: the first that has none, else the last."""
+        """Return the id of the call that a result for `id` belongs to: the first that has none, else the last."""
         waiting = self._open.get(id)
         return waiting.popleft() if waiting else self._last.get(id, id)
 
@@ -66,7 +65,7 @@ class CallIds:
         self._taken: set[str] = set()
 
     def of(self, id: str, own: str | None = None) -> str:
-        """The id of a call here; `own` is what the target called it itself, None: as was said before, if at all."""
+        """Return the id of a call here; `own` is what the target called it itself, None: as was said before, if at all."""
         known = self._given.get(id)
         if known is not None:
             return known
@@ -79,7 +78,7 @@ class CallIds:
         return self._give(id, made)
 
     def changed(self, id: str) -> bool:
-        """Whether the call goes by another id here than canonically, and not by the one that the target gave it."""
+        """True if the call goes by another id here than canonically, and not by the one that the target gave it."""
         return self._given.get(id, id) not in (id, self._own.get(id))
 
     def _give(self, id: str, made: str) -> str:

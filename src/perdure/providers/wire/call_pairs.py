@@ -32,7 +32,7 @@ class CallAnswer(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def place(self) -> str:
-        """Where the result stands, as a report says it."""
+        """Return where the result stands, as a report says it."""
         return NO_PLACE if self.where is None else f"messages[{self.where}].tool_results[{self.at}]"
 
 
@@ -60,7 +60,7 @@ class _OpenCall:
 
 
 def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
-    """The history in exchanges, and what had to be mended."""
+    """Return the history in exchanges, and what had to be mended."""
     losses: list[Loss] = []
     asked = {
         where: [_OpenCall(call) for call in message.tool_calls]
@@ -142,7 +142,7 @@ def _answer(where: int, at: int, each: _OpenCall, losses: list[Loss]) -> CallAns
 def _distinct(
     where: int, message: Message, answers: tuple[CallAnswer, ...], taken: dict[str, int], losses: list[Loss]
 ) -> tuple[Message, tuple[CallAnswer, ...]]:
-    """The calls of a message under ids that no other call of the history has."""
+    """Return the calls of a message under ids that no other call of the history has."""
     ids = {answer.call.id for answer in answers}
     if len(ids) == len(answers) and taken.keys().isdisjoint(ids):
         taken.update(dict.fromkeys(ids, 1))
@@ -167,7 +167,7 @@ def _distinct(
 
 
 def _says(where: int, message: Message, losses: list[Loss]) -> bool:
-    """Whether any block says something; texts that do not are reported.
+    """True if any block says something; texts that do not are reported.
 
     What reasoning without words holds is its vendor's to read, and reported with what else the vendor said.
     """

@@ -48,7 +48,7 @@ class Inline(msgspec.Struct, frozen=True):
 
 
 def inline(uri: str) -> Inline | None:
-    """What a data URL holds; None if it is none, or cannot be read."""
+    """Return what a data URL holds; None if it is none, or cannot be read."""
     found = _DATA.match(uri)
     if found is None:
         return None
@@ -67,12 +67,12 @@ def inline(uri: str) -> Inline | None:
 
 
 def data_url(media_type: str, text: str) -> str:
-    """The data URL of bytes that are in base64 already."""
+    """Return the data URL of bytes that are in base64 already."""
     return f"data:{media_type};base64,{text}"
 
 
 def media_type_of(declared: str, body: bytes) -> str:
-    """What the bytes are, by their first ones; images and documents are often declared wrongly."""
+    """Return what the bytes are, by their first ones; images and documents are often declared wrongly."""
     named = _OTHER_NAMES.get(declared.lower(), declared.lower())
     found = sniff(body[:4_096], whole=len(body) <= 4_096)
     if found.startswith("image/") or found == "application/pdf" or named in _PICTURES:
@@ -88,5 +88,5 @@ def kind_of(media_type: str, uri: str = "") -> str:
 
 
 def is_web(uri: str) -> bool:
-    """Whether a vendor could fetch it."""
+    """True if a vendor could fetch it."""
     return uri.startswith(("https://", "http://"))

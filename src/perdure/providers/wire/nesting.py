@@ -18,7 +18,7 @@ DEPTH_MAX = 200
 
 
 def is_shallow(value: object) -> bool:
-    """Whether a value is nested no deeper than can be read."""
+    """True if a value is nested no deeper than can be read."""
     level: list[Any] = [value]
     for _ in range(DEPTH_MAX):
         below: list[Any] = []
@@ -34,7 +34,7 @@ def is_shallow(value: object) -> bool:
 
 
 def is_shallow_text(text: str) -> bool:
-    """Whether a JSON text is certainly so: it opens too few objects and lists to be otherwise."""
+    """True if a JSON text is certainly so: it opens too few objects and lists to be otherwise."""
     return text.count("{") + text.count("[") <= DEPTH_MAX
 
 
@@ -45,7 +45,7 @@ def check_depth(value: object, what: str, not_done: str) -> None:
 
 
 def too_deep(what: str, not_done: str) -> Invalid:
-    """The error for what is nested too deeply."""
+    """Return the error for what is nested too deeply."""
     return Invalid(
         f"{what} is nested more than {DEPTH_MAX} levels deep; {not_done}.",
         code="nested_too_deep",
@@ -69,7 +69,7 @@ class GuardedStream:
             raise too_deep("an event of the stream", "nothing of it was read") from error
 
     def close(self) -> Reply:
-        """The stream has ended; what was said in all."""
+        """Return the stream has ended; what was said in all."""
         try:
             return self._parser.close()
         except RecursionError as error:

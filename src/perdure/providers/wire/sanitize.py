@@ -21,7 +21,7 @@ __all__ = ["detached", "sendable"]
 
 
 def detached(context: Context) -> tuple[Context, list[Loss]]:
-    """The same context with tools and options of its own, and the options that are none.
+    """Return the same context with tools and options of its own, and the options that are none.
 
     What a caller does to a request that is made of it changes nothing else.
     """
@@ -33,7 +33,7 @@ def detached(context: Context) -> tuple[Context, list[Loss]]:
 
 
 def sendable(rendered: Rendered, losses: Sequence[Loss] = ()) -> Rendered:
-    """The same request, with every half of a character replaced, and further losses in its report."""
+    """Return the same request, with every half of a character replaced, and further losses in its report."""
     body, report = rendered.body, (*losses, *rendered.losses)
     try:
         msgspec.json.encode(body)

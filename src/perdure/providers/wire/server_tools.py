@@ -21,7 +21,7 @@ MEDIA_TYPE = "application/vnd.perdure.server-tool+json"
 
 
 def account(type: str, name: str, *, input: object = None, result: object = None) -> File:
-    """The canonical block for something that a vendor's own tool was asked, or gave."""
+    """Return the canonical block for something that a vendor's own tool was asked, or gave."""
     facts: dict[str, Any] = {"type": type, "name": name}
     if input is not None:
         facts["input"] = _readable(input)
@@ -32,12 +32,12 @@ def account(type: str, name: str, *, input: object = None, result: object = None
 
 
 def is_account(block: Block) -> bool:
-    """Whether a block tells of a vendor's own tool."""
+    """True if a block tells of a vendor's own tool."""
     return isinstance(block, File) and block.mime_type == MEDIA_TYPE
 
 
 def told(block: File) -> str:
-    """The account as one line: `[web_search: …]`."""
+    """Return the account as one line: `[web_search: …]`."""
     held = inline(block.uri)
     try:
         facts = json.loads(held.bytes) if held is not None else None
@@ -58,7 +58,7 @@ def _words(value: object) -> str:
 
 
 def _readable(value: object) -> object:
-    """A value without what says nothing to anybody but its vendor; words are never cut."""
+    """Return a value without what says nothing to anybody but its vendor; words are never cut."""
     match value:
         case Mapping():
             items = cast("Mapping[str, object]", value).items()
@@ -72,7 +72,7 @@ def _readable(value: object) -> object:
 
 
 def _is_opaque(key: object, value: object) -> bool:
-    """What says nothing to anybody but its vendor: tokens, signatures, bytes, and fields that are empty."""
+    """Return what says nothing to anybody but its vendor: tokens, signatures, bytes, and fields that are empty."""
     if value is None or str(key).startswith("encrypted_") or key == "signature":
         return True
     if not isinstance(value, str) or len(value.split(maxsplit=1)) > 1:

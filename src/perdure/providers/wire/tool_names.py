@@ -27,16 +27,16 @@ class ToolNames:
 
     @property
     def given(self) -> Mapping[str, str]:
-        """What every tool is called here, by its canonical name."""
+        """Return what every tool is called here, by its canonical name."""
         return self._given
 
     @property
     def renamed(self) -> dict[str, str]:
-        """What tools are called canonically, by their names here, where that is another."""
+        """Return what tools are called canonically, by their names here, where that is another."""
         return {here: name for name, here in self._given.items() if here != name}
 
     def of(self, name: str) -> str:
-        """What a tool is called here."""
+        """Return what a tool is called here."""
         known = self._given.get(name)
         if known is not None:
             return known
@@ -50,7 +50,7 @@ class ToolNames:
         return made
 
     def losses(self, context: Context) -> list[Loss]:
-        """The tools of a context that are declared under another name."""
+        """Return the tools of a context that are declared under another name."""
         return [
             Loss(
                 kind="converted",
@@ -68,6 +68,6 @@ class ToolNames:
 
 
 def names_in(context: Context) -> list[str]:
-    """All tools of a context: those that it declares, and those that its history calls."""
+    """Return all tools of a context: those that it declares, and those that its history calls."""
     called = [call.name for message in context.messages for call in message.tool_calls]
     return [*(tool.name for tool in context.tools), *called]

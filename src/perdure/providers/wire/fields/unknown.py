@@ -26,7 +26,7 @@ _MARKS = "where marks for the prompt cache stood is not kept; they are made anew
 
 
 def asked(context: Context, body: Mapping[str, Any], known: Known) -> Asked:
-    """The context with what the request says and it does not hold."""
+    """Return the context with what the request says and it does not hold."""
     losses = list(context.losses) if isinstance(context, Asked) else []
     strange = [
         (place, name) for path, fields in known.items() for place, name in _strange(body, path, fields)
@@ -50,13 +50,13 @@ def _strange_field(place: str, name: str) -> Loss:
 
 
 def _held(context: Context) -> str:
-    """All that is kept beside the canonical form, as text."""
+    """Return all that is kept beside the canonical form, as text."""
     kept = [message.vendor_metadata or "" for message in context.messages]
     return "\n".join([*kept, json.dumps(context.options.get("vendor") or {}, default=str)])
 
 
 def _strange(body: Mapping[str, Any], path: str, known: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The fields at a path that are not known, each with the place where it stands."""
+    """Yield the fields at a path that are not known, each with the place where it stands."""
     for place, found in _at(body, path.split("."), ""):
         if isinstance(found, Mapping):
             fields = cast("Mapping[str, Any]", found).items()

@@ -77,7 +77,7 @@ class _Field(NamedTuple):
 
     @classmethod
     def of(cls, place: str, name: str, value: object) -> _Field:
-        """A field at `place`; what it is follows from its name."""
+        """Return a field at `place`; what it is follows from its name."""
         what = _WHATS.get(name, name)
         if name == "citations" and set(object_of(value)) == {"enabled"}:
             what = "citation settings"
@@ -92,7 +92,7 @@ def unsent(
     endpoint: str | None,
     is_chat: bool = False,
 ) -> list[Loss]:
-    """A loss for every field of the messages' vendorMetadata that the rendered request does not hold.
+    """Return a loss for every field of the messages' vendorMetadata that the rendered request does not hold.
 
     `vendor` and `endpoint` are whose request it is, `is_chat` whether it is one of Chat Completions: fields
     of answers that no server takes back are a loss for other servers alone.
@@ -120,7 +120,7 @@ def unsent(
 
 
 def _leaves_of(value: object) -> set[Leaf]:
-    """The scalars within a value, each under its key; keys themselves too.  None says nothing."""
+    """Return the scalars within a value, each under its key; keys themselves too.  None says nothing."""
     found: set[Leaf] = set()
     waiting: list[tuple[str, str, object]] = [("", "", value)]
     while waiting:
@@ -161,12 +161,12 @@ def _fields(
 
 
 def _citing(answer: Mapping[str, Any], where: str) -> Iterator[_Field]:
-    """The citations of an answer, which no request has a field for."""
+    """Yield the citations of an answer, which no request has a field for."""
     yield from (_Field.of(where, name, answer[name]) for name in _CITING if answer.get(name))
 
 
 def _beside(fields: Mapping[str, Any], place: str, without: Iterable[str] = ()) -> Iterator[_Field]:
-    """The fields of an item that are neither its form, nor empty, nor written elsewhere."""
+    """Yield the fields of an item that are neither its form, nor empty, nor written elsewhere."""
     for name, value in fields.items():
         is_empty = value is None or value is False or value in ("", [], {})
         if name in _FORM or name.startswith("#") or name in without or is_empty:
@@ -205,7 +205,7 @@ def _added(add: Mapping[str, Any], place: str, block: Block | None) -> Iterator[
 
 
 def _native(native: Mapping[str, Any], block: Block | None, place: str) -> Iterator[_Field]:
-    """What a vendor's own block says beyond the canonical one that stands for it."""
+    """Yield what a vendor's own block says beyond the canonical one that stands for it."""
     match block:
         case ReasoningSummary(""):
             yield from (
@@ -223,7 +223,7 @@ def _native(native: Mapping[str, Any], block: Block | None, place: str) -> Itera
 
 
 def _without(value: object, words: str) -> object:
-    """What a value says beyond words that are said elsewhere; None where it says nothing more."""
+    """Return what a value says beyond words that are said elsewhere; None where it says nothing more."""
     if isinstance(value, Mapping):
         held = {key: _without(each, words) for key, each in cast("Mapping[str, object]", value).items()}
         return {key: each for key, each in held.items() if each is not None and key != "type"} or None
@@ -271,7 +271,7 @@ def _contents(parts: Sequence[Any], where: str, data: tuple[str, ...] = _ITEM_DA
 
 
 def _step(step: Mapping[str, Any], where: str) -> Iterator[_Field]:
-    """What a step of an interaction says beside what is canonical."""
+    """Yield what a step of an interaction says beside what is canonical."""
     match step.get("type"):
         case "thought":
             yield from map(_signed, _beside(step, where, ("summary",)))
@@ -294,7 +294,7 @@ def _signed(field: _Field) -> _Field:
 
 
 def _part(part: Mapping[str, Any], where: str) -> Iterator[_Field]:
-    """What a part of Gemini's says beside its data, and the data beside what is canonical."""
+    """Yield what a part of Gemini's says beside its data, and the data beside what is canonical."""
     place = _part_place(part, where)
     if part.keys().isdisjoint((*_PART_DATA, *_SERVER_PARTS)):  # its kind is unknown, and told in a block
         part = {name: value for name, value in part.items() if name == "thoughtSignature"}
@@ -341,7 +341,7 @@ def _chat(told: Mapping[str, Any], message: Message, where: str) -> Iterator[_Fi
 
 
 def _says_more(value: object, message: Message) -> bool:
-    """Whether reasoning holds more than the words that the canonical message has of it."""
+    """True if reasoning holds more than the words that the canonical message has of it."""
     words = "".join(block.text for block in message.content if isinstance(block, ReasoningSummary))
     held = [leaf[-1] for leaf in _leaves_of(value) if len(leaf) > 1 and leaf[-2] in ("data", "signature")]
     texts = [leaf[1] for leaf in _leaves_of(value) if len(leaf) == 2 and leaf[0] in ("text", "summary")]
@@ -349,7 +349,7 @@ def _says_more(value: object, message: Message) -> bool:
 
 
 def _details(add: Mapping[str, Any], place: str) -> Iterator[_Field]:
-    """What stood beside a part, each scalar under its own name."""
+    """Yield what stood beside a part, each scalar under its own name."""
     for name, value in add.items():
         inner = object_of(value)
         if name == "detail" and value != "auto":

@@ -59,25 +59,25 @@ class VendorTurn:
         return self._hole(_TEXT, Text(words)) if words else words
 
     def more_text(self, words: str) -> Any:
-        """Words that go on where the last block ended, if it was words; its piece of them."""
+        """Return words that go on where the last block ended, if it was words; its piece of them."""
         return self._more(Text, words)
 
     def reasoning(self, words: str) -> Any:
-        """What a model tells of its thinking."""
+        """Return what a model tells of its thinking."""
         return self._hole(_TEXT, ReasoningSummary(words)) if words else words
 
     def more_reasoning(self, words: str) -> Any:
-        """The same, going on where the last block ended."""
+        """Return the same, going on where the last block ended."""
         return self._more(ReasoningSummary, words)
 
     def json(self, value: Any) -> Any:
-        """A value, shown as JSON text."""
+        """Return a value, shown as JSON text."""
         return self._hole(
             _JSON, Text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
         )
 
     def media(self, block: Image | File, *, base64: bool = False) -> Any:
-        """A picture or a file, by its address; `base64`: the vendor has the bytes alone there."""
+        """Return a picture or a file, by its address; `base64`: the vendor has the bytes alone there."""
         return self._hole(_BASE64 if base64 else _URI, block)
 
     def add(self, block: Block) -> None:
@@ -85,13 +85,13 @@ class VendorTurn:
         self.content.append(block)
 
     def call(self, id: str, name: str, args: str) -> int:
-        """A call; its place among the calls.  An id that is missing, repeated or not legal is made up."""
+        """Return a call; its place among the calls.  An id that is missing, repeated or not legal is made up."""
         self.calls.append(ToolCall(self._taken.give(id, name, args), name, args))
         return len(self.calls) - 1
 
     @property
     def size(self) -> list[int]:
-        """What tells the message from a changed one, to be kept beside the shells."""
+        """Return what tells the message from a changed one, to be kept beside the shells."""
         return size_of(self.content, self.calls)
 
     def _more(self, kind: type[Text | ReasoningSummary], words: str) -> Any:
@@ -111,7 +111,7 @@ class VendorTurn:
 
 
 def size_of(content: Sequence[Block], calls: Sequence[ToolCall] = ()) -> list[int]:
-    """How many blocks, calls and characters there are."""
+    """Return how many blocks, calls and characters there are."""
     words = sum(len(block.text) for block in content if isinstance(block, Text | ReasoningSummary))
     return [len(content), len(calls), words]
 
@@ -122,12 +122,11 @@ class TakenIds:
     __slots__ = ("_salts", "_taken")
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._taken: set[str] = set()
         self._salts: dict[str, int] = {}  # by what an id is derived from, how many were
 
     def give(self, id: str, name: str, args: str) -> str:
-        """The id of a call that the vendor calls `id`; the same calls in the same order always get the same ones."""
+        """Return the id of a call that the vendor calls `id`; the same calls in the same order always get the same ones."""
         made = id
         while made in self._taken or not _is_legal(made):
             seed = f"{id}\n{name}\n{args}"
@@ -147,7 +146,7 @@ def _is_legal(id: str) -> bool:
 
 
 def fill(shell: Any, content: Sequence[Block]) -> Any:
-    """The vendor's item again; raises `Changed` where a hole finds no block of its kind."""
+    """Return the vendor's item again; raises `Changed` where a hole finds no block of its kind."""
     if isinstance(shell, dict):
         held = cast("dict[str, Any]", shell)
         hole = _hole_in(held)
@@ -160,7 +159,7 @@ def fill(shell: Any, content: Sequence[Block]) -> Any:
 
 
 def holes_of(shell: object) -> list[int]:
-    """The blocks that a vendor's item has holes for, in its order."""
+    """Return the blocks that a vendor's item has holes for, in its order."""
     held = object_of(shell)
     at = next((held[kind] for kind in (_TEXT, _JSON, _URI, _BASE64) if isinstance(held.get(kind), int)), None)
     if at is not None:
@@ -207,7 +206,7 @@ def _parsed(text: str) -> Any:
 
 
 def object_of(value: object) -> dict[str, Any]:
-    """A JSON object; an empty one for anything else."""
+    """Return a JSON object; an empty one for anything else."""
     return cast("dict[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
@@ -220,7 +219,7 @@ def json_or_text(text: str) -> object:
 
 
 def is_object(text: str) -> bool:
-    """Whether a text is a JSON object."""
+    """True if a text is a JSON object."""
     try:
         msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
@@ -236,12 +235,12 @@ def is_object(text: str) -> bool:
 
 
 def is_list(value: object) -> bool:
-    """Whether it is a JSON list."""
+    """True if it is a JSON list."""
     return isinstance(value, list)
 
 
 def items_of(value: object) -> list[Any]:
-    """A JSON list; an empty one for anything else."""
+    """Return a JSON list; an empty one for anything else."""
     return cast("list[Any]", value) if isinstance(value, list | tuple) else []
 
 

@@ -20,7 +20,7 @@ __all__ = ["count_of", "told", "with_events", "GrowingTexts"]
 
 
 def told(message: Message) -> list[ModelEvent]:
-    """The events that a stream of the same message would have told, all but the last."""
+    """Return the events that a stream of the same message would have told, all but the last."""
     events: list[ModelEvent] = []
     for block in message.content:
         if isinstance(block, Text) and block.text:
@@ -32,14 +32,14 @@ def told(message: Message) -> list[ModelEvent]:
 
 
 def with_events(reply: Reply, events: Iterable[ModelEvent] | None = None) -> Reply:
-    """The reply with the events of its stream, and the last; None: it came whole."""
+    """Return the reply with the events of its stream, and the last; None: it came whole."""
     before = told(reply.message) if events is None else events
     last = Finished(message=reply.message, usage=reply.usage, stop=reply.stop, stop_kind=reply.stop_kind)
     return msgspec.structs.replace(reply, events=(*before, last))
 
 
 def count_of(value: object) -> int:
-    """A number of tokens; 0 for what is none."""
+    """Return a number of tokens; 0 for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     try:
@@ -54,7 +54,6 @@ class GrowingTexts:
     __slots__ = ("_growing",)
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._growing: dict[tuple[int, str | int], tuple[Any, list[str]]] = {}
 
     def add(self, container: Any, key: str | int, piece: str) -> None:

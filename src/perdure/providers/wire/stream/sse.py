@@ -24,7 +24,6 @@ class Events:
     __slots__ = ("_data", "_line", "_name", "_skip_lf")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._line = bytearray()
         self._skip_lf = False  # the last byte was CR, and a LF after it belongs to it
         self._name = ""
@@ -40,7 +39,7 @@ class Events:
         return found
 
     def rest(self) -> list[ServerEvent]:
-        """The event that was not ended, if there is one."""
+        """Return the event that was not ended, if there is one."""
         line = bytes(self._line)
         self._line.clear()
         found = [self._take(line)] if line else []
