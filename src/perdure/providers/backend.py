@@ -1,10 +1,10 @@
-"""A backend, declared: which model on whose server, and how it is reached.
+"""Declares a backend: which model on which server, and how a request reaches it.
 
     Agent("planner", backend="anthropic:claude-sonnet-5-5")
     Agent("planner", backend=Backend("openai-chat:qwen3", base_url="http://localhost:8000/v1"))
 
-The server is recorded with each thread, so that a conversation never moves to another one unless
-someone switches it.  A plain value without I/O.  Nothing is imported, opened or sent before a run takes a step.
+The server is recorded with each thread, so that a conversation moves to another one only by a
+switch.  A backend is a plain value: nothing is imported, opened or sent before a run takes a step.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ _VENDORS = {
 
 @dataclass(frozen=True)
 class Backend:
-    """A model on a server, by `provider:model`; what is not given is as the vendor's SDK has it."""
+    """A model on a server, named `provider:model`.  For fields that are not given, the defaults of the vendor's SDK hold."""
 
     name: str
     _: KW_ONLY
-    base_url: str | None = None  # where the server is; None: the vendor's own, or as its SDK finds it
+    base_url: str | None = (
+        None  # address of the server; None: the vendor's own, or the one that its SDK finds
+    )
     client: Any = field(default=None, repr=False)  # of the vendor's SDK, sync or async; None: one is made
     api_key: str | None = field(
         default=None, repr=False
-    )  # None: where its SDK looks, if the server is the vendor's own
-    provider: str | None = None  # whose server it is, where the address does not tell
+    )  # None: the SDK looks for one if the server is the vendor's own
+    provider: str | None = None  # the server's provider, where the address does not show it
     server: str | None = None  # a name to record instead of the address; None: the address is recorded
     options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # over the agent's
     timeout: float = 600.0  # seconds of silence after which a request is given up
-    retries: int | None = None  # further attempts; None: as the given client does, or 2
+    retries: int | None = None  # further attempts; None: those of the given client, or 2
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for what names no backend, `NotFound` for an unknown provider."""
@@ -116,7 +118,7 @@ class Backend:
 
     @property
     def target(self) -> Target:
-        """Return which wire format, whose server, which model."""
+        """Return the wire format, the provider of the server, and the model."""
         named = registry.target(self.name)
         return named._replace(provider=self.provider or self._elsewhere(named) or named.provider)
 

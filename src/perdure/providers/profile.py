@@ -1,14 +1,9 @@
-"""Facing a backend: what is known of one that is to take over, before anything is sent to it.
+"""Collects the facts about a backend before anything is sent to it: capabilities, window, wire format.
 
-What a backend does comes from its wire format, its server and the catalog; a model that takes steps
-itself may say so with `supports` and `window`.  Of what nobody knows nothing is held against it.
-
-Abilities: what one backend does, by its wire format, its server and its model together.
-
-    abilities.of(registry.target("openai:gpt-5.6"), catalog.shipped())[Capability.AUDIO]     "none"
-
-An adapter knows its format, the servers that speak it and the generations of models; the catalog
-knows single models.  Of the two the lower level counts.  What the catalog does not know narrows nothing.
+Capabilities come from the wire format, the server and the catalog.  An adapter knows its format, the servers
+that speak it and the generations of models; the catalog knows single models.  The lower level of the two
+counts.  A model object may describe itself with `supports` and `window`.  Unknown capabilities count as
+supported.
 """
 
 from __future__ import annotations
@@ -57,7 +52,7 @@ def of(target: Target, models: Catalog) -> dict[Capability, Level]:
 
 
 def _missing(card: Card) -> Iterator[Capability]:
-    """Yield what the catalog says that a model does not do."""
+    """Yield the capabilities that a model lacks by the catalog."""
     for modality, capabilities in _MODALITIES.items():
         if modality not in card.input:
             yield from capabilities
@@ -102,10 +97,10 @@ BackendRef: TypeAlias = str | Backend | Model
 
 @runtime_checkable
 class SelfDescribedModel(Protocol):
-    """A model that says itself what it does."""
+    """A model that describes its own capabilities."""
 
     def supports(self, capability: str) -> Level | None:
-        """Return how well it does one thing of `capabilities.Capability`; None: as what it is named after."""
+        """Return the level of a capability; None: that of the backend it is named after."""
         ...
 
     @property
@@ -115,16 +110,16 @@ class SelfDescribedModel(Protocol):
 
 
 class BackendProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """A backend as a conversation sees it that is to go there."""
+    """The facts about a backend that a conversation may be sent to."""
 
     name: str  # provider:model, as it is recorded
-    target: Target | None = None  # None: it takes steps itself, and is of no known format
+    target: Target | None = None  # None: a model object of no known format
     levels: Mapping[Capability, Level] | None = None  # None: not known
     window: int | None = None  # tokens, in all; None: not known
     note: str | None = None  # what is to be known of what is known
 
     def does(self, capability: Capability) -> Level:
-        """Return how well it does one thing; what nobody knows counts as done."""
+        """Return the level of a capability; an unknown one counts as supported."""
         return "full" if self.levels is None else self.levels.get(capability, "full")
 
     @property
@@ -134,13 +129,13 @@ class BackendProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backend_profile(given: BackendRef, models: Catalog) -> BackendProfile:
-    """Return what is known of a backend; raises `Invalid` or `NotFound` for what names none."""
+    """Return the profile of a backend; raises `Invalid` or `NotFound` if the name means none."""
     check_backend(given)
     name = registry.in_full(given, lambda: models) if isinstance(given, str) else name_of(given)
     target = _format(given, models)
     if target is None:
         seen = BackendProfile(
-            name=name, note=f"nothing is known of what {name} can do; nothing was held against it"
+            name=name, note=f"the capabilities of {name} are unknown; they count as supported"
         )
     else:
         card = models.card(target.provider, target.model)
@@ -157,13 +152,13 @@ def backend_profile(given: BackendRef, models: Catalog) -> BackendProfile:
 
 
 def _described(seen: BackendProfile, model: SelfDescribedModel) -> BackendProfile:
-    """Return the same with what the model says itself, which counts."""
+    """Return the profile with the model's own description, which has precedence."""
     levels = {each: model.supports(each.value) or seen.does(each) for each in Capability}
     return msgspec.structs.replace(seen, levels=levels, window=model.window or seen.window, note=None)
 
 
 def name_of(given: BackendRef) -> str:
-    """Return how a backend is recorded."""
+    """Return the name under which a backend is recorded."""
     if isinstance(given, str):
         return given
     return given.name if isinstance(given, Backend) else given.backend
@@ -211,7 +206,7 @@ def check_model(
 
 
 def _format(given: BackendRef, models: Catalog) -> Target | None:
-    """Wire format, server and model; None for a model that takes steps itself under a name of its own."""
+    """Return wire format, server and model; None for a model object under a name of its own."""
     if isinstance(given, Backend):
         return given.target
     if isinstance(given, str):
@@ -223,7 +218,7 @@ def _format(given: BackendRef, models: Catalog) -> Target | None:
 
 
 def _named(name: str, models: Catalog) -> Target:
-    """Return what a name means; where it means nothing, names that are close are told."""
+    """Return the meaning of a name; the error for an unknown one suggests similar names."""
     try:
         return registry.target(name, models)
     except Invalid as error:

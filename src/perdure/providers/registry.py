@@ -1,11 +1,11 @@
-"""The registry: from names to adapters, and the only place that knows which adapters exist.
+"""Finds adapters by name; the only module that knows which adapters exist.
 
     adapter("openai-chat")            by the name of the wire format
     target("openai:gpt-5.6")          by the name of a backend: wire format, whose server, model
     target("gpt-5.6")                 the same: the name is unique in the catalog
 
 Other packages add wire formats by entry points in the group `perdure.adapters`, each an adapter
-under the name of its format.  An adapter is imported when it is asked for, not before.
+under the name of its format.  An adapter is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MODULES = {
 
 APIS: tuple[str, ...] = tuple(_MODULES)
 
-# What stands before the colon of a backend's name: the wire format, and whose server it is.
+# By the part of a backend's name before the colon: the wire format, and the provider of the server.
 _BACKENDS = {
     "openai": ("openai-responses", "openai"),
     "openai-responses": ("openai-responses", "openai"),
@@ -62,10 +62,10 @@ _BACKENDS = {
 
 
 class Target(NamedTuple):
-    """What a backend's name means."""
+    """The meaning of a backend's name."""
 
     api: str  # the wire format
-    provider: str  # whose server
+    provider: str  # the provider of the server
     model: str
 
 
@@ -76,9 +76,9 @@ def adapter(api: str) -> Adapter:
 
 
 def target(backend: str, models: Catalog | None = None) -> Target:
-    """Return what `provider:model` means, or a model's name that is unique in the catalog; None: the shipped one.
+    """Return the meaning of `provider:model`, or of a model's name that is unique in `models`; None: the shipped catalog.
 
-    Raises `Invalid` for what names no backend, `NotFound` for an unknown provider.
+    Raises `Invalid` if the text names no backend, `NotFound` for an unknown provider.
     """
     name, colon, model = backend.partition(":")
     known = _provider(name) if colon and model else None
@@ -106,7 +106,7 @@ def target(backend: str, models: Catalog | None = None) -> Target:
 
 
 def in_full(backend: str, models: Callable[[], Catalog]) -> str:
-    """`provider:model` for what names a backend in that catalog; the name as it is for what does not."""
+    """Return `provider:model` for a model's name in that catalog; any other name unchanged."""
     provider, colon, _ = backend.partition(":")
     if not backend or (colon and _provider(provider) is not None):
         return backend
@@ -114,12 +114,12 @@ def in_full(backend: str, models: Callable[[], Catalog]) -> str:
 
 
 def providers() -> dict[str, tuple[str, str]]:
-    """Return every name that may stand before the colon: its wire format, and whose server it is."""
+    """Return every name that may be written before the colon: its wire format, and whose server it is."""
     return {name: found for name in _known() if (found := _provider(name)) is not None}
 
 
 def _provider(name: str) -> tuple[str, str] | None:
-    """Return the wire format and the server that stand behind what is written before the colon."""
+    """Return the wire format and the server that the part before the colon means."""
     return _BACKENDS.get(name) or _compatible(name) or _third(name)
 
 
@@ -156,7 +156,7 @@ def _shipped(api: str, module: str) -> Adapter:
 
 
 def _installed(api: str) -> Adapter:
-    """Return what an installed package serves under that name."""
+    """Return the adapter that an installed package registers under that name."""
     found = sorted(_entry_points().select(name=api), key=lambda point: point.value)
     if not found:
         known = sorted({*APIS, *(point.name for point in _entry_points())})
@@ -191,7 +191,7 @@ def _loaded(point: EntryPoint) -> Adapter:
 
 
 def _entry_points() -> EntryPoints:
-    # Reading what is installed is slow, and few need it.
+    # Imported here: reading the installed packages is slow, and few callers need it.
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)

@@ -1,7 +1,7 @@
-"""How an answer is to come: its shape, from the schema of a type to what backends take as strict, and its stream.
+"""Prepares how an answer is returned: by a strict schema, and as a stream.
 
-A type's schema refers to its own definition, and says nothing of further fields.  Strict ones begin
-with an object, and close every object.
+The schema of a type refers to its own definition and leaves objects open.  Backends demand a strict schema,
+which begins with an object and closes every object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DEFINITIONS = "#/$defs/"
 
 
 def request_options(given: dict[str, Json]) -> dict[str, Json]:
-    """Return the options of a request in their canonical names; an answer is streamed unless somebody says otherwise."""
+    """Return the options of a request in their canonical names; an answer is streamed unless they say otherwise."""
     schema = given.pop("output_schema", None)
     if schema is not None and "output" not in given:
         given["output"] = output_of(schema)

@@ -1,14 +1,12 @@
-"""Serving: one llama.cpp server inside the process for each file, started when it is first asked.
+"""Serves local models: one llama.cpp server inside the process for each file, started on first use.
 
 It speaks OpenAI's Chat and Responses and Anthropic's Messages on a port of 127.0.0.1, and is stopped
-when the process ends.  Half of the processors are used: where others compute as well, threads that
-wait for each other make a model many times slower.
+when the process ends.  It uses half of the processors: on a busy machine threads that wait for each
+other make a model many times slower.
 
-Weights: from the model's name in `local:…` to a file, and how the model is spoken to.
-
-A name is a path to a GGUF file, or one of the models that a package brings.  SmolLM2 was never taught
-to call tools; with the template here a call can be forced by `tool_choice`, and text turns go without
-tools.  It is a weak model: it proves formats, streams and recovery, not answers.
+The name in `local:…` is a path to a GGUF file, or a model that a package contains.  SmolLM2 was not trained
+to call tools; with the template here `tool_choice` can force a call, and text turns are sent without tools.
+It is a weak model: it tests formats, streams and recovery, not answers.
 """
 
 from __future__ import annotations

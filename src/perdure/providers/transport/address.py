@@ -66,7 +66,7 @@ _VENDORS = (
 
 
 def identity(address: str) -> str:
-    """Return the server at an address: `scheme://host[:port][/path]`; a declared name stands for itself.
+    """Return the server at an address: `scheme://host[:port][/path]`; a declared name is returned unchanged.
 
     Raises `Invalid` for an address that names no host.
     """

@@ -1,4 +1,4 @@
-"""Clients that are kept for the next request, one set for each event loop.
+"""Keeps clients open for the next request, one set for each event loop.
 
 Connections belong to the loop that opened them, so a client cannot be used on another one.  It is
 closed when its loop shuts down; where a loop is closed without that, its clients are dropped.
@@ -54,5 +54,5 @@ async def _kept(
         yield client
     finally:
         forget()
-        with suppress(Exception):  # nobody is left who could be told
+        with suppress(Exception):  # no caller is left to raise it to
             await close(client)

@@ -1,8 +1,8 @@
-"""From the name of a wire format to its transport, and from a missing SDK to the words that help.
+"""Finds the transport of a wire format, and names the package to install for a missing SDK.
 
 Other packages add transports by entry points in the group `perdure.transports`, each a function
-under the name of its wire format.  Such a function may have an attribute `address`, which says
-where a request would go without sending it.
+under the name of its wire format.  Such a function may have an attribute `address`, which returns
+the address of a request without sending it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def transport(api: str) -> Send:
 
 
 def address_of(api: str) -> Address | None:
-    """Return how the transport of a wire format finds its address; None: it does not say."""
+    """Return the function that finds a format's address; None if its transport has none."""
     module = _MODULES.get(api)
     if module is not None:
         return cast("Address", import_module(module).address)
