@@ -193,7 +193,7 @@ class Adapter(Protocol):
         ...
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """Return how well the format, or that model on that server, does one thing of `capabilities.Capability`."""
+        """Return the level of a capability (see `capabilities`) for the format, or for that model on that server."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The adapter for `anthropic-messages`."""
+"""Builds the adapter for `anthropic-messages`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Options as Anthropic takes them, by model.
-
-Tools as Anthropic is told of them: names, schemas, and its own server-side tools.
-"""
+"""Writes and reads the options and tools of Anthropic Messages, by model."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ API = "anthropic-messages"
 NAME_MAX = 128
 NAMES = rf"[a-zA-Z0-9_-]{{1,{NAME_MAX}}}"
 
-# What a schema that has to be kept may not say; the service refuses each of these.
+# Keywords that the service refuses in a strict schema.
 _UNKEPT = frozenset(
     {
         "minimum",
@@ -84,7 +81,7 @@ def _listed(listed: object) -> Sequence[Mapping[str, Any]]:
 
 
 def _once(tools: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
-    """No two tools of one name."""
+    """Return the tools without repeated names."""
     found: dict[object, dict[str, Any]] = {}
     for at, tool in enumerate(tools):
         key = str(tool["name"]) if tool.get("name") else at
@@ -174,14 +171,14 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 class AnthropicSettings:
-    """The options of one request, as they are written."""
+    """Writes the options of one request."""
 
     def __init__(
         self, options: Mapping[str, Any], vendor: Mapping[str, Any], model: str, provider: str | None
     ) -> None:
-        """`vendor` is what a request of this format said beyond canonical options; `provider` is whose server it is."""
+        """Take the canonical options, and in `vendor` those that only this format has; `provider` names the server."""
         self.losses: list[Loss] = []
-        self.words: list[str] = []  # what could only be said in words, to the system's
+        self.words: list[str] = []  # options that only text can express; it is added to the system text
         self._options, self._traits, self._provider = options, traits_of(model), provider
         self._vendor = own_options(vendor, API, provider, self.losses)
         self._body: dict[str, Any] = {}
@@ -189,7 +186,9 @@ class AnthropicSettings:
     def write(
         self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, loop: bool
     ) -> dict[str, Any]:
-        """Return all options; `names` are those of tools here, `loop` says that they have just answered a turn without thinking."""
+        """Return all options; `names` are those of the tools here.
+
+        `loop` is True if tools have just answered a turn without thinking."""
         self._body = {name: value for name, value in self._vendor.items() if name not in _WRITTEN}
         self._limits()
         self._choice(tools, names)
@@ -296,7 +295,7 @@ class AnthropicSettings:
             self._lose("converted", "reasoning.summary", "Anthropic has one kind of summary")
 
     def _effort(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what `output_config` says beside the form of the answer."""
+        """Return `output_config` without the form of the answer."""
         raw = self._vendor.get("output_config")
         config: dict[str, Any] = dict(cast("Mapping[str, Any]", raw)) if isinstance(raw, Mapping) else {}
         effort = wanted.get("effort")
@@ -343,7 +342,7 @@ class AnthropicSettings:
         return {"type": "enabled", "budget_tokens": EFFORT_BUDGETS.get(str(effort), _BUDGET_USUAL)}
 
     def _possible(self, thinking: dict[str, Any], *, loop: bool) -> dict[str, Any] | None:
-        """Return the thinking within what else is asked; None if that excludes it."""
+        """Return the thinking that the other options allow; None if they exclude it."""
         if not self._traits.thinking:
             return self._unthought("this model does not think")
         if thinking["type"] != "enabled":
@@ -431,7 +430,7 @@ _CANONICAL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def reasoning_of(thinking: object) -> dict[str, Any]:
-    """Return what a `thinking` says, in canonical options."""
+    """Return the canonical options for a `thinking` field."""
     raw = as_object(thinking, "thinking")
     made: dict[str, Any] = {"enabled": raw.get("type") != "disabled"}
     if isinstance(raw.get("budget_tokens"), int):

@@ -1,8 +1,7 @@
-"""Anthropic's answers, whole ones; streams are put together and read in the same way.
+"""Reads Anthropic's answers, whole or streamed in pieces of any size.
 
-From Anthropic's blocks to canonical content, calls and results, with a layout of what only Anthropic reads.
-
-Anthropic's event streams, in pieces of any size.
+`AnthropicBlocks` turns blocks into canonical content, calls and results, with a layout of the fields that
+only Anthropic reads.  A stream is assembled into a whole answer and read in the same way.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ _NEVER_KEPT = frozenset({"cache_control"})  # marks for the prompt cache are mad
 
 
 class AnthropicBlocks:
-    """The blocks of one message, as far as they were read."""
+    """Reads the blocks of one message."""
 
     def __init__(self, ids: CallNames, *, where: str) -> None:
-        """`ids` are those of the whole request or reply; `where` is for errors and losses."""
+        """Take the ids of the whole request or reply; `where` names the place in errors and losses."""
         self.content: list[Block] = []
         self.calls: list[ToolCall] = []
         self.results: list[ToolResult] = []
@@ -65,7 +64,7 @@ class AnthropicBlocks:
         ] = {}  # the names of server-side tools, by the ids of their calls
 
     def read(self, blocks: object, raw_arguments: Mapping[int, str] | None = None) -> None:
-        """Take all blocks of a message; `raw_arguments` are the texts of calls, where they came as text."""
+        """Read all blocks of a message; `raw_arguments` are the arguments of calls that arrived as text."""
         if isinstance(blocks, str):
             blocks = [{"type": "text", "text": blocks}]
         for at, block in enumerate(as_list(blocks, self._where)):
@@ -182,14 +181,14 @@ class AnthropicBlocks:
         self._keep(account(kind, name, result=raw.get("content")), raw)
 
     def account(self, raw: Raw, place: str) -> None:
-        """Something of Anthropic's own whose words others may be told."""
+        """Add a readable description of one of Anthropic's own blocks."""
         del place
         kind = str(raw["type"])
         told = raw.get("content") or {key: value for key, value in raw.items() if key != "type"}
         self._keep(account(kind, kind, result=told), raw)
 
     def opaque(self, raw: Raw, place: str) -> None:
-        """A block of a kind that is not known here: kept for Anthropic, and told."""
+        """Keep a block of an unknown kind for Anthropic, and report it."""
         self.account(raw, place)
         why = "this kind of block is not known; it is kept as it is for Anthropic"
         self.losses.append(Loss(kind="converted", where=place, what=str(raw["type"]), why=why))
@@ -246,7 +245,7 @@ def _text_of(raw: Raw, key: str, place: str) -> str:
 
 
 def _more(raw: Raw, *known: str) -> dict[str, Any] | None:
-    """Return what a block says beyond its known fields; nothing where those are empty."""
+    """Return a block's fields beyond the known ones, without empty values."""
     skipped = {"type", *known, *_NEVER_KEPT}
     more = {key: value for key, value in raw.items() if key not in skipped and value not in (None, [])}
     return more or None
@@ -334,7 +333,7 @@ def reply_of(
 
 
 def usage_of(raw: object) -> Usage:
-    """Return what the answer took; Anthropic counts what came from the cache beside the input."""
+    """Return the usage; Anthropic counts cached tokens beside the input."""
     told = as_object(raw or {}, "usage")
     more = as_object(told.get("output_tokens_details") or {}, "usage.output_tokens_details")
     return Usage(
@@ -349,7 +348,7 @@ _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
 class _OpenBlock:
-    """A block that is being written."""
+    """A block of a stream that is not complete yet."""
 
     def __init__(self, start: Raw, call: int) -> None:
         self.start = dict(start)
@@ -390,10 +389,10 @@ class _OpenBlock:
 
 
 class AnthropicStream:
-    """A stream that is being read."""
+    """Parses a streamed answer."""
 
     def __init__(self, *, provider: str | None = None) -> None:
-        """`provider` is whose server it comes from."""
+        """Read a stream from the server of `provider`."""
         self._provider = provider
         self._events = Events()
         self._message: dict[str, Any] | None = None
@@ -404,11 +403,11 @@ class AnthropicStream:
         self._error: str | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         return self._take(self._events.feed(data))
 
     def close(self) -> Reply:
-        """Return what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         self._take(self._events.rest())
         if self._message is None or (self._error and not self._blocks):
             why = self._error or "it ended before it began"
@@ -524,14 +523,14 @@ class AnthropicStream:
         return []
 
     def _stop(self, block: _OpenBlock) -> list[ModelEvent]:
-        """Return the block is whole; a call that came in one piece is told now."""
+        """End a block; return the event of a call that arrived in one piece."""
         block.whole = True
         if block.kind != "tool_use" or block.arguments or not block.start.get("input"):
             return []
         return [CallDelta(block.call, str(block.start.get("name")), block.raw_arguments())]
 
     def _unknown(self, block: _OpenBlock, index: int, kind: str, delta: Raw) -> None:
-        """A delta of a kind that is not known: what it says is kept with the block."""
+        """Keep a delta of an unknown kind with its block."""
         _extend(block, delta)
         why = "this kind of delta is not known; it is kept with its block for Anthropic"
         self._losses.append(Loss(kind="converted", where=f"content[{index}]", what=kind, why=why))

@@ -1,7 +1,4 @@
-"""A context as a request of Anthropic Messages that is valid whatever the history looks like.
-
-From canonical messages to Anthropic's turns, whatever the history looks like.
-"""
+"""Renders a context as a valid request of Anthropic Messages, for any history."""
 
 from __future__ import annotations
 
@@ -32,14 +29,14 @@ _ERROR_WORDS = "The tool failed and said nothing more."
 
 
 class AnthropicTurns(BlockTurns):
-    """The turns of one request, as they are written."""
+    """Writes the turns of one request."""
 
     vendor = VENDOR
     legal_id = r"[a-zA-Z0-9_-]{1,128}"
     id_prefix = "toolu_"
 
     def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
-        """`names` are tools by their canonical names, as they are called here."""
+        """Take the names of tools in this request, by their canonical names."""
         super().__init__(model, provider, names)
         self._traits = traits_of(model)
         self.places: dict[int, str] = {}  # of Anthropic's own blocks in the context, by their identity
@@ -114,7 +111,7 @@ class AnthropicTurns(BlockTurns):
         return [native]
 
     def _said(self, block: Block, where: str) -> list[dict[str, Any]]:
-        """Return a block that the assistant said."""
+        """Return a block of the assistant's message."""
         match block:
             case Text():
                 return self._text(block.text, where)
@@ -194,7 +191,7 @@ class AnthropicTurns(BlockTurns):
         return [{"type": "text", "text": told(cast("File", block))}]
 
     def _words(self, block: Image | File, where: str, why: str) -> list[dict[str, Any]]:
-        """Media that cannot be shown, in words."""
+        """Return text for media that cannot be sent."""
         kind = "image" if isinstance(block, Image) else "file"
         self._lose("converted", where, kind, f"told in words: {why}")
         uri = "" if block.uri.startswith("data:") else f" at {block.uri}"
@@ -213,7 +210,7 @@ class AnthropicTurns(BlockTurns):
             return [{"type": "image", "source": {"type": "url", "url": block.uri}}]
         held = inline(block.uri)
         if held is None:
-            return self._words(block, where, "its bytes are not at hand")
+            return self._words(block, where, "its bytes are not available")
         if held.media_type not in IMAGE_TYPES:
             return self._words(block, where, f"Anthropic takes no {held.media_type}")
         source = {"type": "base64", "media_type": held.media_type, "data": held.base64}
@@ -228,7 +225,7 @@ class AnthropicTurns(BlockTurns):
             return [_document({"type": "url", "url": block.uri})]
         held = inline(block.uri)
         if held is None:
-            return self._words(block, where, "its bytes are not at hand")
+            return self._words(block, where, "its bytes are not available")
         if held.media_type == "application/pdf":
             return [_document({"type": "base64", "media_type": held.media_type, "data": held.base64})]
         text = _decoded(held.bytes)
@@ -273,13 +270,13 @@ class AnthropicTurns(BlockTurns):
                 "converted",
                 where,
                 "system message",
-                "this model knows none within a conversation; it is told as the user's",
+                "this model knows none within a conversation; it is sent as the user's",
             )
             self._turn("user", [{"type": "text", "text": f"<system>\n{words}\n</system>"}] if words else [])
 
 
 def _added(blocks: list[dict[str, Any]], add: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return what Anthropic said beside a block, put back; not beside words that stand in for it."""
+    """Return a block with Anthropic's own fields; not for text that replaces it."""
     if not add or len(blocks) != 1:
         return blocks
     if blocks[0]["type"] == "text" and add.keys() - {"citations"}:
@@ -344,7 +341,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _vendor(context: Context) -> Mapping[str, Any]:
-    """Return what a request of this format said beyond the canonical options."""
+    """Return the options that a request of this format had beyond the canonical ones."""
     vendor = context.options.get("vendor")
     own = vendor.get(API) if isinstance(vendor, Mapping) else None
     return cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}
@@ -475,7 +472,7 @@ def _open_loop(turns: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _mark(body: dict[str, Any]) -> None:
-    """Marks for the prompt cache: behind the tools, the system words and the last two turns of the user."""
+    """Set marks for the prompt cache: after the tools, the system words and the last two turns of the user."""
     if body.get("tools"):
         body["tools"][-1] = body["tools"][-1] | {"cache_control": _MARK}
     if isinstance(body.get("system"), str):

@@ -1,4 +1,4 @@
-"""A request of Anthropic Messages as a context: import is the same as switching."""
+"""Reads a request of Anthropic Messages as a context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.providers.wire.malformed import malformed, unreadable
 __all__ = ["FIELDS", "joined", "read_request"]
 _SOURCE = frozenset({"type", "media_type", "data", "url", "file_id", "content"})
 
-# What is read of a request where nothing else is kept.
+# The fields that the reader knows, in places where it keeps no others.
 FIELDS = {
     "messages[]": frozenset({"role", "content"}),
     "messages[].content[].source": _SOURCE,
@@ -105,7 +105,7 @@ def _uncached(block: Raw) -> dict[str, Any]:
 def _tools(tools: object) -> tuple[list[ToolSpec], list[dict[str, Any]] | None]:
     """Return the tools of the caller, and the list as Anthropic has it, where that says more.
 
-    In it, a tool of Anthropic's own stands as it is; one of the caller's is a name and what is said beside it.
+    In it, Anthropic's own tools are unchanged; the caller's are a name and their other fields.
     """
     specs: list[ToolSpec] = []
     listed: list[dict[str, Any]] = []

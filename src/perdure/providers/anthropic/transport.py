@@ -1,4 +1,4 @@
-"""Sending Messages by Anthropic's SDK.
+"""Sends Messages by Anthropic's SDK.
 
 The body goes out exactly as it was rendered, and the bytes of the answer come back as they are.
 What the SDK finds of keys, tokens, profiles and headers goes to Anthropic alone.
@@ -27,7 +27,7 @@ _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
 def address(request: Request) -> str:
-    """Return where a request would go."""
+    """Return the address of a request."""
     found = request.base_url or os.environ.get("ANTHROPIC_BASE_URL")
     if found or request.api_key or any(os.environ.get(name) for name in _CREDENTIALS):
         return found or _OWN
@@ -62,7 +62,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
         secret = getattr(client, "api_key", None)
         raise translated(request, error, begun=begun, secret=secret) from error
-    except TypeError as error:  # how this SDK says that it has no key
+    except TypeError as error:  # this SDK's report of a missing key
         if "authentication" not in str(error):
             raise
         raise _no_key(request) from error

@@ -1,4 +1,4 @@
-"""What models on Bedrock take, as data.  Claude on Bedrock is Claude; others are known by their family."""
+"""Describes the models on Bedrock, as data.  Claude has the traits of Claude; others are known by their family."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _MEDIA = {
 
 
 def family(model: str) -> str:
-    """Return whose model it is: `claude`, `nova`, `titan`, `llama`, …; by the name, also within an ARN."""
+    """Return the family of a model: `claude`, `nova`, `titan`, `llama`, …; by the name, also within an ARN."""
     name = model.lower()
     known = (
         "claude",
@@ -110,7 +110,7 @@ def refuses_media(kind: str, model: str) -> bool:
 
 
 def claude(model: str) -> Traits | None:
-    """Return what a Claude model takes; None for others."""
+    """Return the traits of a Claude model; None for others."""
     return traits_of(model) if family(model) == "claude" else None
 
 
@@ -136,7 +136,7 @@ def takes_top_k(model: str) -> bool:
 
 
 def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-    """Return how well the format, or that model, does one thing; what is not known is not done."""
+    """Return the level of a capability for the format, or for that model; unknown ones are `none`."""
     level = CAPABILITIES.get(capability, "none")
     if model is None or level == "none":
         return level

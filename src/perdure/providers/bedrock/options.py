@@ -1,7 +1,4 @@
-"""Options as Bedrock takes them, by the family of the model.
-
-Tools as Bedrock is told of them.
-"""
+"""Writes and reads the options and tools of Bedrock Converse, by the family of the model."""
 
 from __future__ import annotations
 
@@ -47,12 +44,12 @@ _TIERS = frozenset({"priority", "default", "flex", "reserved"})
 
 
 class BedrockSettings:
-    """The options of one request, as they are written."""
+    """Writes the options of one request."""
 
     def __init__(self, options: Mapping[str, Any], vendor: Mapping[str, Any], model: str) -> None:
-        """`vendor` is what a request of this format said beyond canonical options."""
+        """Take the canonical options, and in `vendor` those that only this format has."""
         self.losses: list[Loss] = []
-        self.words: list[str] = []  # what could only be said in words, to the system's
+        self.words: list[str] = []  # options that only text can express; it is added to the system text
         self._options, self._vendor, self._model = options, vendor, model
         self._claude, self._family = claude(model), family(model)
         self._body: dict[str, Any] = {}
@@ -61,7 +58,7 @@ class BedrockSettings:
     def write(
         self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, loop: bool
     ) -> dict[str, Any]:
-        """Return all options; `loop` says that tools have just answered a message without thinking."""
+        """Return all options; `loop` is True if tools have just answered a message without thinking."""
         self._body = {name: value for name, value in self._vendor.items() if name not in _WRITTEN}
         self._limits()
         self._tools(tools, names)
@@ -172,7 +169,7 @@ class BedrockSettings:
         config["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": told}}
 
     def _fields(self, *, loop: bool) -> None:
-        """The model's own fields: as they came, if they still say the same; else made for it."""
+        """Write the model's own fields: unchanged if they still match the options, else new ones."""
         raw = _mapping(self._vendor.get(_FIELDS))
         told = _mapping(self._options.get("reasoning"))
         own_effort = _mapping(self._vendor.get("outputConfig")).get("effort")
@@ -219,7 +216,7 @@ class BedrockSettings:
         return fields | self._reasoning(wanted)
 
     def _reasoning(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how much a model that is not Claude is to think."""
+        """Return the reasoning fields of a model that is not Claude."""
         effort, off = wanted.get("effort"), wanted.get("enabled") is False
         level = "high" if effort in ("xhigh", "max") else "low" if effort == "minimal" else effort or "medium"
         if self._family == "gpt-oss" and not off:
@@ -233,7 +230,7 @@ class BedrockSettings:
         return {}
 
     def _levelled(self, wanted: Mapping[str, Any], level: object) -> None:
-        """Report what a level of effort does not say."""
+        """Report the reasoning options that a level of effort cannot express."""
         if wanted.get("effort") not in (None, level):
             self._lose("converted", "reasoning.effort", f"it is '{level}' here")
         if wanted.get("budget_tokens") is not None:
@@ -267,7 +264,7 @@ class BedrockSettings:
         return {"thinking": {"type": "enabled", "budget_tokens": fits}}
 
     def _adapted(self, wanted: Mapping[str, Any], traits: Traits) -> None:
-        """Report what a model that thinks as much as it likes is not told."""
+        """Report the reasoning options that an adaptive model does not take."""
         why = "this model thinks as much as it likes here"
         for name in ("effort", "budget_tokens"):
             if wanted.get(name) is not None:
@@ -333,7 +330,7 @@ def tools_of(
 
 
 def _of_history(called: Sequence[str], losses: list[Loss]) -> list[dict[str, Any]]:
-    """Bedrock wants tools declared wherever the history has calls."""
+    """Return declarations for the tools that the history calls: Bedrock demands them."""
     for name in called:
         why = f"'{name}' was called, and Bedrock wants it declared; it takes anything"
         _lose(losses, "repaired", "tools", "tool", why)
@@ -381,7 +378,7 @@ _INFERENCE = {
 
 
 def of_fields(fields: object) -> dict[str, Any]:
-    """Return what a model's own fields say in canonical options: how to think, and top_k."""
+    """Return the canonical options in a model's own fields: reasoning and top_k."""
     raw = as_object(fields or {}, "additionalModelRequestFields")
     found: dict[str, Any] = {}
     thinking = raw.get("thinking") or raw.get("reasoning_config") or raw.get("reasoningConfig")

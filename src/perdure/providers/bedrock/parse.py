@@ -1,8 +1,7 @@
-"""Bedrock's answers, whole ones; streams are put together and read in the same way.
+"""Reads Bedrock's answers.
 
-From Bedrock's blocks to canonical content, calls and results, with a layout of what only Bedrock reads.
-
-Bedrock's names of media formats, and the media types that they stand for.
+`BedrockBlocks` turns blocks into canonical content, calls and results, with a layout of the fields that only
+Bedrock reads.  `stream` assembles a streamed answer, which is read in the same way.
 """
 
 from __future__ import annotations
@@ -118,10 +117,10 @@ Raw: TypeAlias = Mapping[str, Any]
 
 
 class BedrockBlocks:
-    """The blocks of one message, as far as they were read."""
+    """Reads the blocks of one message."""
 
     def __init__(self, ids: CallNames, *, where: str, assistant: bool) -> None:
-        """`ids` are those of the whole request or reply; `where` is for errors and losses."""
+        """Take the ids of the whole request or reply; `where` names the place in errors and losses."""
         self.content: list[Block] = []
         self.calls: list[ToolCall] = []
         self.results: list[ToolResult] = []
@@ -131,7 +130,7 @@ class BedrockBlocks:
         self._server_tools: dict[object, str] = {}
 
     def read(self, blocks: object, raw_arguments: Mapping[int, str] | None = None) -> None:
-        """Take all blocks of a message; `raw_arguments` are the texts of calls, where they came as text."""
+        """Read all blocks of a message; `raw_arguments` are the arguments of calls that arrived as text."""
         for at, block in enumerate(as_list(blocks, self._where)):
             place = f"{self._where}[{at}]"
             raw = as_object(block, place)
@@ -278,7 +277,7 @@ class BedrockBlocks:
         self._keep(Text("\n".join(text for text in (*heads, *texts) if isinstance(text, str))), raw)
 
     def opaque(self, raw: Raw, place: str) -> None:
-        """A block of a kind that is not known here: kept for Bedrock, and told."""
+        """Keep a block of an unknown kind for Bedrock, and report it."""
         kind = member_of(raw, place)
         self._keep(account(kind, kind, result=raw[kind]), raw)
         why = "this kind of block is not known; it is kept as it is for Bedrock"
@@ -305,7 +304,7 @@ _READERS: dict[str, _Reader] = {
 
 
 def member_of(raw: Raw, place: str) -> str:
-    """Return which member of the union a block is."""
+    """Return the member of the union that a block holds."""
     members = [key for key in raw if key != "type"]
     known = [key for key in members if key in _READERS]
     if len(known or members) != 1:
@@ -334,7 +333,7 @@ def compact(value: object) -> str:
 
 VENDOR = "bedrock"
 
-# What an answer says beside its message, and what is kept of it.
+# The fields of an answer beside its message that are stored.
 _BESIDE = ("additionalModelResponseFields", "trace", "performanceConfig", "serviceTier", "metrics", "usage")
 
 
@@ -364,7 +363,7 @@ def reply_of(
     headers = as_object(as_object(raw.get("ResponseMetadata") or {}, "it").get("HTTPHeaders") or {}, "it")
     facts: dict[str, Any] = {
         "endpoint": provider or VENDOR,
-        "model": raw.get("modelId"),  # an answer does not say it; whoever asked may add it
+        "model": raw.get("modelId"),  # an answer does not name it; the caller may add it
         "response_id": raw.get("requestId") or headers.get("x-amzn-requestid"),
         "blocks": shown(reading.pieces),
         "call_ids": call_ids(reading.calls),

@@ -1,7 +1,4 @@
-"""A context as a request of Bedrock Converse that is valid whatever the history looks like.
-
-From canonical messages to Bedrock's, whatever the history looks like.
-"""
+"""Renders a context as a valid request of Bedrock Converse, for any history."""
 
 from __future__ import annotations
 
@@ -32,14 +29,14 @@ _DOCUMENT_WORDS = "See the document."
 
 
 class BedrockTurns(BlockTurns):
-    """The messages of one request, as they are written."""
+    """Writes the messages of one request."""
 
     vendor = VENDOR
     legal_id = r"[a-zA-Z0-9_-]{1,64}"
     id_prefix = "tooluse_"
 
     def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
-        """`names` are tools by their canonical names, as they are called here."""
+        """Take the names of tools in this request, by their canonical names."""
         super().__init__(model, provider, names)
         self._claude = claude(model)
         self._documents: set[str] = set()
@@ -177,7 +174,7 @@ class BedrockTurns(BlockTurns):
         return [{"text": told(cast("File", block))}]
 
     def _words(self, block: Image | File, where: str, why: str) -> list[dict[str, Any]]:
-        """Media that cannot be shown, in words."""
+        """Return text for media that cannot be sent."""
         kind = "image" if isinstance(block, Image) else "file"
         self._lose("converted", where, kind, f"told in words: {why}")
         uri = "" if block.uri.startswith("data:") else f" at {block.uri}"
@@ -199,7 +196,7 @@ class BedrockTurns(BlockTurns):
             owner = {"bucketOwner": add["bucketOwner"]} if "bucketOwner" in add else {}
             source = {"s3Location": {"uri": block.uri, **owner}}
         else:
-            return self._words(block, where, "Bedrock takes bytes or S3, and its bytes are not at hand")
+            return self._words(block, where, "Bedrock takes bytes or S3, and its bytes are not available")
         format = format_of(kind, media_type)
         if format is None and kind == "document" and held is not None and _is_text(held.bytes):
             self._lose("converted", where, "file", f"{media_type} is shown as plain text")
@@ -237,7 +234,7 @@ class BedrockTurns(BlockTurns):
         return {"text": f"[file of type audio/{block['audio']['format']}, not shown]"}
 
     def _system(self, exchange: Exchange) -> None:
-        """A system message: Bedrock knows none within the conversation."""
+        """Write a system message as the user's: Bedrock has none within a conversation."""
         blocks, where = self._user(exchange), f"messages[{exchange.where}]"
         words = "\n\n".join(str(block["text"]) for block in blocks if "text" in block)
         if any("text" not in block for block in blocks):
@@ -290,7 +287,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _vendor(context: Context) -> Mapping[str, Any]:
-    """Return what a request of this format said beyond the canonical options."""
+    """Return the options that a request of this format had beyond the canonical ones."""
     vendor = context.options.get("vendor")
     own = vendor.get(API) if isinstance(vendor, Mapping) else None
     return cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}
@@ -347,7 +344,7 @@ def _open_loop(turns: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _mark(body: dict[str, Any]) -> None:
-    """Marks for the prompt cache: behind the tools, the system words and the last two user messages."""
+    """Set marks for the prompt cache: after the tools, the system words and the last two user messages."""
     if "toolConfig" in body:
         body["toolConfig"]["tools"].append(dict(_MARK))
     if "system" in body:

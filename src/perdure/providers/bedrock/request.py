@@ -1,4 +1,4 @@
-"""A request of Bedrock Converse as a context."""
+"""Reads a request of Bedrock Converse as a context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOURCE = frozenset({"bytes", "s3Location", "text", "content"})
 _MEDIA = ("image", "document", "video", "audio")
 _IN_MESSAGE, _IN_RESULT = "messages[].content[]", "messages[].content[].toolResult.content[]"
 
-# What is read of a request where nothing else is kept.
+# The fields that the reader knows, in places where it keeps no others.
 FIELDS = {
     "messages[]": frozenset({"role", "content"}),
     _IN_MESSAGE: frozenset(

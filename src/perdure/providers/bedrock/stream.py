@@ -1,9 +1,7 @@
-"""AWS event streams, read from bytes that are cut anywhere.
+"""Reads Bedrock's streamed answers from AWS event streams, in pieces of any size.
 
 A frame is: its length and that of its headers, a CRC-32 of these eight bytes, the headers, the
 payload, and a CRC-32 of all before it.  Both sums are checked; bytes that fail are no frame.
-
-Bedrock's event streams, in pieces of any size.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class AwsFrame(msgspec.Struct, frozen=True):
 
 
 class Frames:
-    """A stream that is being read."""
+    """Splits an AWS event stream into frames."""
 
     __slots__ = ("_held", "_known")
 
@@ -55,11 +53,11 @@ class Frames:
 
     @property
     def pending(self) -> int:
-        """Return how many bytes wait for the rest of their frame."""
+        """Return the number of bytes of an incomplete frame."""
         return len(self._held)
 
     def feed(self, data: bytes) -> list[AwsFrame]:
-        """Take some more bytes; the frames that are whole now.  Raises `Invalid` for what is no frame."""
+        """Return the frames that these next bytes complete.  Raises `Invalid` for bytes that are no frame."""
         self._held += data
         found: list[AwsFrame] = []
         at = 0
@@ -70,7 +68,7 @@ class Frames:
         return found
 
     def _size(self, at: int) -> int | None:
-        """Return how long the frame at `at` is; None while its first twelve bytes are not all here."""
+        """Return the length of the frame at `at`; None if its first twelve bytes are incomplete."""
         if len(self._held) - at < _PRELUDE.size:
             return None
         size, headers, told = _PRELUDE.unpack_from(self._held, at)
@@ -141,7 +139,7 @@ def _value(body: bytes, at: int, kind: int) -> tuple[str | int | bool | bytes, i
 
 
 class _OpenContentBlock:
-    """A block that is being written."""
+    """A block of a stream that is not complete yet."""
 
     def __init__(self, start: Raw, call: int) -> None:
         self.start = dict(start)
@@ -167,7 +165,7 @@ class _OpenContentBlock:
         return str(as_object(self.start["toolUse"], "start.toolUse").get("name"))
 
     def block(self) -> dict[str, Any] | None:
-        """Return the block as a whole answer would have it; None if it says nothing."""
+        """Return the block as in a whole answer; None if it is empty."""
         if "toolUse" in self.start:
             use = as_object(self.start["toolUse"], "start.toolUse")
             return {"toolUse": {**use, "input": {} if self.is_call else json_or_text(self.raw_arguments())}}
@@ -196,10 +194,10 @@ class _OpenContentBlock:
 
 
 class BedrockStream:
-    """A stream that is being read."""
+    """Parses a streamed answer."""
 
     def __init__(self, *, provider: str | None = None) -> None:
-        """`provider` is whose server it comes from."""
+        """Read a stream from the server of `provider`."""
         self._provider = provider
         self._frames = Frames()
         self._begun = False
@@ -211,13 +209,13 @@ class BedrockStream:
         self._error: str | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         told = [event for frame in self._frames.feed(data) for event in self._take(frame)]
         self._told += told
         return told
 
     def close(self) -> Reply:
-        """Return what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         if not self._begun or (self._error and not self._blocks):
             why = self._error or "it ended before it began"
             raise unreadable(

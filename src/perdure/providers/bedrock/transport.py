@@ -1,4 +1,4 @@
-"""Sending Converse by boto3, which blocks: each answer is read on a thread of its own.
+"""Sends Converse by boto3, which blocks: each answer is read on a thread of its own.
 
 boto3 deals in Python values, so a rendered request has its base64 turned into bytes where the API has
 bytes, and the events that boto3 decoded become frames of the wire format again.  A client of aioboto3
@@ -58,7 +58,7 @@ _STATUSES = {
 
 
 def address(request: Request) -> str:
-    """Return where a request would go: boto3 looks for that in the environment and in its files.
+    """Return the address of a request, which boto3 finds in the environment and in its files.
 
     Raises `AccessRefused` if there is no region, `Unsupported` if boto3 is not installed.
     """
@@ -227,7 +227,7 @@ def _header(name: str, value: str) -> bytes:
 
 
 def _encoded(value: object) -> object:
-    """Return what JSON does not know, as the API writes it."""
+    """Return a value that JSON lacks in the API's form."""
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     return str(value)

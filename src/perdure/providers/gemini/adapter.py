@@ -1,4 +1,4 @@
-"""The adapter for `gemini-generate`."""
+"""Builds the adapter for `gemini-generate`."""
 
 from __future__ import annotations
 

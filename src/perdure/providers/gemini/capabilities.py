@@ -1,4 +1,4 @@
-"""What the Gemini API and its models do, as data."""
+"""Describes the Gemini API and its models, as data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MODEL = re.compile(r"gemini-(?P<generation>\d+)?(?:\.\d+)?-?(?P<size>pro|flash-
 
 
 def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-    """Return how well the format, or that model, does one thing; what is not known is not done."""
+    """Return the level of a capability for the format, or for that model; unknown ones are `none`."""
     if capability == Capability.TOOL_RESULT_MEDIA and model is not None and not is_third(model):
         return "lossy"
     return CAPABILITIES.get(capability, "none")
@@ -57,7 +57,7 @@ def is_third(model: str) -> bool:
 
 
 def same_model(made: object, asked: str) -> bool:
-    """True if the model that made a signature is the one that is asked; a name may stand for its newest version."""
+    """True if the request goes to the model that made a signature; a name may mean its newest version."""
     if not isinstance(made, str) or made == asked:
         return True
     one, other = _MODEL.search(made), _MODEL.search(asked)

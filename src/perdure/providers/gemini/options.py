@@ -1,7 +1,4 @@
-"""Options and tools of the Gemini API, in both directions.
-
-Schemas: the API's own dialect, after OpenAPI, as JSON schema.
-"""
+"""Writes and reads the options and tools of the Gemini API, whose schemas are a dialect of OpenAPI."""
 
 from __future__ import annotations
 
@@ -112,7 +109,7 @@ def read_options(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _whole(name: str, value: Any) -> Any:
-    """Proto JSON may write a whole number as 40.0, which others refuse."""
+    """Return the value with whole numbers as integers: proto JSON may write 40.0, which others refuse."""
     is_whole = name not in ("temperature", "top_p") and isinstance(value, float) and value.is_integer()
     return int(value) if is_whole else value
 
@@ -290,7 +287,7 @@ def _clamp(config: dict[str, Any], losses: list[Loss]) -> None:
 
 
 def is_asked_in_words(context: Context, model: str) -> bool:
-    """True if JSON is asked for in words: before Gemini 3 no request has both functions and a form of the answer."""
+    """True if text asks for JSON: before Gemini 3 a request cannot have both functions and a form of the answer."""
     return context.options.get("output") is not None and bool(context.tools) and not is_third(model)
 
 

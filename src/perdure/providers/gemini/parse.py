@@ -1,12 +1,8 @@
-"""Answers of the Gemini API, read.
+"""Reads answers of the Gemini API, whole or streamed as server-sent events or as one JSON list.
 
-Parts of the Gemini API, read: each adds its blocks and calls to a turn and leaves a shell.
-
-Names of fields: the API takes camelCase and snake_case alike; here they are camelCase.
-
-Streams of the Gemini API, read as they come: server-sent events, or one JSON list.
-
-Arguments that come in pieces: each says a value at a place, `$.stops[0].name`, or goes on with a text there.
+Each part adds its blocks and calls to a turn and leaves the vendor's item with holes (see `vendor_items`).
+The API accepts field names in camelCase and snake_case; here they are camelCase.  Arguments of a call may
+arrive in pieces: each sets a value at a place such as `$.stops[0].name`, or appends to the text there.
 """
 
 from __future__ import annotations
@@ -115,7 +111,7 @@ def native_part(part: object, where: str) -> dict[str, Any]:
 
 
 def read_part(part: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str, *, model: bool) -> Any:
-    """Add what a part says to its turn; its shell.  What a model says piece by piece is one text."""
+    """Add a part to its turn and return its item with holes.  Successive pieces of text become one text."""
     match next((name for name in DATA if name in part), None):
         case "text":
             return {**part, "text": _words(part, turn, model=model)}
@@ -238,7 +234,7 @@ def reply_of(
     events: Sequence[ModelEvent] | None = None,
     losses: Sequence[Loss] = (),
 ) -> Reply:
-    """Return the answer; `events` is what a stream has told of it already."""
+    """Return the answer; `events` are those that a stream has yielded already."""
     found = list(losses)
     candidates = [camel(each) for each in listed(body.get("candidates"))] or [{}]
     messages = [
@@ -251,7 +247,7 @@ def reply_of(
     reply = Reply(
         message=first,
         stop=stop,
-        stop_kind="refused" if is_blocked else None,  # the prompt was, whatever the reason is called
+        stop_kind="refused" if is_blocked else None,  # the prompt was refused, for any reason
         usage=usage,
         losses=tuple(found),
         others=tuple(others),
@@ -292,7 +288,7 @@ def _message(
 
 
 def _grounding(grounding: dict[str, Any], turn: VendorTurn) -> None:
-    """What a search of Google's own found, for others to be told of."""
+    """Return a readable description of the results of Google's own search."""
     queries = listed(grounding.get("webSearchQueries")) + listed(grounding.get("retrievalQueries"))
     sources: list[Any] = []
     for chunk in listed(grounding.get("groundingChunks")):
@@ -327,7 +323,7 @@ _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
 def add_pieces(args: dict[str, Any], pieces: object, growing: GrowingTexts) -> None:
-    """Put what the pieces say into the arguments; texts that go on are `growing`."""
+    """Put the pieces into the arguments; `growing` holds the unfinished texts."""
     for piece in listed(pieces):
         told = camel(piece)
         kind = next((name for name in _VALUES if name in told), None)
@@ -356,7 +352,7 @@ def _put(args: dict[str, Any], path: list[str | int], value: Any, growing: Growi
 
 
 def _step(at: Any, step: str | int, empty: Any) -> Any:
-    """Return what stands at a place; `empty` is put where nothing does."""
+    """Return the value at a place; `empty` is put there if there is none."""
     if isinstance(step, int) and isinstance(at, list) and step <= _INDEX_MAX:
         items = cast("list[Any]", at)
         items.extend([None] * (step + 1 - len(items)))
@@ -378,7 +374,7 @@ _PLACE = re.compile(rb'["\\{}]')
 
 
 class _Objects:
-    """The objects of a JSON list that is cut anywhere."""
+    """Splits a JSON list that is cut anywhere into its objects."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -420,7 +416,7 @@ class _Objects:
 
 
 class GeminiStream:
-    """A stream that is being read."""
+    """Parses a streamed answer."""
 
     def __init__(self, *, provider: str | None = None) -> None:
         self._provider = provider
@@ -438,7 +434,7 @@ class GeminiStream:
         self._error = ""
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         before = len(self._events)
         if self._is_list is None and data.strip():
             self._is_list = data.lstrip()[:1] in (b"[", b"{")
@@ -451,7 +447,7 @@ class GeminiStream:
         return self._events[before:]
 
     def close(self) -> Reply:
-        """Return what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         with suppress(Invalid):  # an event that was cut off was never whole
             for frame in self._frames.rest():
                 self._frame(frame.data)
@@ -475,7 +471,7 @@ class GeminiStream:
         return reply_of(body, provider=self._provider, events=self._events, losses=self._losses)
 
     def take(self, chunk: dict[str, Any]) -> None:
-        """Take a whole response."""
+        """Read one whole response of the stream."""
         told = camel(chunk)
         if "error" in told:
             error = object_of(told["error"])
@@ -518,7 +514,7 @@ class GeminiStream:
             self._events.append(ReasoningDelta(words) if part.get("thought") else TextDelta(words))
 
     def _call(self, place: int, part: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        """A call, whole or in pieces: a name first, then arguments, then an empty one that ends it."""
+        """Read a call, whole or in pieces: first the name, then arguments, then an empty piece that ends it."""
         call = object_of(part["functionCall"])
         open_one = self._writing.get(place)
         if open_one is None or call.get("name"):

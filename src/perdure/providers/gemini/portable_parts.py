@@ -1,4 +1,4 @@
-"""Messages as parts of the Gemini API, without anything that only Google can read."""
+"""Writes messages as parts of the Gemini API, without the fields that only Google reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Part = dict[str, Any]
 
 
 class PartWriter:
-    """Writes messages as parts, and what could not be said in the same way."""
+    """Writes messages as parts, and reports what changed."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class PartWriter:
         name_of: Callable[[str], str] = str,
         media_in_results: bool = True,
     ) -> None:
-        """Ids and names are those of the request; older models take no media in results."""
+        """Take the ids and names of the request; older models accept no media in results."""
         self.losses, self.id_of, self.name_of = losses, id_of, name_of
         self._media_in_results = media_in_results
 
@@ -88,7 +88,7 @@ class PartWriter:
             case File(uri, kind):
                 if is_account(block):
                     self._lose(
-                        "converted", where, "server tool", "another vendor's tool; it is told in words"
+                        "converted", where, "server tool", "another vendor's tool; it is written as text"
                     )
                     return {"text": told(block)}
                 return self._media("file", uri, kind, where)
@@ -113,7 +113,7 @@ class PartWriter:
             return {"fileData": {"fileUri": uri, "mimeType": _named(uri, kind)}}
         held = inline(uri)
         if held is not None and kind in _PICTURES and held.media_type.startswith("image/"):
-            kind = held.media_type  # what the bytes are, whatever they are called
+            kind = held.media_type  # the detected type, not the declared one
         is_what_it_says = held is not None and (kind not in _PICTURES or held.media_type == kind)
         if held is not None and is_what_it_says and _is_taken(kind):
             return {"inlineData": {"mimeType": kind, "data": held.base64}}

@@ -1,4 +1,4 @@
-"""Requests of the Gemini API, read."""
+"""Reads requests of the Gemini API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.providers.wire.malformed import malformed, unreadable
 
 __all__ = ["FIELDS", "RESULT", "read_request"]
 
-# What is read of a request where nothing else is kept.
+# The fields that the reader knows, in places where it keeps no others.
 FIELDS = {"contents[]": frozenset({"role", "parts"})}
 
 RESULT = "#result"  # in the shell of a result: which of the message's results it is
@@ -50,7 +50,7 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
 
 
 def _system(given: object, vendor: dict[str, Any]) -> str:
-    """Return the system words; where they came in another form than ours, that form is kept too."""
+    """Return the system text, and its original form where that differs."""
     if given is None:
         return ""
     contents = [camel({"parts": each}) if isinstance(each, str) else camel(each) for each in listed(given)]
@@ -64,7 +64,7 @@ def _system(given: object, vendor: dict[str, Any]) -> str:
 
 
 class _ContentsReader:
-    """Contents on their way to messages."""
+    """Turns contents into messages."""
 
     def __init__(self, *, endpoint: str, model: str | None) -> None:
         self._facts = {"endpoint": endpoint, "model": model}
@@ -131,7 +131,7 @@ class _ContentsReader:
         return id or id_of_tool(name)
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """Return the message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one holds less."""
         ids = call_ids(turn.calls)
         if _named_alike(plain_parts(message)) != _named_alike(natives):
             facts = {**self._facts, "parts": shells, "size": turn.size, "call_ids": ids}
@@ -143,7 +143,7 @@ class _ContentsReader:
 
 
 def _response(response: object, turn: VendorTurn) -> tuple[Any, bool]:
-    """Return what a function gave back: words, or a value as JSON; and whether it is an error."""
+    """Return a function's result as text or JSON, and whether it is an error."""
     told = object_of(response)
     if len(told) == 1:
         ((key, value),) = told.items()

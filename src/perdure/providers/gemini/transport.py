@@ -1,4 +1,4 @@
-"""Sending generateContent by Google's SDK, to the Gemini API or to Vertex.
+"""Sends generateContent by Google's SDK, to the Gemini API or to Vertex.
 
 The SDK's typed methods leave out of an answer what they do not know, so the request goes through the
 client's own request function below them, which has the same authentication and the same errors.
@@ -38,7 +38,7 @@ _MULTI_REGIONS = ("us", "eu")  # locations that are served from several regions,
 
 
 def address(request: Request) -> str:
-    """Return where a request would go, by the rules of Google's SDK."""
+    """Return the address of a request, by the rules of Google's SDK."""
     if request.base_url is not None:
         return request.base_url
     vertex = request.provider == "google-vertex" or _is_vertex_set()
@@ -65,7 +65,7 @@ def _is_vertex_set() -> bool:
 
 def _sdk_default(*, vertex: bool) -> str | None:
     """Return the address that a program or the environment set for all clients of the SDK; None: neither did."""
-    loaded = sys.modules.get("google.genai._base_url")  # what is not loaded was not told anything
+    loaded = sys.modules.get("google.genai._base_url")  # a module that is not loaded has no client
     told = getattr(loaded, "_default_base_vertex_url" if vertex else "_default_base_gemini_url", None)
     return told or os.environ.get("GOOGLE_VERTEX_BASE_URL" if vertex else "GOOGLE_GEMINI_BASE_URL")
 

@@ -280,7 +280,7 @@ _ENDS = ("completed", "requires_action", "failed", "cancelled", "incomplete", "b
 
 
 class Stream:
-    """A stream that is being read."""
+    """Parses a streamed answer."""
 
     def __init__(self, *, provider: str | None = None) -> None:
         self._provider = provider
@@ -298,11 +298,11 @@ class Stream:
         self._is_announced = False
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         return self._take_all(self._frames.feed(data))
 
     def close(self) -> Reply:
-        """Return what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         with suppress(Invalid):  # an event that was cut off was never whole
             self._take_all(self._frames.rest())
         body = {**self._head, **(self._last or {"status": None})}

@@ -85,7 +85,7 @@ class Writer:
                 self.lose("dropped", where, "reasoning", "only the model that made it can use it")
                 return None
             case File() if is_account(block):
-                self.lose("converted", where, "server tool", "another vendor's tool; it is told in words")
+                self.lose("converted", where, "server tool", "another vendor's tool; it is written as text")
                 return {"type": "text", "text": told(block)}
             case Image(uri, media_type):
                 return self._media("image", uri, media_type, where)

@@ -60,7 +60,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:
-    """Return whose server the history came from last; it is asked where nobody says whose the request goes to."""
+    """Return the provider of the server that wrote the last message; the request goes there if no provider is given."""
     for message in reversed(messages):
         facts = kept(message, VENDOR)
         if facts is not None and facts.get("endpoint"):
@@ -132,7 +132,7 @@ class _History:
         return facts if facts is not None and "steps" in facts else None
 
     def _native(self, message: Message, where: str) -> Steps | None:
-        """Return Google's own steps, if it made the message and nobody changed it since."""
+        """Return Google's own steps, if it wrote the message and the message is unchanged."""
         facts = self._facts(message)
         if facts is None:
             return None

@@ -32,7 +32,7 @@ _OWN = "https://api.mistral.ai"
 
 
 def address(request: Request) -> str:
-    """Return where a request would go."""
+    """Return the address of a request."""
     return request.base_url or _OWN
 
 

@@ -199,7 +199,7 @@ class NativeStream:
         self._calls = 0
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         *whole, rest = data.split(b"\n")
         told: list[ModelEvent] = []
         for line in whole:
@@ -209,7 +209,7 @@ class NativeStream:
         return told
 
     def close(self) -> Reply:
-        """Return the stream has ended; what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         with suppress(Invalid):  # the last line may have been cut off
             self._take(bytes(self._line))
         return self._chat.close()
@@ -289,7 +289,7 @@ class OllamaAdapter(msgspec.Struct, frozen=True):
         return stream.close()
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """Return how well the format, or that model on that server, does one thing."""
+        """Return the level of a capability for the format, or for that model on that server."""
         return _CHAT.supports(capability, model=model, provider=provider)
 
 

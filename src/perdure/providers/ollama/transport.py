@@ -26,7 +26,7 @@ _LOCAL, _CLOUD = "http://localhost:11434", "https://ollama.com"
 
 
 def address(request: Request) -> str:
-    """Return where a request would go."""
+    """Return the address of a request."""
     return request.base_url or (_CLOUD if request.provider == "ollama-cloud" else _host())
 
 

@@ -72,7 +72,7 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
         return stream.close()
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """Return how well the format, or that model on that server, does one thing; what is not known is not done."""
+        """Return the level of a capability for the format, or for that model on that server; unknown ones are `none`."""
         if provider is None and model is None:
             return self.capabilities.get(capability, "none")
         return at(self._server(provider), model, self.capabilities).get(capability, "none")

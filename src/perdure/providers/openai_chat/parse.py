@@ -447,7 +447,7 @@ class ChatStream:
         self._done = False
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         told: list[ModelEvent] = []
         for event in self._events.feed(data):
             self._take(event, told, last=False)
@@ -455,7 +455,7 @@ class ChatStream:
         return told
 
     def close(self) -> Reply:
-        """Return the stream has ended; what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         for event in self._events.rest():
             self._take(event, self._told, last=True)
         if not self._choices:

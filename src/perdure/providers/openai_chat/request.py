@@ -258,7 +258,7 @@ def _listed(value: object, where: str) -> Sequence[Any]:
 
 _SYSTEM = ("system", "developer")
 
-# What is read of a request where nothing else is kept.
+# The fields that the reader knows, in places where it keeps no others.
 _FIELDS = {
     "messages[].tool_calls[].function": frozenset({"name", "arguments"}),
     "messages[].function_call": frozenset({"name", "arguments"}),

@@ -1,6 +1,6 @@
 """What the Responses API does: fully, with loss, or not at all.
 
-The adapter for `openai-responses`.
+Builds the adapter for `openai-responses`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CAPABILITIES: Levels = {
 
 
 def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-    """Return how well the format does one thing; what is not known is not done."""
+    """Return the level of a capability for the format; unknown ones are `none`."""
     return CAPABILITIES.get(capability, "none")
 
 

@@ -141,7 +141,7 @@ _ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_ca
 
 
 class ResponsesStream:
-    """A stream that is being read."""
+    """Parses a streamed answer."""
 
     def __init__(self, *, provider: str | None = None) -> None:
         self._provider = provider
@@ -161,11 +161,11 @@ class ResponsesStream:
         self._losses: list[Loss] = []
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         return self._take_all(self._frames.feed(data))
 
     def close(self) -> Reply:
-        """Return what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         with suppress(Invalid):  # an event that was cut off was never whole
             self._take_all(self._frames.rest())
         body = dict(self._last or self._head)

@@ -191,7 +191,7 @@ class ItemWriter:
         return {"type": "input_text", "text": f"[{_what(block)} {block.mime_type}{told_uri}]"}
 
     def _line(self, block: File, where: str) -> str:
-        self._lose("converted", where, "server tool", "another vendor's tool; it is told in words")
+        self._lose("converted", where, "server tool", "another vendor's tool; it is written as text")
         return told(block)
 
     def _lose(self, kind: str, where: str, what: str, why: str) -> None:

@@ -197,7 +197,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:
-    """Return whose server the history came from last; it is asked where nobody says whose the request goes to."""
+    """Return the provider of the server that wrote the last message; the request goes there if no provider is given."""
     for message in reversed(messages):
         facts = kept(message, VENDOR)
         if facts is not None and facts.keys() & {"items", "call_ids"}:
@@ -341,7 +341,7 @@ class _InputItems:
         return items_of(facts["items"]) if facts.get("size") == size_of(content) else None
 
     def _native(self, message: Message, where: str) -> Items | None:
-        """Return the vendor's own items, if it made the message and nobody changed it since."""
+        """Return the vendor's own items, if it wrote the message and the message is unchanged."""
         facts = kept(message, VENDOR, endpoint=self._endpoint)
         if facts is None or "items" not in facts:
             return None

@@ -1,9 +1,8 @@
-"""Call ids on entry: the vendor's own, made unique where it repeats them or gives none.
+"""Maps call ids between vendors and the canonical form.
 
-Call ids for one target: legal there, unique, the same every time, and the same for call and result.
-
-Canonical ids are ours.  Where the target itself made a call, its own id goes back to it; else one
-is derived from ours.  Two calls never share one, whatever the vendors did.
+On reading, `CallNames` keeps the vendor's ids and makes them unique where the vendor repeats or omits them.
+On rendering, `CallIds` chooses ids that are legal for the target, unique, stable, and equal for a call and its
+result.  A target gets its own id back for a call that it made; any other id is derived from the canonical one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["CallNames", "CallIds"]
 
 
 class CallNames:
-    """The ids of the calls in one request or reply, in the order in which they are met."""
+    """The ids of the calls in one request or reply, in their order."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -49,14 +48,14 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class CallIds:
-    """The ids of one request."""
+    """Chooses the ids of the calls in one request."""
 
     def __init__(
         self, legal: str, *, prefix: str = "call_", length: int = 24, own: Mapping[str, str] | None = None
     ) -> None:
-        """Ids must match `legal` as a whole; made ones are `prefix` and so many characters of letters and digits.
+        """Ids must match `legal` as a whole; derived ones are `prefix` and `length` letters and digits.
 
-        `own` is what the target itself called the calls that it made, by their canonical ids.
+        `own` has the target's own ids of the calls that it made, by their canonical ids.
         """
         self._legal = re.compile(legal)
         self._own = own or {}
@@ -65,7 +64,7 @@ class CallIds:
         self._taken: set[str] = set()
 
     def of(self, id: str, own: str | None = None) -> str:
-        """Return the id of a call here; `own` is what the target called it itself, None: as was said before, if at all."""
+        """Return the id of a call here; `own` is the target's own id; None: the one given to the constructor, if any."""
         known = self._given.get(id)
         if known is not None:
             return known

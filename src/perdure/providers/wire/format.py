@@ -1,4 +1,4 @@
-"""A wire format as an adapter: its pure functions under the names that every adapter has."""
+"""Turns the pure functions of a wire format into an adapter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Supports(Protocol):
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """The adapter of a format that is a handful of pure functions."""
+    """An adapter made of a format's pure functions."""
 
     api: str
     vendor: str  # its key in vendorMetadata
@@ -88,5 +88,5 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         return parser.close()
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """Return how well the format, or that model on that server, does one thing."""
+        """Return the level of a capability for the format, or for that model on that server."""
         return self.can(capability, model=model, provider=provider)

@@ -1,7 +1,7 @@
-"""What can be sent: JSON that is UTF-8, as every server and every SDK wants it.
+"""Makes a request sendable: JSON in UTF-8, with copies of the caller's values.
 
 Half of a character (a lone surrogate, from a reply that was cut or a string that was escaped by hand)
-cannot be encoded, and would stop an SDK before anything is sent.  It becomes U+FFFD, and a loss.
+cannot be encoded, and would make an SDK fail before it sends anything.  U+FFFD replaces it, and a loss reports it.
 """
 
 from __future__ import annotations

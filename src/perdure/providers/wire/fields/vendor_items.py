@@ -1,10 +1,10 @@
-"""Shells: a vendor's own items with holes where the canonical message says the same.
+"""Stores a vendor's own items with holes in place of what the canonical message holds.
 
     {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "annotations": [], "text": {"#": 0}}]}
 
-A hole names a block of the message's content, or a piece of one.  Filled again, the item is what the vendor sent, and
-nothing is kept twice.  Where the message is no longer the one that the shell was taken from, filling
-it raises `Changed`, and the message is rendered as anybody's.
+A hole names a block of the message's content, or a piece of one.  Filling the holes restores what the vendor sent, and
+nothing is stored twice.  If the message has changed since, filling raises `Changed`, and the message is
+rendered from its canonical form.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ _CUT = "cut"
 
 
 class Changed(Exception):
-    """The message is not the one that the shell was taken from."""
+    """The message has changed since the item was stored."""
 
 
 class VendorTurn:
-    """A message that is being read: its content and calls, each given out as a hole."""
+    """Collects the content and calls of a message, and returns a hole for each."""
 
     def __init__(self, taken: TakenIds | None = None) -> None:
-        """Begin with nothing; `taken` are the ids of earlier calls, which no later one gets."""
+        """Start empty; `taken` are the ids of earlier calls, which no later one gets."""
         self.content: list[Block] = []
         self.calls: list[ToolCall] = []
         self._taken = TakenIds() if taken is None else taken
 
     def text(self, words: str) -> Any:
-        """Words; empty ones stay in the shell, since no block says nothing."""
+        """Add text; an empty one stays in the item, since no block is empty."""
         return self._hole(_TEXT, Text(words)) if words else words
 
     def more_text(self, words: str) -> Any:
-        """Return words that go on where the last block ended, if it was words; its piece of them."""
+        """Append text to the last block if that is text; return the hole for it."""
         return self._more(Text, words)
 
     def reasoning(self, words: str) -> Any:
-        """Return what a model tells of its thinking."""
+        """Add a summary of reasoning; return the hole for it."""
         return self._hole(_TEXT, ReasoningSummary(words)) if words else words
 
     def more_reasoning(self, words: str) -> Any:
@@ -81,7 +81,7 @@ class VendorTurn:
         return self._hole(_BASE64 if base64 else _URI, block)
 
     def add(self, block: Block) -> None:
-        """A block that no hole refers to."""
+        """Add a block that no hole refers to."""
         self.content.append(block)
 
     def call(self, id: str, name: str, args: str) -> int:
@@ -91,7 +91,7 @@ class VendorTurn:
 
     @property
     def size(self) -> list[int]:
-        """Return what tells the message from a changed one, to be kept beside the shells."""
+        """Return the size by which a changed message is recognised."""
         return size_of(self.content, self.calls)
 
     def _more(self, kind: type[Text | ReasoningSummary], words: str) -> Any:
@@ -111,7 +111,7 @@ class VendorTurn:
 
 
 def size_of(content: Sequence[Block], calls: Sequence[ToolCall] = ()) -> list[int]:
-    """Return how many blocks, calls and characters there are."""
+    """Return the numbers of blocks, calls and characters."""
     words = sum(len(block.text) for block in content if isinstance(block, Text | ReasoningSummary))
     return [len(content), len(calls), words]
 
@@ -245,5 +245,5 @@ def items_of(value: object) -> list[Any]:
 
 
 def text_of(value: object) -> str:
-    """Text; none for anything else."""
+    """Return the value if it is text; an empty text otherwise."""
     return value if isinstance(value, str) else ""

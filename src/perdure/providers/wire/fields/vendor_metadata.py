@@ -1,4 +1,4 @@
-"""What only its issuer can read, kept verbatim beside a message and given back to nobody else.
+"""Stores the fields that only their vendor reads, verbatim beside a message, and returns them to it alone.
 
     {"anthropic": {"endpoint": "anthropic", "model": "claude-…", "message_id": "msg_…", …}}
 
@@ -31,7 +31,7 @@ def keep(vendor: str, facts: Mapping[str, Any]) -> str:
 def kept(
     message: Message, vendor: str, *, endpoint: str | None = None, model: str | None = None
 ) -> Mapping[str, Any] | None:
-    """Return what `vendor` itself said with a message, if that endpoint (and model) made it; None asks for any."""
+    """Return the fields of `vendor`, if that endpoint (and model) wrote the message; None matches any."""
     told = parsed_metadata(message)
     own = cast("dict[str, Any]", told).get(vendor) if isinstance(told, dict) else None
     if not isinstance(own, dict):
@@ -44,7 +44,7 @@ def kept(
 
 
 def made_by(message: Message, model: str) -> Message:
-    """Return the message as one of that model's, where what its vendor kept with it does not say whose it is."""
+    """Return the message marked as that model's, if its stored fields name no model."""
     told = parsed_metadata(message)
     if not isinstance(told, dict) or len(cast("dict[str, Any]", told)) != 1:
         return message
@@ -55,7 +55,7 @@ def made_by(message: Message, model: str) -> Message:
 
 
 def id_of_tool(name: str) -> str:
-    """Return what a result goes by that names its tool alone, and whose call is not in the same request."""
+    """Return the id of a result that names only its tool, and whose call is not in the same request."""
     return _TOOL + name
 
 
@@ -84,12 +84,12 @@ def _leniently(text: str) -> object:
 
 
 def call_ids(calls: Sequence[ToolCall]) -> list[str] | None:
-    """Return the vendor's own ids of a message's calls, as they are kept with it; None where it has no calls."""
+    """Return the vendor's own ids of a message's calls, to be stored with it; None if it has no calls."""
     return [call.id for call in calls] or None
 
 
 def own_ids(messages: Sequence[Message], vendor: str, *, endpoint: str | None = None) -> dict[str, str]:
-    """Return what `vendor` itself called the calls that it made at that endpoint, by their canonical ids."""
+    """Return the ids that `vendor` gave to its calls at that endpoint, by their canonical ids."""
     found: dict[str, str] = {}
     for message in messages:
         facts = kept(message, vendor, endpoint=endpoint) if message.tool_calls else None

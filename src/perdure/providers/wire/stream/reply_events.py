@@ -1,9 +1,7 @@
-"""What every answer is told by: the events of a message that came whole, counts of tokens, the last event.
-
-Texts that a stream sends in pieces, inside JSON objects that are held meanwhile.
+"""Returns the events of a reply, and joins texts that a stream sends in pieces.
 
 Adding each piece to the text so far would copy the text with every piece, and a long answer would cost the
-square of its length.  So the pieces are kept apart, and `settle` joins them once.
+square of its length.  So `GrowingTexts` keeps the pieces apart, and `settle` joins them once.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ __all__ = ["count_of", "told", "with_events", "GrowingTexts"]
 
 
 def told(message: Message) -> list[ModelEvent]:
-    """Return the events that a stream of the same message would have told, all but the last."""
+    """Return the events of a stream of the same message, without the last."""
     events: list[ModelEvent] = []
     for block in message.content:
         if isinstance(block, Text) and block.text:
@@ -57,7 +55,7 @@ class GrowingTexts:
         self._growing: dict[tuple[int, str | int], tuple[Any, list[str]]] = {}
 
     def add(self, container: Any, key: str | int, piece: str) -> None:
-        """Append `piece` to the text at `key` of `container`, where a text stands, or nothing does."""
+        """Append `piece` to the text at `key` of `container`, which is a text or missing."""
         place = (id(container), key)
         held = self._growing.get(place)
         if held is None:

@@ -1,4 +1,4 @@
-"""Server-sent events, read from bytes that are cut anywhere.
+"""Reads server-sent events from bytes that are cut anywhere.
 
 Lines end in LF, CR or CRLF; an event ends with an empty line.  A character that is cut in two
 is put together again.  What is left when the stream ends without an empty line is given by `rest`.
@@ -19,7 +19,7 @@ class ServerEvent(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """A stream that is being read."""
+    """Parses a streamed answer."""
 
     __slots__ = ("_data", "_line", "_name", "_skip_lf")
 
@@ -30,7 +30,7 @@ class Events:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """Take some more bytes; the events that are whole now."""
+        """Return the events that these next bytes complete."""
         found: list[ServerEvent] = []
         for line in self._lines(data):
             event = self._take(line)
