@@ -65,7 +65,6 @@ class Tiktoken:
 
     @property
     def name(self) -> str:
-        """Such as `tiktoken o200k_base`."""
         return f"tiktoken {self._encoding.name}"
 
     def text(self, text: str) -> int | None:
@@ -196,7 +195,6 @@ class Weight(msgspec.Struct, frozen=True):
     sealed: int = 0  # characters that only their issuer can read
 
     def __add__(self, other: Weight) -> Weight:
-        """Both together."""
         return Weight(self.tokens + other.tokens, self.media + other.media, self.sealed + other.sealed)
 
 

@@ -88,20 +88,18 @@ class AnthropicBlocks:
         self.content.append(block)
 
     def text(self, raw: Raw, place: str) -> None:
-        """Words, and what they cite."""
         self._say(Text(_text_of(raw, "text", place)), add=_more(raw, "text"))
 
     def thinking(self, raw: Raw, place: str) -> None:
-        """Thinking, with the signature that its model demands back."""
+        """Read thinking with the signature that its model demands back."""
         self._keep(ReasoningSummary(_text_of(raw, "thinking", place)), raw, fill="thinking")
 
     def redacted(self, raw: Raw, place: str) -> None:
-        """Thinking that nobody is shown."""
         del place
         self._keep(ReasoningSummary(""), raw)
 
     def call(self, raw: Raw, place: str) -> None:
-        """A call of a tool that the caller has."""
+        """Read a call of the caller's tool."""
         name = _text_of(raw, "name", place)
         self.pieces.append(Piece(call=len(self.calls), add=_more(raw, "id", "name", "input")))
         self.calls.append(
@@ -109,7 +107,6 @@ class AnthropicBlocks:
         )
 
     def result(self, raw: Raw, place: str) -> None:
-        """What such a tool gave."""
         inner = AnthropicBlocks(self._ids, where=f"{place}.content")
         inner.read(raw.get("content") or [])
         self.losses += inner.losses
@@ -121,7 +118,6 @@ class AnthropicBlocks:
         self.results.append(ToolResult(call_id=call_id, status=status, content=tuple(inner.content)))
 
     def image(self, raw: Raw, place: str) -> None:
-        """A picture."""
         source = as_object(raw.get("source"), f"{place}.source")
         match source.get("type"):
             case "base64":
@@ -137,7 +133,7 @@ class AnthropicBlocks:
                 self.opaque(raw, place)
 
     def document(self, raw: Raw, place: str) -> None:
-        """A document, in one of five ways."""
+        """Read a document, in one of five forms."""
         source = as_object(raw.get("source"), f"{place}.source")
         match source.get("type"):
             case "base64":
@@ -158,23 +154,22 @@ class AnthropicBlocks:
                 self.opaque(raw, place)
 
     def search_result(self, raw: Raw, place: str) -> None:
-        """Something found by the caller's own search, which can be cited."""
+        """Read a result of the caller's own search, which can be cited."""
         del place
         self._keep(Text(_words_of(raw, raw.get("content"))), raw)
 
     def upload(self, raw: Raw, place: str) -> None:
-        """A file for the container in which code runs."""
+        """Read a file for the container in which code runs."""
         uri = FILE_ID + _text_of(raw, "file_id", place)
         self._keep(File(uri, "application/octet-stream"), raw)
 
     def server_call(self, raw: Raw, place: str) -> None:
-        """A call of a tool that Anthropic runs itself."""
+        """Read a call of a tool that Anthropic runs itself."""
         name = _text_of(raw, "name", place)
         self._server_tools[str(raw.get("id"))] = name
         self._keep(account(str(raw["type"]), name, input=raw.get("input")), raw)
 
     def server_result(self, raw: Raw, place: str) -> None:
-        """What such a tool gave."""
         del place
         kind = str(raw["type"])
         name = self._server_tools.get(str(raw.get("tool_use_id"))) or kind.removesuffix("_tool_result")

@@ -150,28 +150,24 @@ class BedrockBlocks:
         self.content.append(block)
 
     def text(self, raw: Raw, place: str) -> None:
-        """Words."""
         if not isinstance(raw["text"], str):
             raise malformed(place, "is not text; this is no Bedrock Converse format")
         self._say(Text(raw["text"]))
 
     def cache_point(self, raw: Raw, place: str) -> None:
-        """A mark for the prompt cache, which is made on render."""
+        """Skip a mark for the prompt cache; render sets them."""
 
     def image(self, raw: Raw, place: str) -> None:
-        """A picture."""
         self._media("image", as_object(raw["image"], place), place)
 
     def video(self, raw: Raw, place: str) -> None:
-        """A film."""
         self._media("video", as_object(raw["video"], place), place)
 
     def audio(self, raw: Raw, place: str) -> None:
-        """A recording."""
         self._media("audio", as_object(raw["audio"], place), place)
 
     def document(self, raw: Raw, place: str) -> None:
-        """A document, in one of four ways."""
+        """Read a document, in one of four forms."""
         document = as_object(raw["document"], place)
         source = as_object(document.get("source"), f"{place}.source")
         if "content" in source:
@@ -204,7 +200,7 @@ class BedrockBlocks:
         self._say(Image(uri, named) if kind == "image" else File(uri, named), add=more)
 
     def reasoning(self, raw: Raw, place: str) -> None:
-        """Thinking, with the signature that its model demands back; or thinking that nobody is shown."""
+        """Read thinking with the signature that its model demands back, or encrypted thinking."""
         content = as_object(raw["reasoningContent"], place)
         if "reasoningText" not in content:
             self._keep(ReasoningSummary(""), raw)
@@ -215,7 +211,7 @@ class BedrockBlocks:
         self._keep(ReasoningSummary(str(told.get("text") or "")), native, fill="text")
 
     def call(self, raw: Raw, place: str) -> None:
-        """A call of a tool: the caller's, or one that Bedrock runs itself."""
+        """Read a call of a tool: the caller's, or one that Bedrock runs itself."""
         use = as_object(raw["toolUse"], place)
         name = use.get("name")
         if not isinstance(name, str):
@@ -228,7 +224,6 @@ class BedrockBlocks:
         self.calls.append(ToolCall(self._ids.call(use.get("toolUseId")), name, compact(use.get("input", {}))))
 
     def result(self, raw: Raw, place: str) -> None:
-        """What a tool gave."""
         told = as_object(raw["toolResult"], place)
         if self._assistant:
             name = self._server_tools.get(str(told.get("toolUseId"))) or str(told.get("type") or "toolResult")
@@ -246,12 +241,11 @@ class BedrockBlocks:
         self.results.append(ToolResult(call_id=call_id, status=status, content=tuple(inner.content)))
 
     def json(self, raw: Raw, place: str) -> None:
-        """A result that is data."""
         del place
         self._say(Text(compact(raw["json"])), add={"json": True})
 
     def guarded(self, raw: Raw, place: str) -> None:
-        """Words or a picture that a guardrail looks at."""
+        """Read text or a picture for a guardrail."""
         content = as_object(raw["guardContent"], place)
         told = as_object(content.get("text") or {}, place).get("text")
         block = (
@@ -260,7 +254,7 @@ class BedrockBlocks:
         self._keep(block, raw)
 
     def cited(self, raw: Raw, place: str) -> None:
-        """Words that cite, or what the words before it cite."""
+        """Read text with citations, or the citations of the text before."""
         content = as_object(raw["citationsContent"], place)
         texts = [as_object(each, place).get("text") for each in as_list(content.get("content") or [], place)]
         words = "".join(text for text in texts if isinstance(text, str))
@@ -270,7 +264,7 @@ class BedrockBlocks:
             self._keep(account("citationsContent", "citations", result=content.get("citations")), raw)
 
     def search_result(self, raw: Raw, place: str) -> None:
-        """Something found by the caller's own search, which can be cited."""
+        """Read a result of the caller's own search, which can be cited."""
         found = as_object(raw["searchResult"], place)
         texts = [as_object(each, place).get("text") for each in as_list(found.get("content") or [], place)]
         heads = [found.get("title"), found.get("source")]

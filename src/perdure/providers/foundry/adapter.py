@@ -1,4 +1,4 @@
-"""What model inference lacks of OpenAI's Chat, as data."""
+"""Builds the adapter for Foundry's model inference from what it lacks of OpenAI's Chat, as data."""
 
 from __future__ import annotations
 

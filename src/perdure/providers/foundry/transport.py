@@ -1,4 +1,4 @@
-"""Sending Chat to Microsoft Foundry's model inference by OpenAI's SDK, with the address of the resource.
+"""Sends Chat to Microsoft Foundry's model inference by OpenAI's SDK, with the address of the resource.
 
 The address and the key come from `base_url=` and `api_key=`, or from the variables that Microsoft's
 own SDK uses.  The key in a variable goes to the address in its variable and to Microsoft's own, and
@@ -38,7 +38,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def address(request: Request) -> str:
-    """Return where a request would go; raises `Invalid` if no address is given or in the environment."""
+    """Return the address of a request; raises `Invalid` if none is given or in the environment."""
     return _base_url(request)
 
 

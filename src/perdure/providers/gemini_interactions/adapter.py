@@ -1,7 +1,4 @@
-"""What the Interactions API does: fully, with loss, or not at all.
-
-Builds the adapter for `gemini-interactions`.
-"""
+"""Builds the adapter for `gemini-interactions`, and states the capabilities of the Interactions API."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from perdure.providers.wire.format import Format
 __all__ = ["CAPABILITIES", "supports", "ADAPTER"]
 
 # The models are those of generateContent.  Media need no type here; requests have no fields for choices, logprobs
-# and top_k, and no status says that an answer was refused.
+# and top_k, and no status reports a refusal.
 CAPABILITIES: Levels = {
     **OF_GENERATE,
     Capability.IMAGE_URLS: "full",

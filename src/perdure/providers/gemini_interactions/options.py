@@ -1,4 +1,4 @@
-"""Options and tools of the Interactions API, in both directions."""
+"""Writes and reads the options and tools of the Interactions API."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def _render_beside(options: Mapping[str, Any], body: dict[str, Any], losses: lis
     if stream is not None:
         body["stream"] = stream
     if stream and body.get("background") is True:
-        body["stream"] = False  # the id by which the answer is fetched comes at once, and is kept
+        body["stream"] = False  # the id of the answer arrives at once, and is stored
         why = "an interaction in the background is fetched by its id when it is whole"
         losses.append(_loss("converted", "options.stream", "stream", why))
 

@@ -1,13 +1,9 @@
-"""Reads answers of the Interactions API.
+"""Reads answers of the Interactions API, whole or streamed.
 
-Reads steps of the Interactions API: each adds its blocks and calls to a turn and leaves a shell.
-
-A step of one of Google's own tools (a search, executed code, a fetched page) is kept whole in its shell, and the
-canonical message holds an account of it for other vendors.
-
-Reads streams of the Interactions API as they come.
-
-The last event holds the interaction without its steps, so the steps are put together from their deltas.
+Each step adds its blocks and calls to a turn and leaves the vendor's item with holes (see `vendor_items`).  A step
+of one of Google's own tools (a search, executed code, a fetched page) is stored whole, and the canonical message
+holds a description of it for other vendors.  The last event of a stream holds the interaction without its steps,
+so the steps are assembled from their deltas.
 """
 
 from __future__ import annotations
@@ -77,9 +73,9 @@ SERVER_STEPS = frozenset(f"{tool}_{half}" for tool in _SERVER_TOOLS for half in 
 def read_step(
     step: Any, turn: VendorTurn, losses: list[Loss], where: str, answered: frozenset[str] = frozenset()
 ) -> Any:
-    """Add what a step of the model says to its turn; the step's shell.
+    """Add a step of the model to its turn; return the step with holes.
 
-    `answered` are the ids of calls whose results stand in the same answer: Google's agent carried them out.
+    `answered` are the ids of calls whose results are in the same answer: Google's agent ran them.
     """
     told = object_of(step)
     match told.get("type"):
@@ -184,7 +180,7 @@ def _unknown(where: str, kind: str) -> Loss:
     return Loss(kind="converted", where=where, what=kind, why=why)
 
 
-# Not the key of generateContent: a thought's signature stands on another part there, and neither API takes
+# Not the key of generateContent: a thought's signature is on another part there, and neither API takes
 # what the other signed.
 VENDOR = "google-interactions"
 DEFAULT_ENDPOINT = "google"
@@ -216,7 +212,7 @@ def reply_of(
     events: Sequence[ModelEvent] | None = None,
     losses: Sequence[Loss] = (),
 ) -> Reply:
-    """Return the answer; `events` is what a stream has told of it already."""
+    """Return the answer; `events` are those that a stream has yielded already."""
     turn, found = VendorTurn(), list(losses)
     steps = [object_of(step) for step in items_of(body.get("steps"))]
     answered = frozenset(
@@ -261,7 +257,7 @@ def pending_in(body: Mapping[str, Any]) -> str | None:
 
 
 def _stop_kind(steps: Sequence[Mapping[str, Any]]) -> StopKind | None:
-    """`failed` where a step of the model ended in an error, which the status need not say."""
+    """Return `failed` if a step of the model ended in an error, which the status may not report."""
     return (
         "failed" if any(step.get("type") == "model_output" and step.get("error") for step in steps) else None
     )
@@ -433,7 +429,7 @@ class Stream:
 
 
 def _last_text(step: dict[str, Any]) -> dict[str, Any]:
-    """Return the text that a step says last; a new one if it says something else last."""
+    """Return the last text of a step; a new one if the step ends with something else."""
     contents: list[Any] = step.setdefault("content", [])
     if not contents or object_of(contents[-1]).get("type") != "text":
         contents.append({"text": "", "type": "text"})
@@ -441,7 +437,7 @@ def _last_text(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Return arguments as the object that they are; as text where they are none."""
+    """Return arguments as an object; as text if they are none."""
     value = json_or_text(text)
     return cast("object", value) if isinstance(value, dict) else text
 

@@ -1,4 +1,4 @@
-"""Writes messages as steps of the Interactions API, without anything that only Google can read."""
+"""Writes messages as steps of the Interactions API, without the fields that only Google reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Step = dict[str, Any]
 
 
 class Writer:
-    """Writes messages as steps, and records what it could not say in the same way."""
+    """Writes messages as steps, and reports what changed."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Writer:
         return {**step, "is_error": True} if result.status == "error" else step
 
     def content(self, block: Block, where: str) -> dict[str, Any] | None:
-        """Return a block as a content; None where it says nothing that may be sent."""
+        """Return a block as a content; None if it has nothing to send."""
         match block:
             case Text("") | ReasoningSummary(""):
                 return None

@@ -1,7 +1,7 @@
 """Renders a context as a request of the Interactions API.
 
-The whole conversation goes into `input`: nothing depends on what the server stores.  A request that itself names a
-`previous_interaction_id` is sent as its writer wrote it.
+The whole conversation goes into `input`: nothing depends on what the server stores.  A request that names a
+`previous_interaction_id` is sent unchanged.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _History:
 
 
 def _unsigned(steps: Steps) -> Steps:
-    """Return what another model of Google's can take: no thoughts, no signatures."""
+    """Return the parts for another model of Google's: without thoughts and signatures."""
     return [
         {name: value for name, value in step.items() if name != "signature"}
         for step in steps

@@ -144,7 +144,7 @@ class _Reader:
         self._found.append(self._with(message, natives, shells, turn))
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """Return the message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one holds less."""
         ids = call_ids(turn.calls)
         if plain_steps(message) != [_nameless(each) for each in natives]:
             facts = {**self._facts, "steps": shells, "size": turn.size, "call_ids": ids}

@@ -1,7 +1,7 @@
 """Sends interactions by Google's SDK; addresses, keys and clients are as for generateContent.
 
-The SDK's typed methods leave out of a request what they do not know, so the body goes out as their `extra_body`, and
-the bytes of the answer come back as they are.
+The SDK's typed methods drop unknown fields of a request, so the body is sent as their `extra_body`, and the bytes of the
+answer are returned unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where Mistral's chat differs from OpenAI's, as data."""
+"""Builds the adapter for Mistral's chat from its differences to OpenAI's, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending Chat by Mistral's SDK.
+"""Sends Chat by Mistral's SDK.
 
 The SDK takes a request field by field and checks each against its types.  A streamed answer is read
 raw; of a whole one the SDK keeps the fields that it knows.  What it finds of keys and tokens goes to

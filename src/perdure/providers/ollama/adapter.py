@@ -1,15 +1,8 @@
-"""Where Ollama's native chat differs from OpenAI's Chat, as data.
+"""Builds the adapter for Ollama's native chat, which translates to and from OpenAI's Chat.
 
-The adapter for Ollama's native chat: Chat's own rules, in other words on the wire.
-
-The canonical options that Ollama says in fields of its own: the form of the answer, thinking, the choice of a tool.
-
-Ollama has no choice of tools, and takes levels of thinking from `gpt-oss` alone: any other model is refused with
-one, and is told to think or not.
-
-A native stream: one JSON object a line, handed to Chat's stream as chunks of Chat.
-
-Translates between Ollama's native chat and OpenAI's Chat, in both directions.
+Ollama has fields of its own for the form of the answer and for thinking.  It has no choice of tools, and only
+`gpt-oss` takes levels of thinking: any other model takes on or off.  A native stream is one JSON object a line;
+each becomes a chunk for the parser of Chat.
 
 native                                   Chat
 message.thinking                         message.reasoning_content
@@ -140,7 +133,7 @@ def _format(output: object, losses: list[Loss]) -> Any:
 
 
 def _level(asked: dict[str, Any], losses: list[Loss]) -> str | None:
-    """Return how much a model with levels thinks; it cannot be told not to."""
+    """Return the level of thinking for a model with levels, which cannot turn it off."""
     effort, budget = asked.pop("effort", None), asked.pop("budget_tokens", None)
     enabled = asked.pop("enabled", None)
     _drop(asked, losses)
@@ -190,7 +183,7 @@ def _loss(kind: Literal["converted", "dropped"], where: str, what: str, why: str
 
 
 class NativeStream:
-    """An answer that is being streamed."""
+    """Parses a streamed answer."""
 
     def __init__(self, chat: StreamParser) -> None:
         """Read into Chat's own parser."""
@@ -247,7 +240,7 @@ class OllamaAdapter(msgspec.Struct, frozen=True):
         return _API
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """Return a request that the server takes, whatever the history looks like."""
+        """Return a request that the server accepts, for any history."""
         try:
             shown, early = detached(context)
             plain = {name: value for name, value in shown.options.items() if name not in APART}
@@ -311,7 +304,7 @@ def _moved_images(context: Context) -> list[Loss]:
 ADAPTER = OllamaAdapter()
 
 
-# Chat's names of what stands in `options` here; all other options of Ollama's stay where they are.
+# Chat's names of fields in `options` here; other options of Ollama's stay there.
 _OPTIONS = {
     "max_tokens": "num_predict",
     **{name: name for name in ("temperature", "top_p", "top_k", "seed", "stop")},
@@ -380,7 +373,7 @@ def chat_answer(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chat_chunk(chunk: Mapping[str, Any], calls_before: int) -> dict[str, Any]:
-    """Return one piece of a native stream as a chunk of Chat; `calls_before` is how many calls were told before."""
+    """Return one piece of a native stream as a chunk of Chat; `calls_before` is the number of earlier calls."""
     if isinstance(chunk.get("error"), str):
         return {"error": {"message": chunk["error"]}}
     delta = _chat_message(chunk.get("message") or {})
@@ -419,7 +412,7 @@ def _paired(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         own = text_of(message.get("tool_call_id"))
         answered.add(own)
         if tools.get(own) == name:
-            message.pop("name", None)  # the call says it
+            message.pop("name", None)  # the call names it
     return messages
 
 
@@ -435,7 +428,7 @@ def _named(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _told(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an answer tells beside its message."""
+    """Return the fields of an answer beside its message."""
     beside = {name: value for name, value in body.items() if name not in _ANSWER}
     usage = {"prompt_tokens": body.get("prompt_eval_count"), "completion_tokens": body.get("eval_count")}
     return {**beside, "model": body.get("model"), "usage": usage}

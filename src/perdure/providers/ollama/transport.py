@@ -1,4 +1,4 @@
-"""Sending Ollama's native chat, by the plain requests of OpenAI's SDK.
+"""Sends Ollama's native chat, by the plain requests of OpenAI's SDK.
 
 The SDK is used for its connection alone: the body goes to `/api/chat` as it was rendered.  The key in
 `OLLAMA_API_KEY` goes to ollama.com, to the server in `OLLAMA_HOST`, and where the user says that the address is

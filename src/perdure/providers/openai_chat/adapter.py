@@ -1,4 +1,4 @@
-"""The adapter for Chat Completions, and for the formats that are Chat with other words."""
+"""Builds the adapter for Chat Completions, and for formats that are variants of it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["ADAPTER", "ChatAdapter"]
 
 
 class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One format of the family: whose it is, which servers speak it, what it can do."""
+    """One format of the family: its vendor, its servers and its capabilities."""
 
     api: str
     vendor: str  # its key in vendorMetadata
-    provider: str  # whose server it is where nobody says
+    provider: str  # the default provider of the server
     servers: Mapping[str, Server]
     capabilities: Levels
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """Return a request that the server takes, whatever the history looks like."""
+        """Return a request that the server accepts, for any history."""
         origin, place = self._origin(provider, model), self._server(provider)
         try:
             shown, losses = detached(context)

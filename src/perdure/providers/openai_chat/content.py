@@ -1,6 +1,6 @@
-"""Canonical blocks as parts of a Chat message: what the server takes as it is, and what it is told in words.
+"""Reads and writes the parts of a Chat message: text, images, files, sound, reasoning, and unknown parts.
 
-Parts of a Chat message's content: text, images, files, sound, thinking, and what nobody else knows.
+A block that the server does not accept is written as text.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def without_marks(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_part(part: object, where: str, endpoint: str) -> tuple[Block | None, Part]:
-    """Return the canonical block of a part, and what it says beside; None where it says nothing."""
+    """Return the canonical block of a part, and its other fields; None if it is empty."""
     if isinstance(part, str):
         return (Text(part) if part else None), Part()
     if not isinstance(part, dict):
@@ -162,7 +162,7 @@ def _file_part(part: dict[str, Any], endpoint: str) -> tuple[Block | None, Part]
 
 
 def _thinking(part: dict[str, Any]) -> tuple[Block | None, Part]:
-    """Thinking in words; what is more than words is kept as it came."""
+    """Read reasoning as text; its other fields are stored unchanged."""
     chunks = part.get("thinking")
     listed = objects_of(chunks) or [{"type": "text", "text": chunks}]
     words = [chunk.get("text") for chunk in listed]
@@ -175,7 +175,7 @@ def _thinking(part: dict[str, Any]) -> tuple[Block | None, Part]:
 
 
 def _unknown(part: dict[str, Any]) -> tuple[Block | None, Part]:
-    """Return a part that no other format knows: told of in words, kept as it came."""
+    """Return the block for a part that no other format knows: described in text, stored unchanged."""
     kind = str(part.get("type") or "part")
     rest = {name: value for name, value in part.items() if name != "type"}
     return account(kind, kind, input=rest or None), Part(native=part)
@@ -211,7 +211,7 @@ def part_of(
 
 
 def words_for(block: Image | File, where: str, why: str, losses: list[Loss]) -> str:
-    """Return what a server is told of media that it cannot take."""
+    """Return the text that replaces media which a server does not accept."""
     kind = "image" if isinstance(block, Image) else "file"
     held = inline(block.uri)
     losses.append(

@@ -1,4 +1,4 @@
-"""Options of a request, in both directions: canonical names on one side, a server's fields on the other."""
+"""Writes and reads the options of a Chat request, between canonical names and a server's fields."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _field(name: str, place: Server) -> str:
 
 
 def _is_default(name: str, value: object) -> bool:
-    """True if leaving it out says the same."""
+    """True if leaving it out has the same meaning."""
     return value is False or _DEFAULTS.get(name) == value
 
 
@@ -144,7 +144,7 @@ def _render_reasoning(
 
 
 def _say_effort(effort: str, place: Server, body: dict[str, Any], losses: list[Loss]) -> None:
-    """The effort in the server's own words: the nearest that it has."""
+    """Write the effort as the nearest that the server has."""
     known = [word for word in _RANKS if word in place.efforts]
     if not known or effort in known:
         body["reasoning_effort"] = effort
@@ -162,7 +162,7 @@ def _say_effort(effort: str, place: Server, body: dict[str, Any], losses: list[L
 
 
 def _nested_reasoning(asked: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:
-    """Reasoning as an object of its own."""
+    """Write reasoning as an object of its own."""
     nested = {"effort": "effort", "budget_tokens": "max_tokens", "enabled": "enabled"}
     found = {wire: asked.pop(name) for name, wire in nested.items() if name in asked}
     if "effort" in found and "max_tokens" in found:

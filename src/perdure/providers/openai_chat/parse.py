@@ -1,8 +1,6 @@
-"""A Chat answer as a reply: words, reasoning, calls, why it stopped and what it took.
+"""Reads Chat answers, whole or streamed: text, reasoning, calls, the reason to stop and the usage.
 
-A streamed Chat answer: chunks become the whole answer that they are pieces of, which is then read like any other.
-
-Pieces of a streamed choice, put together: words, reasoning, calls, and whatever else a server streams.
+The chunks of a stream are assembled into the whole answer, which is then read like any other.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def _is_refusal(choice: Mapping[str, Any]) -> bool:
 
 
 def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:
-    """Return the choices of an answer, in order; None for an answer that was held back."""
+    """Return the choices of an answer, in order; None for an answer that a filter withheld."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise unreadable("not_an_answer", f"this is no {api} answer but {type(body).__name__}")
     choices, error = body.get("choices"), body.get("error")
@@ -75,7 +73,7 @@ def _choices(body: Mapping[str, Any], api: str) -> list[dict[str, Any]] | None:
 
 
 def _filtered(body: Mapping[str, Any], origin: Origin) -> Reply:
-    """Return an answer that the server's filter held back: a refusal without words."""
+    """Return an answer that the server's filter withheld: a refusal without text."""
     message = with_beside(Message(role="assistant"), Beside(said={"error": body["error"]}), origin)
     return Reply(message=message, stop="content_filter")
 
@@ -100,7 +98,7 @@ def _message(
 
 
 def _audio(audio: object, said: ChatMessageParts) -> None:
-    """Sound that the model spoke, and its words; the server takes it back by its id."""
+    """Read spoken sound and its text; the server accepts it back by its id."""
     said.fields.pop("audio", None)
     known = object_of(audio)
     if isinstance(data := known.get("data"), str) and data:
@@ -146,7 +144,7 @@ _JOINED = ("text", "summary", "data")
 
 
 class Choice:
-    """One choice that is being streamed."""
+    """Assembles one choice of a stream."""
 
     __slots__ = (
         "_by_index",
@@ -170,7 +168,7 @@ class Choice:
         self.extra: dict[str, Any] = {}
         self.logprobs: dict[str, list[Any]] = {}
         self.finish: str | None = None
-        self.news: dict[str, Any] = {}  # what the last piece told
+        self.news: dict[str, Any] = {}  # events of the last piece
         self._by_index: dict[object, _StreamedCall] = {}  # the last call of each index
         self._detailed: dict[
             tuple[str, str, str], dict[str, Any]
@@ -240,7 +238,7 @@ class Choice:
                 self.fields[name] = value
 
     def _held(self, name: str, empty: Any) -> Any:
-        """Return what is held under a name; what came there before and is of another kind goes beside the message."""
+        """Return the value under a name; an earlier value of another kind is moved beside the message."""
         there = self.fields.get(name)
         if type(there) is not type(empty):
             if there is not None:
@@ -301,7 +299,7 @@ class Choice:
         self.news.setdefault("calls", []).append((call.place, call.name, text))
 
     def _call_of(self, piece: dict[str, Any], spoken: dict[str, Any]) -> _StreamedCall:
-        """Return the call that a piece belongs to: by its index, unless its id says that it is another."""
+        """Return the call that a piece belongs to: by its index, unless its id differs."""
         index, id = piece.get("index"), piece.get("id")
         key = index if isinstance(index, int | float | str) else repr(index)
         found = self.calls[-1] if index is None and self.calls else self._by_index.get(key)
@@ -322,7 +320,7 @@ class Choice:
         )
 
     def _details(self, name: str, pieces: list[Any]) -> None:
-        """Lists whose items are streamed in pieces: those of one place and kind belong together."""
+        """Join lists whose items are streamed in pieces: items of one place and kind belong together."""
         whole = cast("list[dict[str, Any]]", self._held(name, []))
         for piece in pieces:
             if not isinstance(piece, dict):
@@ -393,7 +391,7 @@ class _StreamedPart:
 
 
 class _StreamedCall:
-    """One call that is being written."""
+    """A call of a stream that is not complete yet."""
 
     __slots__ = ("arguments", "custom", "id", "more", "name", "place")
 
@@ -435,7 +433,7 @@ _PER_CHUNK = frozenset({"choices", "obfuscation", "p", "object", "created"})
 
 
 class ChatStream:
-    """An answer that is being streamed."""
+    """Parses a streamed answer."""
 
     def __init__(self, origin: Origin, place: Server, api: str) -> None:
         self._origin, self._place, self._api = origin, place, api
@@ -504,7 +502,7 @@ class ChatStream:
                 self._choice(cast("dict[str, Any]", choice), told)
 
     def _usage(self, aside: object) -> None:
-        """Some report what was used beside the answer."""
+        """Return the usage, which some servers report beside the answer."""
         if isinstance(aside, dict) and isinstance(usage := cast("dict[str, Any]", aside).get("usage"), dict):
             self._body.setdefault("usage", usage)
 

@@ -1,14 +1,9 @@
-"""A context as a Chat request that the server takes, whatever the history looks like.
+"""Renders a context as a Chat request that the server accepts, for any history.
 
-Calls and results are paired already (`wire.exchanges`); here each message becomes one of Chat's, results stand
-right behind their calls, media that came out of tools or models go into a user's message behind them, and what the
-server itself said goes back to it as it came.
-
-The order of roles: what a server demands of it, and the repairs that make it so.
-
-Tools of a Chat request: legal names, schemas that a server takes, which of them to use, what form to answer in.
-
-Turns of a Chat request: one canonical message after the other, each with the results of its calls.
+Calls and results are paired already (`wire.call_pairs`).  Here each message becomes one of Chat's: results follow
+their calls, media from tools or models go into a user's message after them, and the server gets its own fields
+back unchanged.  Then the order of roles is repaired to what the server demands, and tools get legal names and
+schemas that it accepts.
 """
 
 from __future__ import annotations
@@ -72,7 +67,7 @@ def _user_first(messages: list[dict[str, Any]], losses: list[Loss]) -> list[dict
 
 
 def _in_turn(messages: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
-    """Join messages of one role that follow each other; those with calls stay alone."""
+    """Join messages of one role that follow each other; messages with calls are not joined."""
     joined: list[dict[str, Any]] = []
     for message in messages:
         last = joined[-1] if joined else None
@@ -343,7 +338,7 @@ def _choices(
 
 
 def _say_json(body: dict[str, Any], losses: list[Loss]) -> None:
-    """A request for JSON has to say the word in a message."""
+    """Add the word JSON to a message: servers demand it of a request for JSON."""
     if body.get("response_format") != {"type": "json_object"}:
         return
     messages = cast("list[dict[str, Any]]", body["messages"])
@@ -365,7 +360,7 @@ def _say_json(body: dict[str, Any], losses: list[Loss]) -> None:
 
 
 def _mark(messages: list[dict[str, Any]]) -> None:
-    """Mark the system's words and the last user's for the prompt cache."""
+    """Mark the system message and the last user message for the prompt cache."""
     for wanted in (("system", "developer"), ("user",)):
         found = [message for message in messages if message["role"] in wanted and message.get("content")]
         if not found:
@@ -382,7 +377,7 @@ _NONE = Beside()
 
 
 def is_thinking(options: Mapping[str, Any], model: str | None, own: Mapping[str, Any]) -> bool:
-    """True if the model is asked to think before it answers."""
+    """True if the request asks for reasoning."""
     asked: object = options.get("reasoning")
     if isinstance(asked, dict):
         wanted = cast("dict[str, Any]", asked)
@@ -394,7 +389,7 @@ def is_thinking(options: Mapping[str, Any], model: str | None, own: Mapping[str,
 
 
 class _Moved(NamedTuple):
-    """A picture or file that follows in a user's message, and what its server said beside it."""
+    """A picture or file that is moved to a user's message, and its server's own fields."""
 
     where: str
     block: Block
@@ -404,7 +399,7 @@ class _Moved(NamedTuple):
 
 
 class ChatTurns:
-    """The messages of one request."""
+    """Writes the messages of one request."""
 
     def __init__(
         self,
@@ -505,7 +500,7 @@ class ChatTurns:
         spoken: dict[str, Any],
         moved: list[_Moved],
     ) -> None:
-        """The words of an assistant's message, and what the server itself said beside them."""
+        """Write the text of an assistant's message, and the server's own fields."""
         parts: list[dict[str, Any]] = []
         for at, block in enumerate(message.content):
             place = f"{where}.content[{at}]"
@@ -545,7 +540,7 @@ class ChatTurns:
         spoken: dict[str, Any],
         parts: list[dict[str, Any]],
     ) -> None:
-        """Reasoning goes back to the server that gave it, under the names that it came by."""
+        """Write reasoning for the server that gave it, under its original names."""
         taken = [name for name in own.reasoning if name in self.place.reasoning or own.asked]
         if "thinking" in taken:
             kept = own.parts.get(at)
@@ -558,7 +553,7 @@ class ChatTurns:
             self._lost("dropped", where, "reasoning", "only the server that gave it takes it, if any does")
 
     def _demanded(self, spoken: dict[str, Any], where: str) -> None:
-        """Some want reasoning on every turn with calls while they think, be it empty."""
+        """Add empty reasoning to turns with calls, for servers that demand it."""
         if self.place.reasoning_demanded and self.thinking and not any(name in spoken for name in REASONING):
             spoken[self.place.reasoning[0]] = ""
             self._lost("repaired", where, "reasoning", "the server wants the field on turns with calls")
@@ -632,13 +627,13 @@ class ChatTurns:
         return self._error(text, where) if result.status == "error" else text
 
     def _error(self, text: str, where: str) -> str:
-        """Return a result that is an error says so: Chat has no other place for it."""
+        """Return the content of a failed result, which starts with the word for an error: Chat has no field for it."""
         if where != NO_PLACE:
             self._lost("converted", where, "error", "a result says in words that it is an error")
         return text if text.lower().startswith(("error", '{"error')) else f"Error: {text}"
 
     def _moved(self, moved: list[_Moved]) -> None:
-        """Media of an exchange, in a user's message behind it."""
+        """Write the media of an exchange as a user's message after it."""
         parts: list[dict[str, Any]] = []
         for each in moved:
             server, endpoint = self.place, self.origin.endpoint
@@ -662,7 +657,7 @@ def _text_part(words: str, own: Beside, at: str) -> dict[str, Any]:
 
 
 def _content(parts: list[dict[str, Any]]) -> Any:
-    """Return one text part is simply its words."""
+    """Return the content; a single text part becomes plain text."""
     return parts[0]["text"] if len(parts) == 1 and set(parts[0]) == {"type", "text"} else parts
 
 

@@ -1,8 +1,7 @@
-"""One Chat message as it becomes a canonical one: of a request's history, or of an answer.
+"""Reads Chat messages and Chat requests.
 
-Both go through here, so that what an answer says and what a later request repeats of it are read alike.
-
-A Chat request as a context: import is the same code as switching.
+Messages of a request's history and of an answer are read by the same code, so that an answer and its repetition
+in a later request become the same message.
 """
 
 from __future__ import annotations
@@ -43,16 +42,14 @@ _READ = frozenset({"role", "content", "tool_calls", "function_call", "refusal", 
 
 
 class ChatMessageParts:
-    """What one message says, on its way to a canonical one."""
+    """The parts of one message before they become a canonical one."""
 
     def __init__(self, endpoint: str, salt: str = "") -> None:
-        """Begin with nothing; ids that are missing are made from `salt`."""
+        """Start empty; missing ids are derived from `salt`."""
         self.endpoint, self.salt = endpoint, salt
         self.content: list[Block] = []
         self.calls: list[ToolCall] = []
-        self.given: dict[
-            str, int
-        ] = {}  # the ids of calls, each with the next number to tell a further one apart
+        self.given: dict[str, int] = {}  # the ids of calls, each with the number for its next repetition
         self.parts: dict[str, Part] = {}
         self.reasoning: list[str] = []
         self.refusal: int | None = None
@@ -61,7 +58,7 @@ class ChatMessageParts:
         self.fields: dict[str, Any] = {}
 
     def add(self, block: Block | None, part: Part) -> None:
-        """Take a block, and what goes with it."""
+        """Add a block and its other fields."""
         if block is None:
             return
         if part.add or part.native is not None:
@@ -69,7 +66,7 @@ class ChatMessageParts:
         self.content.append(block)
 
     def beside(self, **more: Any) -> Beside:
-        """Return what goes with the message."""
+        """Return the other fields of the message."""
         bound = {name: value for name, value in self.fields.items() if name in BOUND}
         return Beside(
             fields={name: value for name, value in self.fields.items() if name not in BOUND},
@@ -84,7 +81,7 @@ class ChatMessageParts:
 
 
 def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: str = "") -> ChatMessageParts:
-    """Return what a message of any role says; raises `Invalid` if it is none.  Missing ids are made from `salt`."""
+    """Return the parts of a message of any role; raises `Invalid` if it is none.  Missing ids are derived from `salt`."""
     said = ChatMessageParts(endpoint, salt or where)
     _reasoning(message, said)
     for tool in _listed(message.get("executed_tools"), f"{where}.executed_tools"):
@@ -103,7 +100,7 @@ def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: st
 
 
 def unknown_parts(said: ChatMessageParts, where: str) -> list[Loss]:
-    """Return the parts that the canonical form can only tell of."""
+    """Return a loss for each part that the canonical form can only describe."""
     return [
         Loss(
             kind="converted",
@@ -155,12 +152,12 @@ def _content(content: object, where: str, said: ChatMessageParts) -> None:
 
 
 def _dumped(value: object) -> str:
-    """JSON text that does not depend on the order of keys."""
+    """Return JSON text that does not depend on the order of keys."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def _reasoning(message: Mapping[str, Any], said: ChatMessageParts) -> None:
-    """The words of reasoning, once, and under which names they came."""
+    """Read the text of reasoning once, and the names of its fields."""
     told = {name: message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]}
     details = message.get("reasoning_details")
     words = next(iter(told.values()), None) or _detailed(details)
@@ -212,7 +209,7 @@ def _call(call: object, where: str, said: ChatMessageParts) -> None:
 
 
 def _function_call(call: object, where: str, said: ChatMessageParts) -> None:
-    """The older form of a call, without an id."""
+    """Read the older form of a call, which has no id."""
     if not isinstance(call, dict):
         return
     known = cast("dict[str, Any]", call)
@@ -315,7 +312,7 @@ def _system(listed: list[dict[str, Any]], origin: Origin) -> tuple[str, int, lis
 
 
 def _unmarked(content: object) -> object:
-    """Return parts of a system message without marks; several, or one that is only words, as they are."""
+    """Return parts of a system message without marks; several, or a plain text, unchanged."""
     if not isinstance(content, list):
         return content
     parts = [
@@ -327,7 +324,7 @@ def _unmarked(content: object) -> object:
 
 
 class _IncomingMessages:
-    """Messages on their way in: ids that were used before become new ones, and results follow them."""
+    """Collects messages: repeated ids are replaced, in calls and in their results."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin

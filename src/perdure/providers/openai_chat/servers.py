@@ -1,9 +1,8 @@
-"""Servers: how those that speak Chat Completions differ, as data.
+"""Describes how the servers of Chat Completions differ, as data, and the capabilities of the format.
 
-A name is what stands before the colon of a backend, and what recorded messages call their endpoint.
-A server that is not in the table gets the careful defaults: what nearly all of them take.
-
-What the Chat format can do, as data; servers and models differ, and narrow or widen it.
+A name is the part of a backend before the colon; recorded messages have it as their endpoint.  A server that is
+not in the table gets careful defaults, which nearly all servers accept.  Servers and models narrow or widen the
+capabilities of the format.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FilePart: TypeAlias = Literal["file", "file_url", "document_url", ""]
 
 
 class CallIdRule(msgspec.Struct, frozen=True):
-    """Which ids of calls a server takes, and how ours are made."""
+    """The call ids that a server accepts, and how ids are derived for it."""
 
     legal: str = r"[\x21-\x7e]{1,40}"
     prefix: str = "call_"
@@ -40,14 +39,14 @@ class CallIdRule(msgspec.Struct, frozen=True):
 
 
 class ModelRule(msgspec.Struct, frozen=True):
-    """What some models of a server refuse."""
+    """The options that some models of a server refuse."""
 
     models: str  # a pattern that their names match from the beginning
     refused: frozenset[str]  # canonical options
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server takes, where servers differ."""
+    """The properties in which servers differ."""
 
     developer: bool = False  # knows the role `developer`
     late_system: bool = True  # takes a system message that is not the first
@@ -164,7 +163,7 @@ SERVERS: dict[str, Server] = {
 
 
 def server(provider: str | None, servers: Mapping[str, Server], default: str) -> Server:
-    """Return what a server takes; None means the format's own vendor."""
+    """Return the properties of a server; None means the format's own vendor."""
     return servers.get(provider or default, servers.get("", DEFAULT))
 
 
@@ -220,7 +219,7 @@ _OPTIONS = {
 
 
 def at(place: Server, model: str | None, levels: Levels) -> dict[str, Level]:
-    """Return what one server, or one model of it, does: `levels` are those of the format."""
+    """Return the levels of one server, or of one model of it; `levels` are those of the format."""
     found = dict(levels)
     _media(place, found)
     found[Capability.REASONING] = "full" if place.reasoning else levels[Capability.REASONING]

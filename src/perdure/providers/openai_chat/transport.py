@@ -1,9 +1,9 @@
-"""Sending Chat Completions by OpenAI's SDK, to OpenAI or to any server that speaks the same.
+"""Sends Chat Completions by OpenAI's SDK, to OpenAI or to any server that speaks the same.
 
 Each server has its address and the name of the variable that holds its key; the key in a variable
-goes to no other address than its owner's, unless the user says that it does (`api_key=`).  What the
-SDK itself finds, of keys, organizations and headers, goes to OpenAI alone.  The body goes out exactly
-as it was rendered, and the bytes of the answer come back as they are.
+goes only to its owner's address, unless the user gives it (`api_key=`).  What the
+SDK itself finds, of keys, organizations and headers, goes to OpenAI alone.  The body is sent
+exactly as it was rendered, and the bytes of the answer are returned unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["AZURE", "PLACES", "ServerPlace", "address", "client_of", "created", 
 
 
 class ServerPlace(NamedTuple):
-    """Where a server is."""
+    """The address of a server and the variable of its key."""
 
     base_url: str | None  # None: OpenAI's own; "": one has to be given
     key: str = ""  # the variable that holds the key; "": it needs none
@@ -57,7 +57,7 @@ PLACES: dict[str, ServerPlace] = {
     "nvidia": ServerPlace("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
 }
 _OWN = "https://api.openai.com/v1"
-_ELSEWHERE = ServerPlace("")  # an address that the user gave; whose key it would take nobody can know
+_ELSEWHERE = ServerPlace("")  # an address from the user, whose owner is unknown
 _OPENAI = "openai.com"
 _SERVICES = ("openai", "services.ai", "models.ai", "inference.ai", "cognitiveservices")
 # Where Microsoft serves models itself, in its three clouds; other names under azure.com are its customers' machines.
@@ -80,7 +80,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def address(request: Request) -> str:
-    """Return where a request would go; raises `Invalid` if the server has no address."""
+    """Return the address of a request; raises `Invalid` if the server has none."""
     if request.provider == "local" and request.base_url is None:
         return LOCAL
     return _base_url(request) or os.environ.get("OPENAI_BASE_URL") or _OWN
@@ -130,7 +130,7 @@ async def client_of(request: Request) -> Any:
 
 
 def _base_url(request: Request) -> str | None:
-    """Return the address that was given, or that the server is known by; None: where the SDK looks for it."""
+    """Return the given address, or the server's known one; None: the SDK finds it."""
     base_url = request.base_url or PLACES.get(request.provider, _ELSEWHERE).base_url
     if base_url == "":
         raise Invalid(
@@ -154,7 +154,7 @@ def _whereabouts(request: Request) -> tuple[str | None, str | None]:
 
 
 def _key(base_url: str, request: Request, place: ServerPlace) -> str | None:
-    """Return the key in the variable of whoever is at an address; None where that cannot be known."""
+    """Return the key in the variable of the address's owner; None if the owner is unknown."""
     host = host_of(base_url)
     if is_under(host, _OPENAI):
         return os.environ.get("OPENAI_API_KEY")

@@ -1,7 +1,4 @@
-"""What the Responses API does: fully, with loss, or not at all.
-
-Builds the adapter for `openai-responses`.
-"""
+"""Builds the adapter for `openai-responses`, and states the capabilities of the Responses API."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Items of the Responses API, read: each adds its blocks and calls to a turn and leaves a shell.
+"""Reads items of the Responses API: each adds its blocks and calls to a turn and leaves the item with holes.
 
-OpenAI's own tools that a program carries out: shell, patches, the computer, tool search, approvals of MCP calls.
-
-The model asks for them by items of their own kinds.  Each becomes an ordinary tool call, under a name
-that no function has (`openai.shell`), so that it is in the ledger, is guarded by its effect, and is
-carried out by the tool that the agent declares for it with `serves=`.  The item itself is kept and goes
-back as it came; its result goes back in the item that OpenAI expects.
+The program runs some of OpenAI's own tools: shell, patches, the computer, tool search, approvals of MCP calls.
+The model calls them by items of their own kinds.  Each becomes an ordinary tool call, under a name that no
+function has (`openai.shell`): the ledger records it, its effect guards it, and the tool that the agent declares
+for it with `serves=` runs it.  The item is stored and sent back unchanged; its result is sent in the item that
+OpenAI expects.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ def arguments_of(item: Mapping[str, Any]) -> str:
 
 
 def declarations(tools: Sequence[ToolSpec], declared: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return what the model is told of the tools that serve OpenAI's own, beside those that are `declared` already."""
+    """Return the declarations of OpenAI's own tools that the agent serves, without those `declared` already."""
     kinds = {text_of(object_of(tool).get("type")) for tool in declared}
     known = kinds | {_SAME_KIND[kind] for kind in kinds & _SAME_KIND.keys()}
     wanted = [TOOLS[tool.serves] for tool in tools if tool.serves in TOOLS]
@@ -117,12 +116,12 @@ def declarations(tools: Sequence[ToolSpec], declared: Sequence[Any]) -> list[dic
 
 
 def choice_of(tool: ToolSpec) -> dict[str, Any] | None:
-    """Return how a request says that a tool has to be called; None: as any function."""
+    """Return the choice that forces a call of a tool; None: that of any function."""
     return {"type": TOOLS[tool.serves]["type"]} if tool.serves in TOOLS else None
 
 
 def output_of(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[str, Any] | None:
-    """Return the item that answers a call; None: OpenAI takes no such answer, and it has to be told in words."""
+    """Return the item that answers a call; None: OpenAI accepts no such answer, and it is sent as text."""
     text = "\n".join(block.text for block in result.content if isinstance(block, Text))
     is_done = result.status == "success"
     match item.get("type"):
@@ -161,13 +160,13 @@ def _screenshot(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[st
     output: dict[str, Any] = {"type": "computer_call_output", "call_id": id}
     output["output"] = {"type": "computer_screenshot", **where}
     checks = items_of(item.get("pending_safety_checks"))
-    if checks and result.status == "success":  # the tool, or whoever approved it, saw them in its arguments
+    if checks and result.status == "success":  # the tool, or its approver, saw them in the arguments
         output["acknowledged_safety_checks"] = checks
     return output
 
 
 def _commands(text: str, *, is_done: bool) -> list[dict[str, Any]]:
-    """Return what each command gave: as the tool says it, or all of the text as what one of them printed."""
+    """Return the output of each command: as the tool reports it, or the whole text as the output of one."""
     value = json_or_text(text)
     told = cast("list[Any]", value) if isinstance(value, list) else [value]
     if told and all(object_of(each).keys() & {"stdout", "stderr", "exit_code", "outcome"} for each in told):
@@ -224,7 +223,7 @@ _GAVE = ("output", "outputs", "results", "result", "approve", "error")
 def read_item(
     item: Any, turn: VendorTurn, losses: list[Loss], where: str, answered: frozenset[str] | None = None
 ) -> Any:
-    """Add what an item of the model says to its turn; the item's shell.
+    """Add an item of the model to its turn; return the item with holes.
 
     `answered` are the calls of an answer that have their output in it; None: it is a request, whose calls
     of OpenAI's own tools are history.

@@ -1,4 +1,4 @@
-"""Options and tools of the Responses API, in both directions."""
+"""Writes and reads the options and tools of the Responses API."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def _drop_sampling(body: dict[str, Any], model: str, losses: list[Loss]) -> None
 
 
 def _raise_limit(body: dict[str, Any], losses: list[Loss]) -> None:
-    """The API refuses a limit below its least."""
+    """Raise a limit to the least that the API accepts."""
     limit = body.get("max_output_tokens")
     if isinstance(limit, int) and limit < _LIMIT_MIN:
         body["max_output_tokens"] = _LIMIT_MIN
@@ -287,7 +287,7 @@ def _raise_limit(body: dict[str, Any], losses: list[Loss]) -> None:
 
 
 def _drop_foreign_words(body: dict[str, Any], endpoint: str, losses: list[Loss]) -> None:
-    """Leave out tiers and efforts that only another vendor has a word for."""
+    """Leave out tiers and efforts that only another vendor has."""
     tiers = _TIERS if endpoint in _TIERED else ()
     if (tier := body.get("service_tier")) is not None and tier not in tiers:
         del body["service_tier"]

@@ -1,9 +1,7 @@
-"""Answers of the Responses API, read.
+"""Reads answers of the Responses API, whole or streamed.
 
-Streams of the Responses API, read as they come.
-
-The last event holds the whole response.  Where it does not come, or comes without its items, the
-items are those that were announced as done, and of a message that was still being said the words so far.
+The last event of a stream holds the whole response.  If it is missing, or has no items, the answer consists of
+the items that were reported as done, and of the text so far of an unfinished message.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ def reply_of(
     events: Sequence[ModelEvent] | None = None,
     losses: Sequence[Loss] = (),
 ) -> Reply:
-    """Return the answer; `events` is what a stream has told of it already."""
+    """Return the answer; `events` are those that a stream has yielded already."""
     turn, found = VendorTurn(), list(losses)
     items = items_of(body["output"])
     answered = frozenset(text_of(told.get("call_id")) for told in map(object_of, items) if _is_output(told))
@@ -110,7 +108,7 @@ def _is_output(item: Mapping[str, Any]) -> bool:
 
 
 def _stop_kind(body: Mapping[str, Any]) -> StopKind | None:
-    """Return what the status does not say: that the words are a refusal, or that a call was cut off."""
+    """Return the meaning that the status lacks: the text is a refusal, or a call was cut off."""
     items = [object_of(item) for item in items_of(body.get("output"))]
     if any(str(item.get("type")).endswith("_call") and item.get("status") == "incomplete" for item in items):
         return "truncated"
@@ -151,7 +149,7 @@ class ResponsesStream:
         self._items: dict[int, dict[str, Any]] = {}  # announced, by their place
         self._done: dict[int, dict[str, Any]] = {}
         self._said: dict[tuple[int, int], list[str]] = {}  # words so far, by item and part
-        self._told: dict[int, int] = {}  # characters of each item that were told
+        self._told: dict[int, int] = {}  # characters of each item that events have given
         self._calls: dict[
             int, int
         ] = {}  # by their places, the numbers of calls in the order in which they began
@@ -216,7 +214,7 @@ class ResponsesStream:
             self._losses.append(Loss(kind="dropped", where="stream", what=kind or "event", why=why))
 
     def _announce(self, response: dict[str, Any]) -> None:
-        """Tell once by which id the answer can be fetched, also if this stream breaks off."""
+        """Return once the id by which the answer can be fetched, even if this stream breaks off."""
         pending = pending_in(response) if response.get("background") is True else None
         if pending is not None and not self._is_announced:
             self._is_announced = True
@@ -247,7 +245,7 @@ class ResponsesStream:
         self._events.append(CallDelta(self._calls[at], name, part))
 
     def _end(self, at: int, item: dict[str, Any]) -> None:
-        """An item is whole: tell what no delta told of it."""
+        """End an item; return the events that no delta has given."""
         self._begin(at, item)
         self._done[at] = item
         told = self._told.get(at, 0)

@@ -1,4 +1,4 @@
-"""Messages as items of the Responses API, without anything that only OpenAI can read."""
+"""Writes messages as items of the Responses API, without the fields that only OpenAI reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FILE_ID = "file-id://openai/"
 
 
 class ItemWriter:
-    """Writes messages as items, and what could not be said in the same way."""
+    """Writes messages as items, and reports what changed."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ItemWriter:
         name_of: Callable[[str], str] = str,
         is_custom: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """Ids and names are those of the request; a custom tool takes text, not JSON."""
+        """Take the ids and names of the request; a custom tool takes text, not JSON."""
         self.losses, self.id_of, self.name_of, self.is_custom = losses, id_of, name_of, is_custom
 
     def message(self, message: Message, where: str) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ class ItemWriter:
                 assert_never(message.role)
 
     def moved(self, message: Message, where: str) -> list[dict[str, Any]]:
-        """Return what the assistant cannot say here: its pictures and files, as a message of the user's behind its turn."""
+        """Return the assistant's pictures and files as a message of the user after its turn."""
         if message.role != "assistant" or all(isinstance(block, Text) for block in message.content):
             return []
         media = [

@@ -1,4 +1,4 @@
-"""Requests of the Responses API, read."""
+"""Reads requests of the Responses API."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _system(instructions: object, items: list[Any], vendor: dict[str, Any]) -> t
 
 
 def _system_words(item: object) -> str | None:
-    """Return what a system message says, if it is one that says words alone."""
+    """Return the text of a system message, if it holds text alone."""
     told = object_of(item)
     if told.get("role") not in ("system", "developer") or told.get("type") not in (None, "message"):
         return None
@@ -101,7 +101,7 @@ def _system_words(item: object) -> str | None:
 
 
 class _ItemsReader:
-    """Items on their way to messages: what the model said in one go is one message."""
+    """Turns items into messages: consecutive items of the model are one message."""
 
     def __init__(self, *, endpoint: str, model: str | None) -> None:
         self._facts = {"endpoint": endpoint, "model": model}
@@ -187,7 +187,7 @@ class _ItemsReader:
         self._found.append(self._with(message, natives, shells, turn))
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """Return the message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one holds less."""
         ids = call_ids(turn.calls)
         if plain_items(message) != natives:
             facts = {**self._facts, "items": shells, "size": turn.size, "call_ids": ids}

@@ -1,9 +1,9 @@
-"""The validator: what each vendor's API demands of a request, checked without asking it.
+"""Checks a request by the rules of a vendor's API, without sending it.
 
-    check(body, "anthropic-messages")    []: nothing known speaks against it
+    check(body, "anthropic-messages")    [] if no known rule is broken
 
-The rules are data, a table per format; each has a code, a level and a sentence.  An `error` is what
-the API refuses; a `warn` is what only some models or servers do.
+The rules are data, a table per format; each has a code, a level and a sentence.  The API
+refuses a request that breaks a rule of level `error`; for `warn` only some models or servers do.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _OWNERS = {
 def check(
     body: Mapping[str, Any], api: str, *, provider: str | None = None, model: str | None = None
 ) -> list[BrokenRule]:
-    """The rules of `api` that a request breaks, in the order of their codes; raises `NotFound` if it has none.
+    """Return the rules of `api` that a request breaks, in the order of their codes; raises `NotFound` if it has none.
 
-    `provider` is whose server it goes to, the vendor's own if None; `model` the one in the body if None.
+    `provider` names the server's provider (None: the format's vendor), `model` the model (None: that of the body).
     """
     if api not in RULES:
         raise NotFound(

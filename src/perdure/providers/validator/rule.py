@@ -1,12 +1,8 @@
-"""What a rule is, what breaks it, and how a request is read to find out.
+"""Defines rules, and the functions by which they read a request.
 
 A rule is data (code, level, sentence) and one small function of the same name that yields the places
-where a request breaks it.  Requests come from outside: nothing here assumes that a field is there or
-has its type, so a rule that finds no sense in a place says nothing about it.
-
-Bytes in requests: whether base64 is base64, and whether a picture is one.
-
-JSON schemas in requests: every schema within one, with its place, and what the strict form wants.
+where a request breaks it.  Requests come from outside: no function here assumes that a field is there or
+has its type, and a rule ignores places that it cannot read.
 """
 
 from __future__ import annotations
@@ -59,7 +55,7 @@ class BrokenRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the rules see it."""
+    """A request with the facts that rules need."""
 
     body: Mapping[str, Any]
     provider: str  # whose server it goes to
@@ -70,7 +66,7 @@ Check: TypeAlias = Callable[[CheckedRequest], Iterable[Found]]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Something that an API demands."""
+    """A demand of an API."""
 
     code: str
     level: Level
@@ -102,7 +98,7 @@ def numbered(value: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def words(value: object) -> str:
-    """Text; none for anything else."""
+    """Return the value if it is text; an empty text otherwise."""
     return value if isinstance(value, str) else ""
 
 
@@ -183,7 +179,7 @@ def is_object(schema: dict[str, Any]) -> bool:
 
 
 def not_strict(schema: object, where: str) -> Iterator[tuple[str, str]]:
-    """Yield where a schema is not as strict ones are: objects closed, and all their properties required."""
+    """Yield the places where a schema is not strict: open objects, and properties that are not required."""
     for place, each in within(schema, where):
         if not is_object(each):
             continue
