@@ -99,7 +99,7 @@ def test_what_is_said_of_a_model_is_true_of_its_requests(api: str, model: str) -
 
 
 def test_a_backend_does_what_its_format_and_its_model_both_do() -> None:
-    """The catalog narrows what the format can; a model that nobody knows narrows nothing."""
+    """The catalog narrows what the format can; an unknown model narrows nothing."""
     models = catalog.shipped()
 
     plain = profile.of(registry.target("openai-chat:gpt-4o-mini"), models)

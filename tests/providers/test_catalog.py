@@ -41,7 +41,7 @@ def test_the_data_says_when_and_where_it_was_got() -> None:
     ["openai", "anthropic", "google", "mistral", "bedrock", "azure", "deepseek", "xai", "groq", "local"],
 )
 def test_every_vendor_has_models_and_defaults(provider: str) -> None:
-    """None is empty, and each says what to take for a model that nobody has told of."""
+    """None is empty, and each says what to take for an unknown model."""
     assert SHIPPED.cards(provider)
     assert provider in SHIPPED.defaults
 

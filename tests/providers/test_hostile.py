@@ -157,7 +157,7 @@ def test_options_and_schemas_of_any_shape_are_rendered_or_refused(api: str) -> N
 
 @each_api
 def test_what_is_kept_for_a_vendor_may_be_anything(api: str) -> None:
-    """A message whose vendorMetadata was tampered with is rendered as anybody's."""
+    """A message whose vendorMetadata was tampered with is rendered from its canonical form."""
     reply = adapter(api).parse(EXAMPLES[api].reply).message
     kept = json.loads(reply.vendor_metadata or "{}")
     results = tuple(ToolResult(call.id, "success", (Text("x"),)) for call in reply.tool_calls)

@@ -38,7 +38,7 @@ FAILED = {
 
 
 def test_an_overload_before_the_first_word_is_asked_again() -> None:
-    """Nobody was told anything, so nothing is said twice."""
+    """The caller has received no event, so a repeat shows nothing twice."""
     with playing(sse(OVERLOADED), MESSAGES.streamed()) as place:
         last = finished(ask(MESSAGES.at(place)))
 

@@ -72,7 +72,7 @@ def test_a_limited_rate_is_waited_for(vendor: Vendor) -> None:
 
 @each_vendor
 def test_a_wait_that_is_too_long_is_told_at_once(vendor: Vendor) -> None:
-    """Nobody waits an hour inside a step; the error says how long it would be."""
+    """A step does not wait an hour; the error says how long it would be."""
     with playing(vendor.limited("3600")) as place, raises(RateLimited, "rate_limited", retry_after=3600):
         ask(vendor.at(place))
 

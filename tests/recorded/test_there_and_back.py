@@ -1,4 +1,4 @@
-"""From one vendor to another and back: what only the first can read returns to it, and to nobody else."""
+"""From one vendor to another and back: what only the first can read returns to it alone."""
 
 from __future__ import annotations
 

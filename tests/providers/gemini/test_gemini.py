@@ -1,4 +1,4 @@
-"""The Gemini API on small examples: what its rules demand, and what becomes of what it alone can read."""
+"""The Gemini API on small examples: what its rules demand, and how its own fields are kept."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TestAnswers:
         assert "webSearchQueries" in (reply.message.vendor_metadata or "")
 
     def test_an_unknown_part_is_kept_and_reported(self) -> None:
-        """What nobody knows yet goes back as it came."""
+        """Unknown fields go back unchanged."""
         reply = ADAPTER.parse(answer({"dream": {"sheep": 3}}))
 
         assert [loss.what for loss in reply.losses] == ["dream"]

@@ -200,7 +200,7 @@ def test_media_are_read_as_what_they_are() -> None:
 
 
 def test_results_follow_their_calls_when_ids_are_used_again() -> None:
-    """A history that counts its ids anew in every turn is kept apart."""
+    """Ids that start over in every turn are kept apart."""
     call = {"id": "0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     turn = [
         {"role": "assistant", "tool_calls": [call]},

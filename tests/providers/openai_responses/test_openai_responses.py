@@ -1,4 +1,4 @@
-"""The Responses API on small examples: what its rules demand, and what becomes of what it alone can read."""
+"""The Responses API on small examples: what its rules demand, and how its own fields are kept."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TestAnswers:
         assert ADAPTER.parse(cut).stop == "max_output_tokens"
 
     def test_an_unknown_item_is_kept_and_reported(self) -> None:
-        """What nobody knows yet goes back as it came."""
+        """Unknown fields go back unchanged."""
         strange = {"type": "dream", "id": "dr_1", "scene": {"sheep": 3}}
         reply = ADAPTER.parse(answer(strange, SAID))
 
@@ -171,7 +171,7 @@ class TestStreams:
 
 
 class TestOwner:
-    """What only OpenAI can read goes back to it, and to nobody else."""
+    """What only OpenAI reads goes back to it alone."""
 
     def test_reasoning_goes_back_with_its_output(self) -> None:
         """The items are given back as they came, ids and encrypted content included."""

@@ -248,7 +248,7 @@ def test_a_missing_sdk_is_named_with_its_extra(
     ],
 )
 def test_a_missing_key_is_named(backend: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the variable that its SDK reads; a key of OpenAI's is sent to nobody else."""
+    """By the variable that its SDK reads; a key of OpenAI's is sent to no other vendor."""
     for name in ("OPENAI_API_KEY", "GROQ_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     if backend == "groq:m":

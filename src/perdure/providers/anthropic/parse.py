@@ -393,7 +393,7 @@ class AnthropicStream:
         self._message: dict[str, Any] | None = None
         self._blocks: dict[int, _OpenBlock] = {}
         self._calls = 0
-        self._told: list[ModelEvent] = []
+        self._emitted: list[ModelEvent] = []
         self._losses: list[Loss] = []
         self._error: str | None = None
 
@@ -417,7 +417,7 @@ class AnthropicStream:
         reply = reply_of(
             body, provider=self._provider, raw_arguments=raw_arguments, losses=tuple(self._losses)
         )
-        return with_events(reply, self._told)
+        return with_events(reply, self._emitted)
 
     def _whole_blocks(self) -> list[_OpenBlock]:
         """Return all blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
@@ -440,7 +440,7 @@ class AnthropicStream:
         for event in events:
             if event.data.strip() and event.data.strip() != "[DONE]":
                 told += self._event(_object(event.data))
-        self._told += told
+        self._emitted += told
         return told
 
     def _event(self, event: Raw) -> list[ModelEvent]:

@@ -204,14 +204,14 @@ class BedrockStream:
         self._blocks: dict[int, _OpenContentBlock] = {}
         self._calls = 0
         self._beside: dict[str, Any] = {}
-        self._told: list[ModelEvent] = []
+        self._emitted: list[ModelEvent] = []
         self._losses: list[Loss] = []
         self._error: str | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these next bytes complete."""
         told = [event for frame in self._frames.feed(data) for event in self._take(frame)]
-        self._told += told
+        self._emitted += told
         return told
 
     def close(self) -> Reply:
@@ -230,7 +230,7 @@ class BedrockStream:
         body = self._beside | {"output": {"message": {"content": [made for made, _ in blocks]}}}
         losses = tuple(self._losses)
         reply = reply_of(body, provider=self._provider, raw_arguments=raw_arguments, losses=losses)
-        return with_events(reply, self._told)
+        return with_events(reply, self._emitted)
 
     def _whole_blocks(self) -> list[_OpenContentBlock]:
         """Return all blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""

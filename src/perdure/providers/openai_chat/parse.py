@@ -438,7 +438,7 @@ class ChatStream:
     def __init__(self, origin: Origin, place: Server, api: str) -> None:
         self._origin, self._place, self._api = origin, place, api
         self._events = Events()
-        self._told: list[ModelEvent] = []
+        self._emitted: list[ModelEvent] = []
         self._choices: dict[int, Choice] = {}
         self._body: dict[str, Any] = {}
         self._error: dict[str, Any] | None = None
@@ -449,18 +449,18 @@ class ChatStream:
         told: list[ModelEvent] = []
         for event in self._events.feed(data):
             self._take(event, told, last=False)
-        self._told.extend(told)
+        self._emitted.extend(told)
         return told
 
     def close(self) -> Reply:
         """Return the whole answer, at the end of the stream."""
         for event in self._events.rest():
-            self._take(event, self._told, last=True)
+            self._take(event, self._emitted, last=True)
         if not self._choices:
             self._nothing()
         choices = [choice.whole(at) for at, choice in sorted(self._choices.items())]
         reply = reply_of(self._body | {"choices": choices}, self._origin, self._place, self._api)
-        return with_events(self._mended(reply), self._told)
+        return with_events(self._mended(reply), self._emitted)
 
     def _nothing(self) -> None:
         if self._error is None:

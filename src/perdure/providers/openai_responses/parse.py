@@ -149,7 +149,7 @@ class ResponsesStream:
         self._items: dict[int, dict[str, Any]] = {}  # announced, by their place
         self._done: dict[int, dict[str, Any]] = {}
         self._said: dict[tuple[int, int], list[str]] = {}  # words so far, by item and part
-        self._told: dict[int, int] = {}  # characters of each item that events have given
+        self._emitted: dict[int, int] = {}  # characters of each item that events have given
         self._calls: dict[
             int, int
         ] = {}  # by their places, the numbers of calls in the order in which they began
@@ -232,14 +232,14 @@ class ResponsesStream:
         self._tell(at, TextDelta(words))
 
     def _tell(self, at: int, delta: TextDelta | ReasoningDelta) -> None:
-        self._told[at] = self._told.get(at, 0) + len(delta.text)
+        self._emitted[at] = self._emitted.get(at, 0) + len(delta.text)
         if delta.text:
             self._events.append(delta)
 
     def _write(self, at: int, part: str) -> None:
         if at not in self._calls:
             self._begin(at, {"type": "function_call"})
-        self._told[at] = self._told.get(at, 0) + len(part)
+        self._emitted[at] = self._emitted.get(at, 0) + len(part)
         item = self._items[at]
         name = name_of(item) if is_client_call(item) else text_of(item.get("name"))
         self._events.append(CallDelta(self._calls[at], name, part))
@@ -248,7 +248,7 @@ class ResponsesStream:
         """End an item; return the events that no delta has given."""
         self._begin(at, item)
         self._done[at] = item
-        told = self._told.get(at, 0)
+        told = self._emitted.get(at, 0)
         match item.get("type"):
             case "function_call" | "custom_tool_call":
                 if rest := text_of(item.get(CALLS[item["type"]]))[told:]:

@@ -10,7 +10,7 @@ stream_without_answer   a stream ended before anything of the answer was complet
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from perdure.errors import Invalid
 
@@ -26,6 +26,6 @@ def malformed(where: str, fault: str) -> Invalid:
     return Invalid(f"{where} {fault}; nothing was read.", code="malformed_body", where=where)
 
 
-def unreadable(code: _Code, message: str, **facts: object) -> Invalid:
+def unreadable(code: _Code, message: str, **facts: Any) -> Invalid:
     """Return the error for a whole body or stream; `message` says why it cannot be read."""
     return Invalid(f"{message}; nothing was read.", code=code, **facts)

@@ -14,10 +14,10 @@ import msgspec
 from perdure.model.message import Message, ReasoningSummary, Text
 from perdure.providers.contract import CallDelta, Finished, ModelEvent, ReasoningDelta, Reply, TextDelta
 
-__all__ = ["count_of", "told", "with_events", "GrowingTexts"]
+__all__ = ["count_of", "events_of", "with_events", "GrowingTexts"]
 
 
-def told(message: Message) -> list[ModelEvent]:
+def events_of(message: Message) -> list[ModelEvent]:
     """Return the events of a stream of the same message, without the last."""
     events: list[ModelEvent] = []
     for block in message.content:
@@ -31,7 +31,7 @@ def told(message: Message) -> list[ModelEvent]:
 
 def with_events(reply: Reply, events: Iterable[ModelEvent] | None = None) -> Reply:
     """Return the reply with the events of its stream, and the last; None: it came whole."""
-    before = told(reply.message) if events is None else events
+    before = events_of(reply.message) if events is None else events
     last = Finished(message=reply.message, usage=reply.usage, stop=reply.stop, stop_kind=reply.stop_kind)
     return msgspec.structs.replace(reply, events=(*before, last))
 
