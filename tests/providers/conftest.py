@@ -13,7 +13,7 @@ _PREFIXES = ("OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "AWS_", "MISTRAL_", 
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No keys of whoever runs the tests; AWS has made-up ones, since it signs even for a local server."""
+    """Remove the keys of the user who runs the tests; AWS has made-up ones, since it signs even for a local server."""
     for name in [each for each in os.environ if each.startswith(_PREFIXES)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAMADEUP0123456789")

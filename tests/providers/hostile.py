@@ -141,7 +141,7 @@ def _is_plain(event: Any) -> bool:
 
 
 def disordered(events: list[Any], chance: random.Random) -> list[Any]:
-    """The events with some missing, repeated, moved, or of kinds that nobody knows."""
+    """The events with some missing, repeated, moved, or of unknown kinds."""
     changed = list(events)
     for _ in range(chance.randrange(1, 4)):
         at = chance.randrange(len(changed) + 1)

@@ -101,7 +101,7 @@ class _Server(ThreadingHTTPServer):
     requests: list[Asked]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked is gone; that is part of the game."""
+        """Ignore a client that is gone."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        """Play the next answer to whoever fetches one."""
+        """Play the next answer to a request that fetches one."""
         self.do_POST()
 
     def do_POST(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from perdure import Backend
 from perdure.errors import Invalid, NotFound
+from tests.coded import raises
 
 
 def test_its_repr_shows_neither_key_nor_client() -> None:
@@ -44,16 +45,17 @@ def test_another_address_is_another_issuer(backend: Backend, provider: str) -> N
 
 def test_what_names_no_backend_is_refused() -> None:
     """At once, where it is written."""
-    with pytest.raises(Invalid, match="names no backend"):
+    with raises(Invalid, "backend_name_invalid"):
         Backend("")
-    with pytest.raises(NotFound, match="no provider is called"):
+    with raises(NotFound, "provider_not_found"):
         Backend("nobody:model")
 
 
 @pytest.mark.parametrize("wrong", [{"timeout": 0}, {"timeout": -1}, {"retries": -1}], ids=str)
 def test_numbers_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     """Nothing is declared."""
-    with pytest.raises(Invalid, match="nothing was declared"):
+    (field,) = wrong
+    with raises(Invalid, f"{field}_invalid", **wrong):
         Backend("openai:gpt-5.6", **wrong)  # pyright: ignore[reportArgumentType]
 
 

@@ -17,8 +17,10 @@ CHAT = adapter("openai-chat")
 
 
 def data(api: str) -> Levels:
-    """What an adapter's folder says of its format."""
-    return import_module(f"{registry._MODULES[api]}.capabilities").CAPABILITIES
+    """Return the table in an adapter's folder: in its own module, or in that of its models."""
+    module = registry._MODULES[api]
+    table = getattr(import_module(module), "CAPABILITIES", None)
+    return table or import_module(f"{module.removesuffix('adapter')}capabilities").CAPABILITIES
 
 
 def untrue(level: Level, rendered: Rendered, where: str) -> bool:
@@ -97,7 +99,7 @@ def test_what_is_said_of_a_model_is_true_of_its_requests(api: str, model: str) -
 
 
 def test_a_backend_does_what_its_format_and_its_model_both_do() -> None:
-    """The catalog narrows what the format can; a model that nobody knows narrows nothing."""
+    """The catalog narrows what the format can; an unknown model narrows nothing."""
     models = catalog.shipped()
 
     plain = profile.of(registry.target("openai-chat:gpt-4o-mini"), models)

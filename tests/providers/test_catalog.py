@@ -15,6 +15,7 @@ from perdure.errors import Invalid, NotFound
 from perdure.providers import catalog
 from perdure.providers.catalog import Card, Prices
 from perdure.providers.registry import Target, target
+from tests.coded import raises
 
 SHIPPED = catalog.shipped()
 OTHER = "claude-sonnet-5-5"
@@ -40,7 +41,7 @@ def test_the_data_says_when_and_where_it_was_got() -> None:
     ["openai", "anthropic", "google", "mistral", "bedrock", "azure", "deepseek", "xai", "groq", "local"],
 )
 def test_every_vendor_has_models_and_defaults(provider: str) -> None:
-    """None is empty, and each says what to take for a model that nobody has told of."""
+    """None is empty, and each says what to take for an unknown model."""
     assert SHIPPED.cards(provider)
     assert provider in SHIPPED.defaults
 
@@ -146,16 +147,18 @@ def test_a_name_that_is_unique_needs_no_provider(name: str, meant: Target) -> No
 
 @pytest.mark.parametrize("name", ["gpt-99", "claude", "", ":", "gpt-5:"])
 def test_a_name_that_is_not_known_names_no_backend(name: str) -> None:
-    """It is refused as before."""
-    with pytest.raises((Invalid, NotFound), match="nothing was done"):
+    """An unknown name is refused, with or without a colon."""
+    with pytest.raises((Invalid, NotFound)) as caught:
         target(name)
+
+    assert caught.value.code in ("backend_name_invalid", "provider_not_found")
 
 
 def test_a_name_that_several_have_is_refused(tmp_path: Path) -> None:
     """The error says what to write."""
     two = over(tmp_path, {"models": {"anthropic": {"twin": {}}, "mistral": {"twin": {}}}})
 
-    with pytest.raises(Invalid, match="Write anthropic:twin or mistral:twin"):
+    with raises(Invalid, "model_ambiguous", model="twin", choices=["anthropic:twin", "mistral:twin"]):
         two.resolve("twin")
 
 
@@ -188,31 +191,37 @@ def test_a_file_adds_models_and_providers(tmp_path: Path) -> None:
     assert mine.resolve("big") == "basement:big"
 
 
+MODEL = ": models.openai.gpt-5"
+
+
 @pytest.mark.parametrize(
-    ("shape", "words"),
+    ("shape", "where"),
     [
-        ("{", "is no catalog of models"),
-        ("[]", "is no catalog of models"),
-        ({"model": {}}, "is no catalog of models"),
-        ({"models": {"openai": {"gpt-5": {"window": 5}}}}, r"models\.openai\.gpt-5: .*window"),
-        ({"models": {"openai": {"gpt-5": {"context_window": "big"}}}}, r"models\.openai\.gpt-5: "),
-        ({"models": {"openai": {"gpt-5": {"context_window": -1}}}}, "a number of tokens, not -1"),
-        ({"models": {"openai": {"gpt-5": {"input": ["smell"]}}}}, "smell"),
-        ({"models": {"openai": {"gpt-5": {"prices": {"input": 1}}}}}, "output"),
-        ("[" * 100_000, "is no catalog of models"),
+        ("{", "models.json'"),
+        ("[]", "models.json'"),
+        ({"model": {}}, "models.json'"),
+        ({"models": {"openai": {"gpt-5": {"window": 5}}}}, MODEL),
+        ({"models": {"openai": {"gpt-5": {"context_window": "big"}}}}, MODEL),
+        ({"models": {"openai": {"gpt-5": {"context_window": -1}}}}, MODEL),
+        ({"models": {"openai": {"gpt-5": {"input": ["smell"]}}}}, MODEL),
+        ({"models": {"openai": {"gpt-5": {"prices": {"input": 1}}}}}, MODEL),
+        ("[" * 100_000, "models.json'"),
     ],
 )
-def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path, shape: Any, words: str) -> None:
-    """The error says which file, which model and what is wrong."""
-    with pytest.raises(Invalid, match=words):
+def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path, shape: Any, where: str) -> None:
+    """The error says which file, and which model in it."""
+    with pytest.raises(Invalid) as caught:
         over(tmp_path, shape)
+
+    assert caught.value.code == "catalog_invalid"
+    assert str(caught.value.facts["where"]).endswith(where)
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     """It was named, so it has to be there."""
-    with pytest.raises(NotFound, match="cannot be read"):
+    with raises(NotFound, "catalog_not_found"):
         catalog.read(tmp_path / "nothing.json")
-    with pytest.raises(NotFound, match="cannot be read"):
+    with raises(NotFound, "catalog_not_found"):
         catalog.read(tmp_path)
 
 
@@ -233,7 +242,7 @@ def test_the_users_file_is_found_where_the_edge_says(tmp_path: Path) -> None:
 
 def test_an_unknown_provider_cannot_be_listed() -> None:
     """The error names what there is."""
-    with pytest.raises(NotFound, match=r"no models of 'nobody'.*anthropic"):
+    with raises(NotFound, "provider_not_found", provider="nobody"):
         SHIPPED.cards("nobody")
 
 

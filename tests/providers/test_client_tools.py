@@ -190,7 +190,7 @@ def test_a_call_that_no_tool_serves_is_refused_in_words(
 
 
 def test_a_call_of_openais_own_tool_waits_for_approval_like_any_other() -> None:
-    """It is not run before somebody has decided."""
+    """It is not run before a person has decided."""
 
     @perdure.tool(effect="financial", serves="openai.shell", ask=True)
     def run(commands: list[str], max_output_length: int = 0) -> None:
@@ -259,7 +259,7 @@ def test_an_approval_that_openai_asks_for_is_an_approval_of_ours(verdict: Any) -
 
 @pytest.mark.parametrize("is_served", [True, False])
 def test_a_search_for_tools_that_is_left_to_the_program_is_a_call(is_served: bool) -> None:
-    """One that OpenAI made itself is none; one that nobody serves is refused in words."""
+    """One that OpenAI made itself is none; one that no tool serves is refused in words."""
 
     @perdure.tool(effect="read_only", serves="openai.tool_search")
     def search(goal: str) -> list[Any]:
@@ -279,7 +279,7 @@ def test_a_search_for_tools_that_is_left_to_the_program_is_a_call(is_served: boo
 
 
 def test_arguments_that_were_edited_are_not_approved() -> None:
-    """OpenAI would make the call with its own: what somebody changed was not to happen as it was."""
+    """OpenAI would make the call with its own: a person changed the call, so it must not run as it was."""
     edited = {
         "approval_request_id": "mcpr_1",
         "server_label": "bank",

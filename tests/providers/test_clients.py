@@ -16,6 +16,7 @@ from mistralai.client import Mistral
 from perdure import Backend
 from perdure.errors import Unsupported
 from perdure.providers.transport.errors import BackendUnavailable
+from tests.coded import raises
 from tests.providers.asking import asked, finished
 from tests.providers.playing import Place, playing, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS
@@ -154,7 +155,7 @@ def test_what_a_given_client_signs_belongs_to_its_server() -> None:
 
 def test_a_client_of_another_kind_is_refused() -> None:
     """For Google the SDK's own is needed."""
-    with pytest.raises(Unsupported, match=r"google\.genai\.Client"):
+    with raises(Unsupported, "client_unsupported", wanted="google.genai.Client"):
         asyncio.run(asked(Backend("google:gemini-m", client=object())))
 
 

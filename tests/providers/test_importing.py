@@ -87,7 +87,7 @@ def test_another_vendor_does_not_get_these_ids(store: Store, api: str) -> None:
 
 
 def test_what_a_thread_does_not_keep_of_a_request_is_reported(store: Store) -> None:
-    """Tools and options are the agent's, and a field that nobody knows is read by nobody."""
+    """Tools and options are the agent's, and no reader reads an unknown field."""
     losses = store.thread("trip", agent="guide").add(CHAT, api="openai-chat")
 
     assert {(loss.kind, loss.where) for loss in losses} == {
@@ -123,7 +123,7 @@ def test_what_the_agent_has_itself_is_not_lost(store: Store) -> None:
 
 
 def test_a_context_that_was_read_holds_tools_and_options() -> None:
-    """They are in the context, whoever goes on to use it, and what is not in it is in its losses."""
+    """They are in the context for every later backend, or in its losses."""
     asked: Any = adapter("openai-chat").read_request(CHAT)
 
     assert [tool.name for tool in asked.tools] == ["look"]
@@ -154,7 +154,7 @@ def test_a_field_that_no_reader_knows_is_reported(api: str) -> None:
 
 
 def test_marks_for_a_prompt_cache_are_told_of() -> None:
-    """They are not kept where they stood; a render makes them anew."""
+    """Their places are not kept; a render sets them again."""
     part = {"type": "text", "text": "Hi.", "cache_control": {"type": "ephemeral"}}
     request = {"max_tokens": 9, "messages": [{"role": "user", "content": [part]}]}
 

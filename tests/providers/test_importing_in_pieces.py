@@ -105,7 +105,7 @@ def test_a_second_result_does_not_settle_a_call_again(thread: Thread) -> None:
 
 
 def test_a_call_of_a_run_or_by_hand_is_never_settled_by_an_import(store: Store) -> None:
-    """Not even under the id that the vendor gave it, while nobody knows what became of it."""
+    """Not even under the id that the vendor gave it, while its outcome is unknown."""
 
     @perdure.tool(effect="external_write")
     def look() -> str:
@@ -239,7 +239,7 @@ def test_a_run_can_be_continued_by_a_whole_list(store: Store) -> None:
 
 
 def test_who_spoke_is_recorded(thread: Thread) -> None:
-    """As the assistant; the user is nobody's model."""
+    """As the assistant; the user is no model."""
     given = [user("Oslo?"), {"role": "assistant", "content": "Rain."}]
 
     thread.add(given, api=CHAT, provider="openai", model="gpt-5.6")
@@ -249,7 +249,7 @@ def test_who_spoke_is_recorded(thread: Thread) -> None:
 
 
 def test_a_call_whose_backend_is_known_is_still_asked_about(store: Store) -> None:
-    """Nobody here ran it, also where the same model asks for it again."""
+    """This program did not run it, also where the same model asks for it again."""
     sent: list[str] = []
 
     @perdure.tool(effect="external_write")

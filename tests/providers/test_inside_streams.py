@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.providers.transport.errors import BackendUnavailable, ContentRefused, CutOff, RateLimited
+from tests.coded import raises
 from tests.providers.asking import ask, finished
 from tests.providers.playing import Answer, playing, streamed
 from tests.providers.vendors import TEXT, VENDORS, Vendor
@@ -37,7 +38,7 @@ FAILED = {
 
 
 def test_an_overload_before_the_first_word_is_asked_again() -> None:
-    """Nobody was told anything, so nothing is said twice."""
+    """The caller has received no event, so a repeat shows nothing twice."""
     with playing(sse(OVERLOADED), MESSAGES.streamed()) as place:
         last = finished(ask(MESSAGES.at(place)))
 
@@ -49,7 +50,7 @@ def test_an_overload_after_the_first_word_is_not_asked_again() -> None:
     """The words that were told are half an answer."""
     begun = MESSAGES.stream[: MESSAGES.stream.index(b"event: content_block_stop")]
     answer = streamed(begun + b"data: " + json.dumps(OVERLOADED).encode() + b"\n\n")
-    with playing(answer) as place, pytest.raises(BackendUnavailable, match="Overloaded"):
+    with playing(answer) as place, raises(BackendUnavailable, "backend_unavailable"):
         ask(MESSAGES.at(place))
 
     assert len(place.requests) == 1
@@ -71,14 +72,14 @@ def test_an_error_in_a_line_of_ollamas_is_no_answer() -> None:
 
 def test_a_failed_response_is_no_answer() -> None:
     """The Responses API says so in its last event."""
-    with playing(sse(FAILED)) as place, pytest.raises(RateLimited, match="slow down"):
+    with playing(sse(FAILED)) as place, raises(RateLimited, "rate_limited"):
         ask(RESPONSES.at(place, retries=0))
 
 
 def test_an_error_of_a_compatible_server_is_told() -> None:
     """They send it in the place of a chunk."""
     error = {"error": {"message": "blocked by the content_filter", "code": 400}}
-    with playing(sse(error)) as place, pytest.raises(ContentRefused, match="content_filter"):
+    with playing(sse(error)) as place, raises(ContentRefused, "content_refused"):
         ask(CHAT.at(place))
 
 
@@ -86,7 +87,7 @@ def test_an_error_of_a_compatible_server_is_told() -> None:
 def test_a_stream_that_ends_without_its_end_is_cut_off(vendor: Vendor) -> None:
     """Even where the connection was closed in good order."""
     half = vendor.stream[: vendor.stream.index(b"\n\n", vendor.stream.index(b"Hello")) + 2]
-    with playing(streamed(half)) as place, pytest.raises(CutOff, match="ended before its end"):
+    with playing(streamed(half)) as place, raises(CutOff, "cut_off"):
         ask(vendor.at(place))
 
 

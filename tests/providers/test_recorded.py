@@ -42,7 +42,7 @@ def direct(vendor: Vendor, record: Record) -> Reply:
 
 
 def said(message: Message) -> tuple[object, ...]:
-    """What is the same whoever carried it: words, media, and calls with their arguments."""
+    """Return what does not depend on the transport: words, media, and calls with their arguments."""
     return message.content, tuple((call.name, call.args) for call in message.tool_calls)
 
 

@@ -7,6 +7,7 @@ import pytest
 from perdure.errors import Invalid, NotFound
 from perdure.providers import adapter
 from perdure.providers.registry import APIS, Target, target
+from tests.coded import raises
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -17,7 +18,7 @@ def test_every_shipped_adapter_goes_by_its_own_name(api: str) -> None:
 
 def test_an_unknown_wire_format_is_not_found() -> None:
     """The error names what there is."""
-    with pytest.raises(NotFound, match=r"no adapter is called 'smoke-signals'.*openai-chat"):
+    with raises(NotFound, "adapter_not_found", api="smoke-signals", known=sorted(APIS)):
         adapter("smoke-signals")
 
 
@@ -48,11 +49,11 @@ def test_a_backend_name_says_format_server_and_model(backend: str, meant: Target
 @pytest.mark.parametrize("backend", ["no-such-model", ":gpt-5.6", "openai:", ""])
 def test_what_names_no_backend_is_refused(backend: str) -> None:
     """Both halves have to be there."""
-    with pytest.raises(Invalid, match="names no backend"):
+    with raises(Invalid, "backend_name_invalid", backend=backend):
         target(backend)
 
 
 def test_an_unknown_provider_is_not_found() -> None:
     """The error names what there is."""
-    with pytest.raises(NotFound, match=r"no provider is called 'nobody'.*anthropic"):
+    with raises(NotFound, "provider_not_found", provider="nobody"):
         target("nobody:model")

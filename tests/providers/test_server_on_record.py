@@ -329,7 +329,7 @@ def test_a_route_records_the_server_of_each_backend(store: Store, place: Place) 
 
 
 def test_a_model_of_the_programs_own_is_not_replaced_by_the_vendor(store: Store) -> None:
-    """Nobody knows where it sent the conversation, so the name alone leads nowhere."""
+    """Its server is unknown, so the name alone leads nowhere."""
     store.thread("t", agent=planner(Script(say("Hello."), backend=CHAT.backend))).run("Hi")
     bare = store.thread("t", agent=planner(CHAT.backend))
 
@@ -358,7 +358,7 @@ def test_a_name_that_could_be_an_address_is_refused(wrong: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["proxy.example/v1", "", "ftp://proxy.example", "https://", "http://[::1"])
 def test_an_address_without_a_host_is_refused(wrong: str) -> None:
-    """Nobody could tell which server it means."""
+    """The name does not identify a server."""
     with pytest.raises(Invalid):
         Backend("openai:gpt-5.6", base_url=wrong)
 

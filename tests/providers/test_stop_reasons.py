@@ -344,7 +344,7 @@ def test_another_process_fetches_a_queued_response_instead_of_asking_again(tmp_p
 
 
 def test_a_response_that_was_cancelled_at_its_server_stops_the_run() -> None:
-    """Somebody has cancelled it there."""
+    """It was cancelled on the server."""
     result, _, _ = ran(RESPONSES, whole(QUEUED), whole(response("cancelled", background=True)))
 
     assert (result.status, result.stop) == ("stopped", StopReason("cancelled", "cancelled"))

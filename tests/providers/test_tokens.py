@@ -89,7 +89,7 @@ def test_pictures_and_files_are_guessed_at_and_said() -> None:
 
 
 def test_sealed_reasoning_widens_the_margin() -> None:
-    """Nobody tells how many tokens a signature stands for."""
+    """No vendor says how many tokens a signature has."""
     sealed = json.dumps({"google": {"thoughtSignature": "A" * 4_000}})
     counted = tokens.count(
         Context(messages=[Message("assistant", (Text(WORDS),), vendor_metadata=sealed)]), model="gemini-3-pro"
@@ -127,7 +127,7 @@ def test_sealed_reasoning_widens_the_margin() -> None:
     ],
 )
 def test_a_family_is_known_by_the_models_name(model: str, name: str) -> None:
-    """Whoever serves it."""
+    """On every server."""
     assert family(model).name == name
 
 
@@ -218,10 +218,10 @@ def test_a_tokenizer_may_be_given() -> None:
 
 def test_a_server_that_does_not_answer_is_as_good_as_none() -> None:
     """The estimate takes its place."""
-    nobody = LlamaServer("http://127.0.0.1:9")
+    unreachable = LlamaServer("http://127.0.0.1:9")
 
-    assert not tokens.count(WORDS, model="local:x", tokenizer=nobody).exact
-    assert not tokens.count(asked(Text(WORDS)), model="local:x", tokenizer=nobody).exact
+    assert not tokens.count(WORDS, model="local:x", tokenizer=unreachable).exact
+    assert not tokens.count(asked(Text(WORDS)), model="local:x", tokenizer=unreachable).exact
 
 
 def test_a_local_model_counts_as_it_is_charged() -> None:

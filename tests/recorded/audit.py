@@ -450,5 +450,5 @@ def _alone(block: Any) -> Context:
 
 
 def _is_prose(value: object) -> bool:
-    """Whether a text is so long that an account might cut it, and words that anybody can read."""
+    """Whether a text is so long that an account might cut it, and readable by all."""
     return isinstance(value, str) and len(value) > 500 and len(value.split()) > 20

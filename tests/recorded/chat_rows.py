@@ -1,4 +1,4 @@
-"""The rows of the Chat family: recorded answers read, held against their fact sheets, streams cut, requests sent round.
+"""The rows of the Chat family: recorded answers read, compared with their fact sheets, streams cut, requests sent round.
 
 class TestMistral(ChatRows):
     api = "mistral-chat"

@@ -1,6 +1,6 @@
 """The official SDKs as judges of requests: what each one's own request types refuse.
 
-What HAZARDS lists as relaxed (fields that the services take and the types lack) is not held against
+What HAZARDS lists as relaxed (fields that the services take and the types lack) is not counted against
 a request.  `azure-inference-chat` is judged by the types of Chat, less the fields that it lacks; `ollama-chat` by
 the request that Ollama documents, written out in `native.py`.
 """

@@ -22,7 +22,7 @@ _NAMES = {
 
 
 def opaque(body: object) -> set[str]:
-    """The tokens of a request or an answer that are words to nobody but their issuer."""
+    """The tokens of a request or an answer that only their issuer can read."""
     return {token for token in _found(body) if token}
 
 

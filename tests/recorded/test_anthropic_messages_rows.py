@@ -10,7 +10,7 @@ import pytest
 
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text
-from perdure.providers.anthropic import ADAPTER
+from perdure.providers.anthropic.adapter import ADAPTER
 from perdure.providers.contract import Reply
 from tests.recorded.wire import Facts, Record, Wire, pieces
 

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text
-from perdure.providers.bedrock import ADAPTER
+from perdure.providers.bedrock.adapter import ADAPTER
 from perdure.providers.contract import Reply
 from tests.recorded.frames import frames_of
 from tests.recorded.wire import Facts, Record, Wire, pieces

@@ -2,7 +2,7 @@
 
 The audit's tables were made while looking at that traffic.  The conversations in `rare.jsonl` were not: each is a
 request with names, phases, redacted thinking, guarded words, marks, sound, film, halves of tool calls or fields that
-nobody knows.
+that no table knows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Estimates of tokens against the `usage` that vendors reported for recorded requests.
 
 Only requests of text are compared: no pictures or files, no tools that the server runs, no context
-that the server keeps, cuts or adds, and no sealed reasoning, whose size nobody tells.
+that the server keeps, cuts or adds, and no sealed reasoning, whose size is unknown.
 """
 
 from __future__ import annotations

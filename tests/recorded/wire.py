@@ -1,7 +1,7 @@
 """Recorded traffic as the tests look at it: one record an exchange, one fact sheet an answer.
 
-The traffic is no part of the project: it lies beside it, in `../shared/wire`, and a test that
-needs it says so when it skips.
+The traffic is no part of the project.  The tests look for it in the folder `shared/wire` beside the project or
+further up, and a test that needs it says so when it skips.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import msgspec
 
 __all__ = ["Facts", "Record", "Wire", "pieces"]
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "wire"
+_PLACES = [folder / "shared" / "wire" for folder in Path(__file__).resolve().parents[3:]]
+FOLDER = next((place for place in _PLACES if place.exists()), _PLACES[0])
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Providers: what a backend is to a run, and the translators for each vendor's wire format."""
+"""Providers: the contract between a run and a backend, and an adapter for each vendor's wire format."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Adapter", "adapter"]
 
 
 def adapter(api: str) -> Adapter:
-    """The adapter for a wire format, such as `openai-chat`; raises `NotFound` if there is none of that name."""
+    """Return the adapter for a wire format, such as `openai-chat`; raises `NotFound` if there is none of that name."""
     from perdure.providers import registry
 
     return registry.adapter(api)
 
 
-# What is told of adapters and lives elsewhere is found here too, without anything being loaded before.
+# Types of the adapter contract that other modules define.  They are found here too, and loaded on first use.
 _HOMES = {
     "Adapter": "perdure.providers.contract",
     "CanonicalAgentState": "perdure.projections.state",

@@ -1,8 +1,8 @@
-"""Capabilities: the things that a backend does fully, with loss, or not at all, each under one name.
+"""Names the capabilities of backends; each is supported fully, with loss, or not at all.
 
-Every adapter answers `supports` for each of these names, and for no others.  A level says what
-becomes of the thing in a request: `full`, it is there as it was; `lossy`, it is there in another
-way, or not always; `none`, it is not, or only as words that name it.
+Every adapter answers `supports` for each of these names, and for no others.  The level says how
+a request carries the thing: `full`, unchanged; `lossy`, in another form, or not always; `none`, not at all,
+or only as text that names it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Level: TypeAlias = Literal["full", "lossy", "none"]
 
 
 class Capability(StrEnum):
-    """One thing that formats, servers and models differ in; its value is its name for `supports`."""
+    """A feature in which formats, servers and models differ; its value is the name that `supports` takes."""
 
     TEXT = "text"
     IMAGES = "images"
@@ -79,7 +79,7 @@ MEANINGS: Mapping[Capability, str] = {
     Capability.MID_SYSTEM: "System words within the conversation, in their place.",
     Capability.CHOICES: "Several answers to one request.",
     Capability.STREAMING: "Answers that come in pieces.",
-    Capability.PROMPT_CACHE: "Marks, or rules of the server, by which the beginning of a request is not read anew.",
+    Capability.PROMPT_CACHE: "Marks, or rules of the server, by which the beginning of a request is not read again.",
     Capability.LOGPROBS: "How likely the words of an answer were.",
     Capability.SEED: "A number that makes answers repeatable.",
     Capability.STOP: "Words at which an answer ends.",
@@ -90,5 +90,5 @@ _ORDER: tuple[Level, ...] = ("none", "lossy", "full")
 
 
 def least(*levels: Level) -> Level:
-    """The lowest of several levels: a chain does no more than its weakest link."""
+    """Return the lowest of several levels: a chain does no more than its weakest link."""
     return min(levels, key=_ORDER.index)

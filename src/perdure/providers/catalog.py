@@ -1,24 +1,22 @@
-"""Spellings: other names under which a model of the catalog goes.
-
-A server may add a region, a date, a variant or its maker to a model's name.  What is left
-without them is often a name that is known: `us.amazon.nova-pro-v1:0` is `amazon.nova-pro-v1:0`,
-`gpt-5.4-2026-03-05` is `gpt-5.4`, `anthropic/claude-haiku-4.5` is Anthropic's `claude-haiku-4-5`.
-A name without its version is that of a family: `claude-sonnet-5-5` is one of `claude-sonnet`.
-
-The catalog: what is known of models, as data with its date and sources.
+"""Reads the catalog: limits, prices and features of models, as data with a date and sources.
 
     catalog.shipped().card("openai", "gpt-5.6").context_window
     catalog.resolve("gpt-5.6")                                 "openai:gpt-5.6"
 
-The data is `models.json` beside this file.  A user's file of the same form is laid over it, field
-by field; its path comes in from outside.  A model that is not known gets its provider's defaults
-and a note that says so: asking for a provider's model never fails.
+The data is `models.json` beside this file.  A user's file of the same form overrides it, field by field;
+the caller passes its path.  An unknown model gets its provider's defaults and a note that says so: asking
+for a provider's model never fails.
+
+A server may add a region, a date, a variant or the maker to a model's name.  The catalog also looks for the
+name without them: `us.amazon.nova-pro-v1:0` is `amazon.nova-pro-v1:0`, `gpt-5.4-2026-03-05` is `gpt-5.4`,
+`anthropic/claude-haiku-4.5` is Anthropic's `claude-haiku-4-5`.  A name without its version is that of a
+family: `claude-sonnet-5-5` is one of `claude-sonnet`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -49,13 +47,13 @@ _VARIANT = re.compile(r":(?:free|thinking|nitro|floor|latest|cloud|groq)$")
 _DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{4}|00\d|latest|preview|exp)(?:-v\d+(?::\d+)?)?$")
 _PREVIEW = re.compile(r"-(?:preview|exp)(?:-[\d-]+)?$")
 _SIZE = re.compile(r":[\w.-]+$")
-# A word of a name that says which model of a family it is.
+# A word of a name that tells the models of a family apart.
 _VERSION = re.compile(r"v?\d+(?:\.\d+)*|latest|preview|exp")
 _FIELDS_MAX = 8  # a name is cut so often at most
 
 
 def spellings(name: str) -> Iterator[str]:
-    """`name`, and what is left of it without region, variant, date and size, each once."""
+    """Return `name`, then the same without region, variant, date and size, each form once."""
     told: set[str] = set()
     for bare in (name, _PROFILE.sub("", name)):
         for each in _cut(_REGION.sub("", bare)):
@@ -65,7 +63,7 @@ def spellings(name: str) -> Iterator[str]:
 
 
 def elsewhere(name: str) -> Iterator[str]:
-    """Names under which the model's maker may have it: without the folders before it, dots as dashes."""
+    """Yield names under which the model's maker may have it: without the folders before it, dots as dashes."""
     last = name.rpartition("/")[2]
     for each in spellings(last.lower()):
         yield each
@@ -73,7 +71,7 @@ def elsewhere(name: str) -> Iterator[str]:
 
 
 def family_of(name: str) -> str:
-    """The name of a model without what says which of its family it is."""
+    """Return the name of a model without its version and date: the name of its family."""
     return "-".join(word for word in name.split("-") if not _VERSION.fullmatch(word))
 
 
@@ -109,10 +107,10 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a line of the data says."""
+    """One line of the data."""
 
     context_window: int = 32_768  # tokens, input and output together
-    input_limit: int | None = None  # tokens; None: as much as the window
+    input_limit: int | None = None  # tokens; None: the whole window
     output_limit: int | None = None  # tokens; None: not known
     input: tuple[Modality, ...] = ("text",)
     output: tuple[Modality, ...] = ("text",)
@@ -132,7 +130,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 
 
 class Card(Facts, frozen=True, kw_only=True):
-    """What is known of one model on one server."""
+    """The facts about one model on one server."""
 
     provider: str
     name: str  # as it was asked for
@@ -141,12 +139,12 @@ class Card(Facts, frozen=True, kw_only=True):
 
     @property
     def backend(self) -> str:
-        """How a backend on it is written."""
+        """Return its name as a backend."""
         return f"{self.provider}:{self.name}" if self.provider else self.name
 
     @property
     def input_max(self) -> int:
-        """How many tokens a request may have."""
+        """Return the largest number of tokens in a request."""
         return min(self.input_limit or self.context_window, self.context_window)
 
 
@@ -159,7 +157,7 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
-    """All models that are known."""
+    """All known models, by provider."""
 
     date: str  # of the shipped data
     sources: Mapping[str, str]  # what the short names of sources mean
@@ -168,7 +166,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     models: Mapping[str, Mapping[str, Facts]]
 
     def card(self, provider: str, model: str) -> Card:
-        """What is known of `model` on that provider's server; its defaults, with a note, if nothing is."""
+        """Return the card of `model` on that provider's server; for an unknown model the defaults, with a note."""
         home = self.aliases.get(provider, provider)
         for spelled in spellings(model):
             if name := self._entry(home, spelled):
@@ -176,7 +174,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return self._made_elsewhere(provider, model) or self._unknown(provider, model, home)
 
     def of(self, backend: str) -> Card:
-        """What is known of `provider:model`, or of a model's name that is unique."""
+        """Return the card of `provider:model`, or of a model's name that is unique."""
         provider, colon, model = backend.partition(":")
         if colon and (provider in self.aliases or provider in self.models):
             return self.card(provider, model)
@@ -186,21 +184,20 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return self.card(provider, model) if colon else self.card("", backend)
 
     def resolve(self, name: str) -> str | None:
-        """`provider:name` for a model's name that means one model; None if it is not known.
+        """Return `provider:name` for a model's name that names one model; None if it is unknown.
 
-        Of several that have it, the maker's own is meant.  Raises `Invalid` if it is nobody's.
+        If several providers serve it, its maker's is meant.  Raises `Invalid` if its maker is none of them.
         """
         for spelled in spellings(name):
             homes = self._homes(spelled)
             if len(homes) > 1:
-                choices = " or ".join(f"{home}:{name}" for home in homes)
-                raise Invalid(f"several providers have a model '{name}'; nothing was done. Write {choices}.")
+                raise _ambiguous(name, homes)
             if homes:
                 return f"{homes[0]}:{name}"
         return None
 
     def current(self, name: str) -> str | None:
-        """`provider:model` for the newest model of a family, such as `claude-sonnet`; None if there is no such family.
+        """Return `provider:model` for the newest model of a family, such as `claude-sonnet`; None if there is no such family.
 
         Deprecated models and those whose end is announced are not current.
         Raises `Invalid` if several makers have a family of that name.
@@ -210,14 +207,13 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         found = [home for home in homes if self._newest(home, family if colon else name) is not None]
         own = [home for home in found if colon or self._is_maker(home, name)]
         if len(own or found) > 1:
-            choices = " or ".join(f"{home}:{name}" for home in own or found)
-            raise Invalid(f"several providers have models '{name}'; nothing was done. Write {choices}.")
+            raise _ambiguous(name, own or found)
         for home in own or found:
             return f"{provider if colon else home}:{self._newest(home, family if colon else name)}"
         return None
 
     def _newest(self, home: str, family: str) -> str | None:
-        """The name of the newest model of that family: the first in the data, unless another was released later."""
+        """Return the name of the newest model of that family: the first in the data, unless another was released later."""
         newest: str | None = None
         released = "9999"  # of a model without a date: a vendor's models are listed newest first
         for name, facts in self.models.get(home, {}).items():
@@ -231,7 +227,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return self.models[home][self._newest(home, family) or ""].maker in (None, home)
 
     def cards(self, provider: str | None = None) -> list[Card]:
-        """All that are known, or all of one provider; raises `NotFound` for one without models."""
+        """Return all that are known, or all of one provider; raises `NotFound` for one without models."""
         if provider is None:
             return [self.card(home, name) for home, entries in self.models.items() for name in entries]
         home = self.aliases.get(provider, provider)
@@ -239,19 +235,21 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
             there = sorted({*self.models, *self.aliases})
             raise NotFound(
                 f"the catalog has no models of '{provider}'; nothing was listed. {did_you_mean(provider, there)}"
-                f"There are: {', '.join(there)}."
+                f"There are: {', '.join(there)}.",
+                code="provider_not_found",
+                provider=provider,
             )
         return [self.card(provider, name) for name in self.models[home]]
 
     def _entry(self, home: str, spelled: str) -> str | None:
-        """The name of the entry that is meant."""
+        """Return the name of the entry that is meant."""
         entries = self.models.get(home, {})
         if spelled in entries:
             return spelled
         return next((name for name, facts in entries.items() if spelled in facts.also), None)
 
     def _homes(self, spelled: str) -> list[str]:
-        """Who has a model of that name; its maker alone, if that is one of them."""
+        """Return the providers of a model of that name; only its maker, if that is one of them."""
         homes = [home for home in self.models if self._entry(home, spelled) is not None]
         own = [home for home in homes if self._facts(home, spelled).maker in (None, home)]
         return own or homes
@@ -260,7 +258,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return self.models[home][self._entry(home, spelled) or ""]
 
     def _made_elsewhere(self, provider: str, model: str) -> Card | None:
-        """What its maker says of a model that this provider serves under a name like the maker's."""
+        """Return the maker's facts about a model that this provider serves under a name like the maker's."""
         for spelled in elsewhere(model):
             for home in self._homes(spelled)[:1]:
                 entry = self._entry(home, spelled) or ""
@@ -277,7 +275,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def shipped() -> Catalog:
-    """The catalog that comes with Perdure."""
+    """Return the catalog that comes with Perdure."""
     from importlib.resources import files  # few need it
 
     data = files("perdure.providers").joinpath("models.json").read_bytes()
@@ -285,7 +283,7 @@ def shipped() -> Catalog:
 
 
 def read(path: Path) -> Catalog:
-    """The shipped catalog with a user's file laid over it.
+    """Return the shipped catalog with a user's file laid over it.
 
     Raises `NotFound` if there is no such file, `Invalid` if it is not of the form of `models.json`.
     """
@@ -293,14 +291,23 @@ def read(path: Path) -> Catalog:
         with path.open("rb") as file:
             body = file.read(_BYTES_MAX + 1)
     except OSError as error:
-        raise NotFound(f"the models in '{path}' cannot be read: {error}; nothing was done.") from error
+        raise NotFound(
+            f"the models in '{path}' cannot be read: {error}; nothing was done.",
+            code="catalog_not_found",
+            path=str(path),
+        ) from error
     if len(body) > _BYTES_MAX:
-        raise Invalid(f"'{path}' has more than {_BYTES_MAX} bytes; nothing was done. Is it a list of models?")
+        raise Invalid(
+            f"'{path}' has more than {_BYTES_MAX} bytes; nothing was done.",
+            advice="Is it a list of models?",
+            code="catalog_too_large",
+            path=str(path),
+        )
     return _laid(_decoded(body, str(path)), shipped(), str(path))
 
 
 def chosen(environment: Mapping[str, str], home: Path) -> Catalog:
-    """The catalog of this user: `$PERDURE_MODELS`, else `~/.config/perdure/models.json`, else what is shipped."""
+    """Return the catalog of this user: `$PERDURE_MODELS`, else `~/.config/perdure/models.json`, else what is shipped."""
     named = environment.get("PERDURE_MODELS")
     if named:
         return read(Path(named))
@@ -309,7 +316,7 @@ def chosen(environment: Mapping[str, str], home: Path) -> Catalog:
 
 
 def resolve(name: str) -> str | None:
-    """`provider:name` for a model's name that is unique in the shipped catalog; None if it is not known."""
+    """Return `provider:name` for a model's name that is unique in the shipped catalog; None if it is unknown."""
     return shipped().resolve(name)
 
 
@@ -317,11 +324,11 @@ def _decoded(body: bytes, where: str) -> _Data:
     try:
         return msgspec.json.decode(body, type=_Data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(f"'{where}' is no catalog of models: {error}; nothing was done.") from error
+        raise _invalid(f"'{where}'", f"this is no catalog of models: {error}") from error
 
 
 def _laid(data: _Data, under: Catalog | None, where: str) -> Catalog:
-    """`data` over what is already known, field by field."""
+    """Return the catalog `under` with the fields of `data` over it."""
     defaults = dict(under.defaults) if under else {}
     for provider, fields in data.defaults.items():
         defaults[provider] = _over(defaults.get(provider), fields, f"{where}: defaults.{provider}")
@@ -345,13 +352,13 @@ def _over(facts: Facts | None, fields: dict[str, msgspec.Raw], where: str) -> Fa
     try:
         made = msgspec.convert(shape | {key: msgspec.json.decode(raw) for key, raw in fields.items()}, Facts)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise Invalid(f"{where}: {error}; nothing was done.") from error
+        raise _invalid(where, str(error)) from error
     if made.ends is not None and not _DAY.fullmatch(made.ends):
-        raise Invalid(f"{where}: ends is a day such as 2026-11-30, not {made.ends!r}; nothing was done.")
+        raise _invalid(where, f"ends is a day such as 2026-11-30, not {made.ends!r}")
     for name in ("context_window", "input_limit", "output_limit"):
         limit: int | None = getattr(made, name)
         if limit is not None and limit <= 0:
-            raise Invalid(f"{where}: {name} is a number of tokens, not {limit}; nothing was done.")
+            raise _invalid(where, f"{name} is a number of tokens, not {limit}")
     return made
 
 
@@ -361,9 +368,24 @@ def _card(provider: str, model: str, facts: Facts, home: str, entry: str | None)
 
 
 def _served(provider: str, model: str, facts: Facts, home: str, entry: str) -> Card:
-    """The maker's card for what another serves."""
+    """Return the maker's card for what another serves."""
     server = provider or "this server"
     note = f"described as {home}:{entry}, as its maker serves it; the prices of {server} are not known"
     # Each service has its own prices, and stops serving a model on a day of its own.
     bare = msgspec.structs.replace(facts, prices=None, ends=None, note=note)
     return _card(provider, model, bare, home, f"{home}:{entry}")
+
+
+def _invalid(where: str, fault: str) -> Invalid:
+    return Invalid(f"{where}: {fault}; nothing was done.", code="catalog_invalid", where=where)
+
+
+def _ambiguous(name: str, homes: Sequence[str]) -> Invalid:
+    choices = [f"{home}:{name}" for home in homes]
+    return Invalid(
+        f"several providers have models '{name}'; nothing was done.",
+        advice=f"Write {' or '.join(choices)}.",
+        code="model_ambiguous",
+        model=name,
+        choices=choices,
+    )

@@ -1,17 +1,12 @@
-"""Speaking: a backend takes a step.
+"""Takes a step on a backend: renders the context, sends the request, and parses the answer.
 
-The context is rendered by the adapter of the wire format, sent by its transport, and the bytes that
-come back are fed to the adapter's parser.  A stream that ends without its end is an error: half an
-answer is never taken for a whole one.
+The adapter of the wire format renders the context, its transport sends it, and the adapter's parser reads
+the bytes that come back.  A stream that ends before its last event is an error: half an answer is never
+taken for a whole one.  A server may report an error inside a stream, after a status of 200; the last bytes
+of an incomplete stream are searched for one.
 
-Errors that come inside a stream, after a server has already said that all is well.
-
-Looked for only where a stream ended without its end: in its last events.
-
-Asking again where it is safe: before anything of an answer has come, and not more often than wanted.
-
-A wait that the backend named is kept, unless it is longer than anybody would wait for; then the
-error is raised at once, and says how long the wait is.
+A request is repeated where it is safe: before the first byte of an answer, and at most `retries` times.
+The client waits as long as the backend asks.  If that is too long, it raises the error at once, with the wait.
 """
 
 from __future__ import annotations
@@ -76,21 +71,20 @@ class Tail:
     """The last bytes of a stream."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._held = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take some more bytes."""
+        """Append bytes."""
         self._held += data
         if len(self._held) > 2 * TAIL_BYTES:
             del self._held[:-TAIL_BYTES]
 
     def is_done(self) -> bool:
-        """Whether the server said that the stream is whole, as those that speak Chat do."""
+        """True if the stream has its end mark, which servers of Chat Completions send."""
         return self._held.rstrip().endswith(b"[DONE]")
 
     def trouble(self) -> Trouble | None:
-        """The error that the stream ended with; None if it names none."""
+        """Return the error that the stream ended with; None if it names none."""
         if b"error" not in self._held:
             return None
         events = Events()
@@ -106,7 +100,7 @@ class Tail:
 
 
 def trouble_in(body: dict[str, Any]) -> Trouble | None:
-    """The error that a whole answer, or an event of a stream, names; None if it names none."""
+    """Return the error that a whole answer, or an event of a stream, names; None if it names none."""
     found = _error_of(body)
     if found is None:
         return None
@@ -147,7 +141,7 @@ _FIRST_SECONDS, _GROWTH, _LONGEST_SECONDS = 0.5, 2.0, 8.0
 
 
 async def answered(send: Send, request: Request, *, retries: int) -> AsyncGenerator[bytes]:
-    """The bytes of the answer; asks up to `retries` times more, as long as not one byte has come.
+    """Yield the bytes of the answer; asks up to `retries` times more, as long as not one byte has come.
 
     Raises `BackendUnavailable` if it stays silent for longer than the request's time-out.
     """
@@ -168,7 +162,7 @@ async def answered(send: Send, request: Request, *, retries: int) -> AsyncGenera
 
 
 async def pause(error: Unavailable, attempt: int) -> bool:
-    """Wait as long as is fitting before the next attempt; False, at once, if that is too long."""
+    """Wait before the next attempt; return False at once if the wait would be too long."""
     if error.retry_after is not None and error.retry_after > WAIT_SECONDS_MAX:
         return False
     backoff = min(_LONGEST_SECONDS, _FIRST_SECONDS * _GROWTH**attempt)
@@ -195,15 +189,25 @@ async def _timed(send: Send, request: Request) -> AsyncGenerator[bytes]:
 def _silent(request: Request, *, begun: bool) -> BackendUnavailable:
     said = f"{request.backend} was silent for {request.timeout:g} seconds"
     if begun:
-        return CutOff(f"{said} in the middle of its answer; nothing of it was kept. Ask again.")
-    return BackendUnavailable(f"{said}; nothing was done. Trying again may work.")
+        return CutOff(
+            f"{said} in the middle of its answer; nothing of it was kept.",
+            advice="Ask again.",
+            code="backend_silent",
+            seconds=request.timeout,
+        )
+    return BackendUnavailable(
+        f"{said}; nothing was done.",
+        advice="Trying again may work.",
+        code="backend_silent",
+        seconds=request.timeout,
+    )
 
 
 class Speaker:
-    """A model that is reached by an adapter and a transport."""
+    """A model that is called by an adapter and a transport."""
 
     def __init__(self, backend: Backend) -> None:
-        """Speak for that backend; raises `Unsupported` if its format has no adapter or no transport."""
+        """Prepare the backend; raises `Unsupported` if its format has no adapter or no transport."""
         self._backend = backend
         self._target: Target = backend.target
         self._adapter: Adapter = registry.adapter(self._target.api)
@@ -212,12 +216,12 @@ class Speaker:
 
     @property
     def backend(self) -> str:
-        """Its name, `provider:model`."""
+        """Return its name, `provider:model`."""
         return self._backend.name
 
     @property
     def server(self) -> str:
-        """The server that a step sent now would go to, as it is recorded."""
+        """Return the server that a step sent now would go to, as it is recorded."""
         if self._backend.server is not None:
             return self._backend.server
         try:
@@ -226,7 +230,7 @@ class Speaker:
             return UNRESOLVED  # sending raises the same error
 
     def _address(self) -> str:
-        """Where a request would go now; the environment may change between two steps."""
+        """Return the address of a request sent now; the environment may change between two steps."""
         backend, target = self._backend, self._target
         if backend.client is not None:
             return client_address(backend.client) or UNKNOWN
@@ -246,16 +250,16 @@ class Speaker:
 
     @property
     def sent(self) -> Sent:
-        """How its requests are made, for the record."""
+        """Return how its requests are made, to be recorded."""
         target = self._target
         return Sent(
             api=target.api, provider=target.provider, model=target.model, options=self._backend.options
         )
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
-        """Answer `context`; ends with `Finished`, or with `Pending` if the answer is to be fetched later.
+        """Answer `context`; ends with `Finished`, or with `PendingReply` if the answer is fetched later.
 
-        Raises one of the errors in `transport.faults` if it cannot.
+        Raises one of the errors in `transport.errors` if it fails.
         """
         request = replace(self.request(context), address=self._address())
         if context.pending is not None:
@@ -269,7 +273,7 @@ class Speaker:
                         told += 1
                         yield event
             except _Inside as error:
-                # Nobody was told anything yet, so nothing is said twice.
+                # The caller has received no event yet, so a repeat shows nothing twice.
                 if told or attempt >= self._retries or not await pause(error.fault, attempt):
                     raise error.fault from error.__cause__
                 attempt += 1
@@ -277,12 +281,12 @@ class Speaker:
                 return
 
     def request(self, context: Context) -> Request:
-        """What would be sent."""
+        """Return the request that a step would send."""
         target, backend = self._target, self._backend
         options = request_options({**context.options, **backend.options})
         shown = msgspec.structs.replace(context, options=options)
         rendered = self._adapter.render(shown, model=target.model, provider=target.provider)
-        # A request that runs in the background may ask for its answer whole, whatever the options say.
+        # A request that runs in the background may ask for its answer in one piece, against the options.
         is_streamed = options["stream"] is True and rendered.body.get("stream") is not False
         return Request(
             backend.name,
@@ -332,7 +336,7 @@ class Speaker:
 
 
 def _told(reply: Reply, request: Request) -> list[ModelEvent]:
-    """The events of a reply; the last says what the request and the answer could not carry over unchanged."""
+    """Return the events of a reply; the last says what the request and the answer could not carry over unchanged."""
     losses = losses_of(request.losses, reply.losses)
     last = reply.events[-1] if reply.events else None
     if not isinstance(last, Finished):
@@ -344,7 +348,7 @@ def _told(reply: Reply, request: Request) -> list[ModelEvent]:
 
 
 def _named(event: ModelEvent, names: Mapping[str, str]) -> ModelEvent:
-    """The event with tools by their own names, not by those that the vendor was told."""
+    """Return the event with the tools' canonical names in place of the vendor's."""
     if not names:
         return event
     if isinstance(event, CallDelta) and event.name in names:
@@ -359,7 +363,7 @@ def _named(event: ModelEvent, names: Mapping[str, str]) -> ModelEvent:
 
 
 class _Inside(Exception):
-    """An error that came inside a stream, and may be gone the next time."""
+    """An error inside a stream; a repeat may succeed."""
 
     def __init__(self, fault: BackendUnavailable) -> None:
         self.fault = fault
@@ -370,14 +374,22 @@ def _body(whole: bytes, request: Request) -> dict[str, Any]:
     try:
         body = json.loads(whole)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"{request.backend} answered with no JSON: {error}; nothing of it was kept.") from error
+        raise Invalid(
+            f"{request.backend} answered with no JSON: {error}; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        ) from error
     if not isinstance(body, dict):
-        raise Invalid(f"{request.backend} answered with no object; nothing of it was kept.")
+        raise Invalid(
+            f"{request.backend} answered with no object; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        )
     return cast("dict[str, Any]", body)
 
 
 def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
-    """The whole reply; raises if the stream ended with an error, or before its end."""
+    """Return the whole reply; raises if the stream ended with an error, or before its end."""
     try:
         reply = parser.close()
     except Invalid as error:
@@ -391,7 +403,9 @@ def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
         raise _ended_badly(reply, request)
     if reply.stop is None and not tail.is_done():
         raise CutOff(
-            f"the answer of {request.backend} ended before its end; nothing of it was kept. Ask again."
+            f"the answer of {request.backend} ended before it was complete; nothing of it was kept.",
+            advice="Ask again.",
+            backend=request.backend,
         )
     return reply
 
@@ -402,7 +416,11 @@ def _is_failed(reply: Reply) -> bool:
 
 def _ended_badly(reply: Reply, request: Request) -> CutOff:
     return CutOff(
-        f"the answer of {request.backend} ended in an error ({reply.stop}); nothing of it was kept. Ask again."
+        f"the answer of {request.backend} ended in an error ({reply.stop}); nothing of it was kept.",
+        advice="Ask again.",
+        code="error_answer",
+        backend=request.backend,
+        stop=reply.stop,
     )
 
 

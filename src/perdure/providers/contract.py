@@ -1,11 +1,11 @@
-"""What a backend is to Perdure: a model that takes steps, and an adapter that speaks its wire format.
+"""Defines a backend: a model that takes steps, and an adapter that translates to and from its wire format.
 
-A *model* is asked by a run: a context goes in, a stream of events comes out.  The last event is
-`Finished`, with the whole message; what came before it is for whoever watches, and is not kept.
+A run calls a *model*: a context goes in, a stream of events comes out.  The last event is `Finished`, with
+the whole message.  The events before it are for observers and are not stored.
 
-An *adapter* is pure: no network, no clock, no storage.  It knows one vendor's JSON and nothing
-else, in both directions.  Nothing is dropped in silence: whatever could not be carried over
-unchanged is a `Loss` in the report.
+An *adapter* is pure: no network, no clock, no storage.  It knows one vendor's JSON and nothing else, in both
+directions.  It drops nothing silently: the report has a `Loss` for each thing that it could not carry over
+unchanged.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ LossKind: TypeAlias = Literal["converted", "repaired", "dropped"]
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """Some more words."""
+    """The next piece of the answer's text."""
 
     text: str
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """Some more of what the model tells of its thinking."""
+    """The next piece of the model's summary of its reasoning."""
 
     text: str
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """Some more of a tool call that is being written."""
+    """The next piece of a tool call."""
 
     index: int  # which of the step's calls
     name: str
-    arguments: str  # the part that came now
+    arguments: str  # the next piece
 
 
 class PendingReply(msgspec.Struct, frozen=True):
-    """The backend works on the answer, which can be fetched by this id, also by another process."""
+    """The backend is working on the answer; any process can fetch it later by this id."""
 
     id: str
 
@@ -77,19 +77,19 @@ class PendingReply(msgspec.Struct, frozen=True):
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a render could not carry over unchanged."""
 
-    kind: LossKind  # said in another way; mended so that the target takes it; left out
+    kind: LossKind  # expressed in another form; changed so that the target accepts it; left out
     where: str  # in the context: `messages[3].content[1]`, `tools[0].parameters`, `options.seed`
     what: str  # what it is: `image`, `reasoning`, `tool call id`, …
     why: str  # in words
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """The step is whole: what the model said, with the vendor's own ids for its calls."""
+    """The step is complete; `message` is the answer, with the vendor's own ids for its calls."""
 
     message: Message
     usage: Usage = Usage()
-    stop: str | None = None  # why it stopped, in the vendor's word
-    stop_kind: StopKind | None = None  # what that means, where the word alone does not tell
+    stop: str | None = None  # why the answer ended, in the vendor's word
+    stop_kind: StopKind | None = None  # its meaning, where the word alone is ambiguous
     losses: tuple[Loss, ...] = ()  # of the request that was sent and of the answer
 
 
@@ -97,21 +97,21 @@ ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | PendingReply | 
 
 
 class Model(Protocol):
-    """What takes a step.
+    """Takes the steps of a run.
 
-    One that sends conversations elsewhere should also have a property `server`, a name or an address
+    A model that sends conversations to a server should also have a property `server`, a name or an address
     that is recorded with each thread; see `server_of`.
     """
 
     @property
     def backend(self) -> str:
-        """Its name, `provider:model`."""
+        """Return its name, `provider:model`."""
         ...
 
     def step(self, context: Context) -> AsyncIterator[ModelEvent]:
-        """Answer `context`.  Ends with `Finished`; raises if it cannot, having changed nothing.
+        """Answer `context`.  The last event is `Finished`; a step that fails raises and has changed nothing.
 
-        A step that ends after `Pending` without `Finished` is taken again with `context.pending`.
+        A step that ends after `PendingReply` without `Finished` is taken again with `context.pending`.
         """
         ...
 
@@ -121,104 +121,110 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
 
     body: dict[str, Any]
     losses: tuple[Loss, ...] = ()
-    names: Mapping[str, str] = {}  # tools that go by another name here: what they are called, by that name
+    names: Mapping[
+        str, str
+    ] = {}  # for tools that were renamed: the canonical name by the name in the request
 
 
 class Asked(Context, frozen=True, kw_only=True):
-    """The context that a request shows, and what of the request it does not hold as it was."""
+    """The context that a request holds, and a report of what the context lacks of the request."""
 
     losses: tuple[Loss, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A vendor's answer, read."""
+    """A vendor's answer in canonical form."""
 
     message: (
         Message  # with the vendor's own call ids, made unique; what only it can read is in vendor_metadata
     )
-    stop: str | None = None  # why it stopped, in the vendor's word
-    stop_kind: StopKind | None = None  # what that means, where the word alone does not tell
-    pending: str | None = None  # the id by which the answer is fetched later; None: it is here
+    stop: str | None = None  # why the answer ended, in the vendor's word
+    stop_kind: StopKind | None = None  # its meaning, where the word alone is ambiguous
+    pending: str | None = None  # the id by which the answer is fetched later; None: this is the answer
     usage: Usage = Usage()
-    events: tuple[ModelEvent, ...] = ()  # the same as a run would be told it; the last is `Finished`
+    events: tuple[ModelEvent, ...] = ()  # the same answer as events; the last is `Finished`
     losses: tuple[Loss, ...] = ()  # what the canonical form cannot say; it stays in vendor_metadata
     others: tuple[Message, ...] = ()  # further choices, where several were asked for
 
 
 class StreamParser(Protocol):
-    """A stream that is being read, in pieces of any size."""
+    """Parses a streamed answer from pieces of any size."""
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         ...
 
     def close(self) -> Reply:
-        """The stream has ended; what was said in all.  Raises `Invalid` if it was cut off before anything was whole."""
+        """Return the whole answer, at the end of the stream.  Raises `Invalid` if nothing of it was complete."""
         ...
 
 
 class Adapter(Protocol):
-    """One vendor's wire format."""
+    """Translates between contexts and one vendor's wire format."""
 
     @property
     def api(self) -> str:
-        """Its name, such as `openai-chat`."""
+        """Return its name, such as `openai-chat`."""
         ...
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """A request that the vendor takes, whatever the history looks like; `provider` is whose server it goes to."""
+        """Return a request that the vendor accepts, for any history; `provider` names the server's provider."""
         ...
 
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Context:
-        """The context that a request of this format shows; raises `Invalid` if it is none.
+        """Return the context that a request of this format shows; raises `Invalid` if it is none.
 
         An adapter that does not take in all of a request gives it as `Asked`, with what is missing.
         """
         ...
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-        """The answer; raises `Invalid` if it is none of this format."""
+        """Return the answer; raises `Invalid` if it is none of this format."""
         ...
 
     def stream(self, *, provider: str | None = None) -> StreamParser:
-        """A parser for a streamed answer."""
+        """Return a parser for a streamed answer."""
         ...
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
-        """The same as `stream`, fed with all chunks."""
+        """Return the same as `stream`, fed with all chunks."""
         ...
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """How well the format, or that model on that server, does one thing of `capabilities.Capability`."""
+        """Return the level of a capability (see `capabilities`) for the format, or for that model on that server."""
         ...
 
 
 def server_of(model: Model) -> str | None:
-    """The server that a model's next step would go to; None: it names none."""
+    """Return the server that a model's next step would go to; None: it names none."""
     return getattr(model, "server", None)
 
 
 def sent_by(model: object) -> Sent | None:
-    """How a model's requests are made, if it says so with `sent`; None: it takes contexts as they are."""
+    """Return the model's `sent`, which says how its requests are made; None: it takes contexts unchanged."""
     found: object = getattr(model, "sent", None)
     return found if isinstance(found, Sent) else None
 
 
 def losses_of(*reports: Sequence[Loss]) -> tuple[Loss, ...]:
-    """Several reports as one, each entry once, in order."""
+    """Return several reports as one, each entry once, in order."""
     return tuple(dict.fromkeys(loss for report in reports for loss in report))
 
 
 def encode_losses(losses: Sequence[Loss]) -> bytes:
-    """A report as it is kept."""
+    """Return the stored form of a report."""
     return canonical.encode(msgspec.to_builtins(list(losses)))
 
 
 def decode_losses(body: bytes) -> tuple[Loss, ...]:
-    """The report that was kept; raises `Corrupt` if it is none."""
+    """Return the report from its stored form; raises `Corrupt` if the bytes hold none."""
     try:
         return msgspec.json.decode(body, type=tuple[Loss, ...])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a stored report of losses cannot be read: {error}. Run `perdure verify`.") from error
+        raise Corrupt(
+            f"a stored report of losses cannot be read: {error}.",
+            advice="Run `perdure verify`.",
+            code="losses_unreadable",
+        ) from error

@@ -1,14 +1,9 @@
-"""Facing a backend: what is known of one that is to take over, before anything is sent to it.
+"""Collects the facts about a backend before anything is sent to it: capabilities, window, wire format.
 
-What a backend does comes from its wire format, its server and the catalog; a model that takes steps
-itself may say so with `supports` and `window`.  Of what nobody knows nothing is held against it.
-
-Abilities: what one backend does, by its wire format, its server and its model together.
-
-    abilities.of(registry.target("openai:gpt-5.6"), catalog.shipped())[Capability.AUDIO]     "none"
-
-An adapter knows its format, the servers that speak it and the generations of models; the catalog
-knows single models.  Of the two the lower level counts.  What the catalog does not know narrows nothing.
+Capabilities come from the wire format, the server and the catalog.  An adapter knows its format, the servers
+that speak it and the generations of models; the catalog knows single models.  The lower level of the two
+counts.  A model object may describe itself with `supports` and `window`.  Unknown capabilities count as
+supported.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ __all__ = [
 
 
 def of(target: Target, models: Catalog) -> dict[Capability, Level]:
-    """The level of every capability at `target`; raises `NotFound` if there is no adapter for its format."""
+    """Return the level of every capability at `target`; raises `NotFound` if there is no adapter for its format."""
     adapter = registry.adapter(target.api)
     card = models.card(target.provider, target.model)
     missing = frozenset(_missing(card)) if card.known else frozenset[Capability]()
@@ -57,7 +52,7 @@ def of(target: Target, models: Catalog) -> dict[Capability, Level]:
 
 
 def _missing(card: Card) -> Iterator[Capability]:
-    """What the catalog says that a model does not do."""
+    """Yield the capabilities that a model lacks by the catalog."""
     for modality, capabilities in _MODALITIES.items():
         if modality not in card.input:
             yield from capabilities
@@ -102,45 +97,45 @@ BackendRef: TypeAlias = str | Backend | Model
 
 @runtime_checkable
 class SelfDescribedModel(Protocol):
-    """A model that says itself what it does."""
+    """A model that describes its own capabilities."""
 
     def supports(self, capability: str) -> Level | None:
-        """How well it does one thing of `capabilities.Capability`; None: as what it is named after."""
+        """Return the level of a capability; None: that of the backend it is named after."""
         ...
 
     @property
     def window(self) -> int | None:
-        """The tokens that it takes in all; None: as what it is named after."""
+        """Return the tokens that it takes in all; None: as what it is named after."""
         ...
 
 
 class BackendProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """A backend as a conversation sees it that is to go there."""
+    """The facts about a backend that a conversation may be sent to."""
 
     name: str  # provider:model, as it is recorded
-    target: Target | None = None  # None: it takes steps itself, and is of no known format
+    target: Target | None = None  # None: a model object of no known format
     levels: Mapping[Capability, Level] | None = None  # None: not known
     window: int | None = None  # tokens, in all; None: not known
     note: str | None = None  # what is to be known of what is known
 
     def does(self, capability: Capability) -> Level:
-        """How well it does one thing; what nobody knows counts as done."""
+        """Return the level of a capability; an unknown one counts as supported."""
         return "full" if self.levels is None else self.levels.get(capability, "full")
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The kinds of media that it takes none of."""
+        """Return the kinds of media that it takes none of."""
         return tuple(kind for kind, capability in MEDIA.items() if self.does(capability) == "none")
 
 
 def backend_profile(given: BackendRef, models: Catalog) -> BackendProfile:
-    """What is known of a backend; raises `Invalid` or `NotFound` for what names none."""
+    """Return the profile of a backend; raises `Invalid` or `NotFound` if the name means none."""
     check_backend(given)
     name = registry.in_full(given, lambda: models) if isinstance(given, str) else name_of(given)
     target = _format(given, models)
     if target is None:
         seen = BackendProfile(
-            name=name, note=f"nothing is known of what {name} can do; nothing was held against it"
+            name=name, note=f"the capabilities of {name} are unknown; they count as supported"
         )
     else:
         card = models.card(target.provider, target.model)
@@ -157,20 +152,20 @@ def backend_profile(given: BackendRef, models: Catalog) -> BackendProfile:
 
 
 def _described(seen: BackendProfile, model: SelfDescribedModel) -> BackendProfile:
-    """The same with what the model says itself, which counts."""
+    """Return the profile with the model's own description, which has precedence."""
     levels = {each: model.supports(each.value) or seen.does(each) for each in Capability}
     return msgspec.structs.replace(seen, levels=levels, window=model.window or seen.window, note=None)
 
 
 def name_of(given: BackendRef) -> str:
-    """How a backend is recorded."""
+    """Return the name under which a backend is recorded."""
     if isinstance(given, str):
         return given
     return given.name if isinstance(given, Backend) else given.backend
 
 
 def same(one: str, other: str, models: Catalog) -> bool:
-    """Whether two names mean the same backend."""
+    """True if two names mean the same backend."""
     if one == other:
         return True
     try:
@@ -186,7 +181,8 @@ def check_backend(given: object) -> None:
         return
     raise Invalid(
         f"{given!r} is no backend; nothing was done. Give a name such as 'anthropic:…', a Backend, or an object that "
-        "takes steps, such as testing.Script(…)."
+        "takes steps, such as testing.Script(…).",
+        code="backend_invalid",
     )
 
 
@@ -202,12 +198,15 @@ def check_model(
     hint = did_you_mean(model, (card.name for card in models.cards(provider)), likeness=0.5)
     raise NotFound(
         f"{provider} has no model '{model}' that is known; {undone}. {hint}"
-        f"If it is new, say so with Backend('{given}'), or add it to your models file."
+        f"If it is new, say so with Backend('{given}'), or add it to your models file.",
+        code="model_not_found",
+        provider=provider,
+        model=model,
     )
 
 
 def _format(given: BackendRef, models: Catalog) -> Target | None:
-    """Wire format, server and model; None for a model that takes steps itself under a name of its own."""
+    """Return wire format, server and model; None for a model object under a name of its own."""
     if isinstance(given, Backend):
         return given.target
     if isinstance(given, str):
@@ -219,7 +218,7 @@ def _format(given: BackendRef, models: Catalog) -> Target | None:
 
 
 def _named(name: str, models: Catalog) -> Target:
-    """What a name means; where it means nothing, names that are close are told."""
+    """Return the meaning of a name; the error for an unknown one suggests similar names."""
     try:
         return registry.target(name, models)
     except Invalid as error:
@@ -227,4 +226,8 @@ def _named(name: str, models: Catalog) -> Target:
         meant = " or ".join(known[each] for each in near(name, known))
         if not meant:
             raise
-        raise Invalid(f"'{name}' names no backend; nothing was done. Did you mean {meant}?") from error
+        raise Invalid(
+            f"'{name}' names no backend; nothing was done. Did you mean {meant}?",
+            code="backend_name_invalid",
+            backend=name,
+        ) from error

@@ -1,11 +1,11 @@
-"""The registry: from names to adapters, and the only place that knows which adapters exist.
+"""Finds adapters by name; the only module that knows which adapters exist.
 
     adapter("openai-chat")            by the name of the wire format
     target("openai:gpt-5.6")          by the name of a backend: wire format, whose server, model
     target("gpt-5.6")                 the same: the name is unique in the catalog
 
 Other packages add wire formats by entry points in the group `perdure.adapters`, each an adapter
-under the name of its format.  An adapter is imported when it is asked for, not before.
+under the name of its format.  An adapter is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["APIS", "GROUP", "Target", "adapter", "in_full", "providers", "target
 GROUP = "perdure.adapters"
 
 _MODULES = {
-    "openai-chat": "perdure.providers.openai_chat",
-    "openai-responses": "perdure.providers.openai_responses",
-    "anthropic-messages": "perdure.providers.anthropic",
-    "gemini-generate": "perdure.providers.gemini",
-    "bedrock-converse": "perdure.providers.bedrock",
-    "mistral-chat": "perdure.providers.mistral",
-    "azure-inference-chat": "perdure.providers.foundry",
-    "ollama-chat": "perdure.providers.ollama",
-    "gemini-interactions": "perdure.providers.gemini_interactions",
+    "openai-chat": "perdure.providers.openai_chat.adapter",
+    "openai-responses": "perdure.providers.openai_responses.adapter",
+    "anthropic-messages": "perdure.providers.anthropic.adapter",
+    "gemini-generate": "perdure.providers.gemini.adapter",
+    "bedrock-converse": "perdure.providers.bedrock.adapter",
+    "mistral-chat": "perdure.providers.mistral.adapter",
+    "azure-inference-chat": "perdure.providers.foundry.adapter",
+    "ollama-chat": "perdure.providers.ollama.adapter",
+    "gemini-interactions": "perdure.providers.gemini_interactions.adapter",
 }
 
 APIS: tuple[str, ...] = tuple(_MODULES)
 
-# What stands before the colon of a backend's name: the wire format, and whose server it is.
+# By the part of a backend's name before the colon: the wire format, and the provider of the server.
 _BACKENDS = {
     "openai": ("openai-responses", "openai"),
     "openai-responses": ("openai-responses", "openai"),
@@ -62,23 +62,23 @@ _BACKENDS = {
 
 
 class Target(NamedTuple):
-    """What a backend's name means."""
+    """The meaning of a backend's name."""
 
     api: str  # the wire format
-    provider: str  # whose server
+    provider: str  # the provider of the server
     model: str
 
 
 def adapter(api: str) -> Adapter:
-    """The adapter for a wire format; raises `NotFound` if no package has one of that name."""
+    """Return the adapter for a wire format; raises `NotFound` if no package has one of that name."""
     module = _MODULES.get(names.check_label("api", api))
     return _shipped(api, module) if module is not None else _installed(api)
 
 
 def target(backend: str, models: Catalog | None = None) -> Target:
-    """What `provider:model` means, or a model's name that is unique in the catalog; None: the shipped one.
+    """Return the meaning of `provider:model`, or of a model's name that is unique in `models`; None: the shipped catalog.
 
-    Raises `Invalid` for what names no backend, `NotFound` for an unknown provider.
+    Raises `Invalid` if the text names no backend, `NotFound` for an unknown provider.
     """
     name, colon, model = backend.partition(":")
     known = _provider(name) if colon and model else None
@@ -90,16 +90,23 @@ def target(backend: str, models: Catalog | None = None) -> Target:
         return Target(*(_provider(provider) or ("openai-chat", provider)), model)
     if not colon or not name or not model:
         raise Invalid(
-            f"'{backend}' names no backend; nothing was done. Write provider:model, such as openai:gpt-5.6."
+            f"'{backend}' names no backend; nothing was done.",
+            advice="Write provider:model, such as openai:gpt-5.6.",
+            code="backend_name_invalid",
+            backend=backend,
         )
     known = _known()
     raise NotFound(
-        f"no provider is called '{name}'; nothing was done. {did_you_mean(name, known)}There are: {', '.join(known)}."
+        f"no provider is called '{name}'; nothing was done.",
+        advice=f"{did_you_mean(name, known)}There are: {', '.join(known)}.",
+        code="provider_not_found",
+        provider=name,
+        known=known,
     )
 
 
 def in_full(backend: str, models: Callable[[], Catalog]) -> str:
-    """`provider:model` for what names a backend in that catalog; the name as it is for what does not."""
+    """Return `provider:model` for a model's name in that catalog; any other name unchanged."""
     provider, colon, _ = backend.partition(":")
     if not backend or (colon and _provider(provider) is not None):
         return backend
@@ -107,22 +114,22 @@ def in_full(backend: str, models: Callable[[], Catalog]) -> str:
 
 
 def providers() -> dict[str, tuple[str, str]]:
-    """Every name that may stand before the colon: its wire format, and whose server it is."""
+    """Return every name that may be written before the colon: its wire format, and whose server it is."""
     return {name: found for name in _known() if (found := _provider(name)) is not None}
 
 
 def _provider(name: str) -> tuple[str, str] | None:
-    """The wire format and the server that stand behind what is written before the colon."""
+    """Return the wire format and the server that the part before the colon means."""
     return _BACKENDS.get(name) or _compatible(name) or _third(name)
 
 
 def _compatible(name: str) -> tuple[str, str] | None:
-    """A server that speaks OpenAI's Chat Completions under a name of its own."""
+    """Return a server that speaks OpenAI's Chat Completions under a name of its own."""
     return ("openai-chat", name) if name in _servers() else None
 
 
 def _third(name: str) -> tuple[str, str] | None:
-    """A format of another package, which is also the name of its backend."""
+    """Return a format of another package, which is also the name of its backend."""
     return (name, name) if name in _MODULES or _entry_points().select(name=name) else None
 
 
@@ -141,22 +148,33 @@ def _shipped(api: str, module: str) -> Adapter:
     try:
         return cast("Adapter", import_module(module).ADAPTER)
     except (ImportError, AttributeError) as error:
-        raise Unsupported(f"the adapter for '{api}' cannot be loaded: {error}; nothing was done.") from error
+        raise Unsupported(
+            f"the adapter for '{api}' cannot be loaded: {error}; nothing was done.",
+            code="adapter_unloadable",
+            api=api,
+        ) from error
 
 
 def _installed(api: str) -> Adapter:
-    """What an installed package serves under that name."""
+    """Return the adapter that an installed package registers under that name."""
     found = sorted(_entry_points().select(name=api), key=lambda point: point.value)
     if not found:
         known = sorted({*APIS, *(point.name for point in _entry_points())})
         raise NotFound(
-            f"no adapter is called '{api}'; nothing was done. {did_you_mean(api, known)}There are: {', '.join(known)}. "
-            f"Others register in the entry point group '{GROUP}'."
+            f"no adapter is called '{api}'; nothing was done.",
+            advice=f"{did_you_mean(api, known)}There are: {', '.join(known)}. "
+            f"Others register in the entry point group '{GROUP}'.",
+            code="adapter_not_found",
+            api=api,
+            known=known,
         )
     if len({point.value for point in found}) > 1:
         packages = ", ".join(point.value for point in found)
         raise Invalid(
-            f"several packages serve '{api}' ({packages}); nothing was done. Uninstall all but one."
+            f"several packages serve '{api}' ({packages}); nothing was done.",
+            advice="Uninstall all but one.",
+            code="adapter_ambiguous",
+            api=api,
         )
     return _loaded(found[0])
 
@@ -166,12 +184,14 @@ def _loaded(point: EntryPoint) -> Adapter:
         return cast("Adapter", point.load())
     except (ImportError, AttributeError) as error:
         raise Unsupported(
-            f"the adapter '{point.name}' ({point.value}) cannot be loaded: {error}; nothing was done."
+            f"the adapter '{point.name}' ({point.value}) cannot be loaded: {error}; nothing was done.",
+            code="adapter_unloadable",
+            api=point.name,
         ) from error
 
 
 def _entry_points() -> EntryPoints:
-    # Reading what is installed is slow, and few need it.
+    # Imported here: reading the installed packages is slow, and few callers need it.
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)

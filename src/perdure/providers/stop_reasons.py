@@ -1,8 +1,8 @@
-"""Stop words: what a backend's own word for the end of an answer means.
+"""Maps a backend's own word for the end of an answer to its meaning.
 
 The words of the formats do not contradict each other, so one table serves them all, and also servers
-that speak a format with words of their own.  Where a word alone does not tell (a refusal that ends
-with `stop`), the adapter says so in `stop_kind`.  A word that is not in the table counts as `unknown`:
+that speak a format with words of their own.  Where a word is ambiguous (a refusal that ends
+with `stop`), the adapter sets `stop_kind`.  A word that is not in the table counts as `unknown`:
 the answer is kept, but it is not known to be complete.
 """
 
@@ -37,10 +37,10 @@ STOP_WORDS: dict[str, StopKind] = {word: kind for kind, words in _WORDS.items() 
 
 
 def stop_reason(word: str | None, kind: StopKind | None = None, *, has_calls: bool) -> StopReason:
-    """What the end of an answer means; `kind` is what its adapter knows beyond the word.
+    """Return the meaning of an answer's end; `kind` is what its adapter knows beyond the word.
 
-    An answer without a word came whole, or its transport would have raised; it counts as completed.
-    An end for tool calls without any call counts as malformed: there is nothing to go on with.
+    An answer without a word is complete, or its transport would have raised.
+    An end for tool calls without any call counts as malformed: there is nothing to run.
     """
     if kind is None:
         kind = STOP_WORDS.get(word.casefold().replace("-", "_"), "unknown") if word else "completed"

@@ -1,7 +1,7 @@
-"""How an answer is to come: its shape, from the schema of a type to what backends take as strict, and its stream.
+"""Prepares how an answer is returned: by a strict schema, and as a stream.
 
-A type's schema refers to its own definition, and says nothing of further fields.  Strict ones begin
-with an object, and close every object.
+The schema of a type refers to its own definition and leaves objects open.  Backends demand a strict schema,
+which begins with an object and closes every object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DEFINITIONS = "#/$defs/"
 
 
 def request_options(given: dict[str, Json]) -> dict[str, Json]:
-    """The options of a request in their canonical names; an answer is streamed unless somebody says otherwise."""
+    """Return the options of a request in their canonical names; an answer is streamed unless they say otherwise."""
     schema = given.pop("output_schema", None)
     if schema is not None and "output" not in given:
         given["output"] = output_of(schema)
@@ -26,7 +26,7 @@ def request_options(given: dict[str, Json]) -> dict[str, Json]:
 
 
 def as_sent(api: str, body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
-    """The rendered body of a request with what sending it adds: how the answer is to come."""
+    """Return the rendered body of a request with what sending it adds: how the answer is to come."""
     if api in _TELLS_USAGE and stream:
         return {"stream_options": {"include_usage": True}, **body}
     if api == "anthropic-messages":
@@ -35,7 +35,7 @@ def as_sent(api: str, body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 
 def output_of(schema: Json) -> dict[str, Json]:
-    """The canonical option `output` for the schema of a type."""
+    """Return the canonical option `output` for the schema of a type."""
     if not isinstance(schema, dict):
         return {"schema": schema, "name": "output"}
     root = _rooted(cast("dict[str, Json]", schema))
@@ -43,7 +43,7 @@ def output_of(schema: Json) -> dict[str, Json]:
 
 
 def _rooted(schema: dict[str, Json]) -> dict[str, Json]:
-    """The schema with the definition that it refers to in its place."""
+    """Return the schema with the definition that it refers to in its place."""
     reference, definitions = schema.get("$ref"), schema.get("$defs")
     if not isinstance(reference, str) or not isinstance(definitions, dict):
         return schema
@@ -59,14 +59,14 @@ def _rooted(schema: dict[str, Json]) -> dict[str, Json]:
 
 
 def _refers(value: Json, reference: str) -> bool:
-    """Whether something inside refers to that definition."""
+    """True if something inside refers to that definition."""
     if isinstance(value, dict):
         return value.get("$ref") == reference or any(_refers(each, reference) for each in value.values())
     return isinstance(value, list) and any(_refers(each, reference) for each in value)
 
 
 def _closed(value: Json) -> Json:
-    """The schema with no object open to further fields, where it did not say so itself."""
+    """Return the schema with no object open to further fields, where it did not say so itself."""
     if isinstance(value, list):
         return [_closed(each) for each in value]
     if not isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""Measures: how many tokens a family of models makes of text and of what stands around it, as data.
+"""Estimates how many tokens a family of models makes of text and of a request's structure, as data.
 
 A text is measured in *units*, which are tokens of a tokenizer in the middle of today's: words, digits
 by threes, runs of punctuation, lines.  A family turns units into its own tokens, and adds what its
 servers add for a message, a call, a tool and a schema.  The numbers were fitted to the `usage` of
-recorded traffic; a test holds the stated margins against it.
+recorded traffic; a test compares the stated margins with it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _PICTURES = re.compile("[\U00010000-\U0010ffff]")
 
 
 class Off(NamedTuple):
-    """By how much an estimate may be off: some tokens, and a share of it."""
+    """The error of an estimate: a number of tokens, and a share of the estimate."""
 
     tokens: int
     share: float
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tokenizer, and the servers that use it, make of a request."""
+    """How one tokenizer, and the servers that use it, count a request."""
 
     name: str
     models: str  # a pattern that is found in the names of its models
@@ -50,7 +50,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     tooled: Off = Off(150, 0.75)  # where there are tools, or a schema for the answer
 
     def margin(self, count: int, *, tooled: bool) -> int:
-        """By how much a count may be off, in 95 of 100 requests."""
+        """Return the margin that holds for 95 of 100 requests."""
         off = self.tooled if tooled else self.plain
         return off.tokens + round(off.share * count)
 
@@ -293,13 +293,13 @@ _OTHER = Family(name="models of no known family", models="")
 
 
 def family(model: str) -> Family:
-    """The family of a model, by its name with or without its provider; careful numbers if it is not known."""
+    """Return the family of a model, by its name with or without its provider; careful numbers if it is not known."""
     name = model.lower()
     return next((each for each in FAMILIES if re.search(each.models, name)), _OTHER)
 
 
 def units(text: str) -> float:
-    """How much text there is."""
+    """Return the length of a text in units."""
     words = _WORD.findall(text)
     return (
         0.966 * len(words)

@@ -1,16 +1,14 @@
-"""Tokens: how many a text or a whole request has.
+"""Counts the tokens of a text or of a whole request.
 
     tokens.count(context, model="anthropic:claude-sonnet-5-5")     Tokens(count=812, margin=157, …)
 
-Where the model's tokenizer is at hand a text is counted exactly.  Otherwise, and for what servers
-add around the words, the count is an estimate with a margin that held for 95 of 100 recorded
-requests of text.  Pictures and files are guessed at, and the margin says so.  Counting never fails.
+If the model's tokenizer is available, a text is counted exactly.  Otherwise, and for what servers add
+around the text, the count is an estimate with a margin that held for 95 of 100 recorded requests of text.
+Pictures and files are rough estimates, with a margin to match.  Counting never fails.
 
-Tokenizers: those that may be at hand, each loaded when it is first asked for.
-
-For OpenAI's models tiktoken, if it is installed and has the vocabulary on disk: nothing is fetched
-to count.  For a local model the llama.cpp server of this process, if it runs.  A tokenizer that
-fails is as good as none: it answers None, and an estimate takes its place.
+Each tokenizer is loaded on first use.  For OpenAI's models it is tiktoken, if it is installed and has the
+vocabulary on disk: nothing is downloaded.  For a local model it is the llama.cpp server of this process, if
+one runs.  A tokenizer that fails answers None, and the estimate is used.
 """
 
 from __future__ import annotations
@@ -42,24 +40,24 @@ _SECONDS = 10
 
 
 class Tokenizer(Protocol):
-    """What counts the tokens of one model exactly."""
+    """Counts the tokens of one model exactly."""
 
     @property
     def name(self) -> str:
-        """What it is, for people."""
+        """Return its name for people."""
         ...
 
     def text(self, text: str) -> int | None:
-        """The tokens of a text; None if it cannot say."""
+        """Return the tokens of a text; None if it cannot say."""
         ...
 
     def request(self, context: Context) -> int | None:
-        """The tokens of a whole request; None if it cannot say."""
+        """Return the tokens of a whole request; None if it cannot say."""
         ...
 
 
 class Tiktoken:
-    """OpenAI's tokenizer.  What its servers add to the words of a request it does not know."""
+    """OpenAI's tokenizer.  It does not count what the servers add to the text of a request."""
 
     def __init__(self, encoding: Any) -> None:
         """Count with an encoding of tiktoken."""
@@ -67,16 +65,15 @@ class Tiktoken:
 
     @property
     def name(self) -> str:
-        """Such as `tiktoken o200k_base`."""
         return f"tiktoken {self._encoding.name}"
 
     def text(self, text: str) -> int | None:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         sound = text.encode("utf-8", "replace").decode("utf-8")
         return len(self._encoding.encode_ordinary(sound))
 
     def request(self, context: Context) -> int | None:
-        """It does not know."""
+        """Return None: tiktoken does not know a server's template."""
         return None
 
 
@@ -89,18 +86,18 @@ class LlamaServer:
 
     @property
     def name(self) -> str:
-        """What it is, for people."""
+        """Return its name for people."""
         return "llama.cpp"
 
     def text(self, text: str) -> int | None:
-        """The tokens of a text; None if the server does not answer."""
+        """Return the tokens of a text; None if the server does not answer."""
         sound = text.encode("utf-8", "replace").decode("utf-8")
         answer = self._asked("/tokenize", {"content": sound})
         tokens = answer.get("tokens") if answer else None
         return len(cast("list[Any]", tokens)) if isinstance(tokens, list) else None
 
     def request(self, context: Context) -> int | None:
-        """The tokens of a request of text; None for one with pictures or tools, which are counted otherwise."""
+        """Return the tokens of a request of text; None for one with pictures or tools, which are counted otherwise."""
         from perdure.providers import registry
 
         try:
@@ -126,7 +123,7 @@ class LlamaServer:
 
 
 def at_hand(model: str) -> Tokenizer | None:
-    """The tokenizer of a model by its name or its backend's, if it can be had at once; else None."""
+    """Return the tokenizer of a model by its name or its backend's, if it can be had at once; else None."""
     provider, colon, name = model.partition(":")
     if colon and provider == "local":
         return _local(name)
@@ -159,7 +156,7 @@ def _tiktoken(name: str) -> Tokenizer | None:
 
 
 def _on_disk(encoding: str) -> bool:
-    """Whether tiktoken has the vocabulary already, where it would look for it itself."""
+    """True if tiktoken has the vocabulary already, where it would look for it itself."""
     named = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     folder = Path(tempfile.gettempdir()) / "data-gym-cache" if named is None else Path(named)
     key = hashlib.sha1(_ADDRESS.format(encoding).encode(), usedforsecurity=False).hexdigest()
@@ -177,7 +174,7 @@ _KEPT_MAX = 4  # characters of sealed reasoning that make a token, at the most
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tokens there are, or are likely to be."""
+    """A count of tokens, exact or estimated."""
 
     count: int
     margin: int  # it may be so many more or fewer; 0 where it is exact
@@ -186,24 +183,23 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> int:
-        """What to reckon with where there must be room."""
+        """Return the count plus its margin, for reserving room."""
         return self.count + self.margin
 
 
 class Weight(msgspec.Struct, frozen=True):
-    """What a part of a request weighs; weights are added."""
+    """The tokens and units of a part of a request; weights are added."""
 
     tokens: float = 0.0
     media: int = 0  # tokens that pictures and files are guessed at; as much again may be off
     sealed: int = 0  # characters that only their issuer can read
 
     def __add__(self, other: Weight) -> Weight:
-        """Both together."""
         return Weight(self.tokens + other.tokens, self.media + other.media, self.sealed + other.sealed)
 
 
 class Scale:
-    """Weighs a request part by part, where it is put together bit by bit; no server is asked."""
+    """Weighs a request part by part while it is assembled; it calls no server."""
 
     __slots__ = ("_counter", "_known")
 
@@ -214,19 +210,19 @@ class Scale:
         self._counter = None if isinstance(found, LlamaServer) else found
 
     def frame(self, context: Context) -> Weight:
-        """What the request itself, its system words, its tools and the schema of its answer weigh."""
+        """Return the weight of the request without its messages: system text, tools and the answer's schema."""
         parts = _parts(msgspec.structs.replace(context, messages=()))
         return self._weight(parts, self._known.base)
 
     def message(self, message: Message) -> Weight:
-        """What one message weighs."""
+        """Return the weight of one message."""
         parts = _parts(_NOTHING)
         parts.messages = 1
         _add(parts, message)
         return self._weight(parts, 0.0)
 
     def tokens(self, weight: Weight, *, tooled: bool) -> Tokens:
-        """The tokens of everything that was weighed; `tooled`: there are tools, or a schema for the answer."""
+        """Return the tokens of everything that was weighed; `tooled`: there are tools, or a schema for the answer."""
         estimate = round(weight.tokens)
         margin = self._known.margin(estimate, tooled=tooled) + weight.media + weight.sealed // _KEPT_MAX
         return Tokens(count=estimate + weight.media, margin=margin, exact=False, how=_estimated(self._known))
@@ -239,9 +235,9 @@ class Scale:
 
 
 class _Parts(msgspec.Struct, kw_only=True):
-    """What a context consists of, for counting."""
+    """The parts of a context that are counted."""
 
-    words: list[str]  # said by anybody, calls and results included
+    words: list[str]  # of all roles, calls and results included
     schemas: list[str]  # of tools
     output: str  # the schema of the answer
     messages: int
@@ -253,9 +249,9 @@ class _Parts(msgspec.Struct, kw_only=True):
 
 
 def count(what: Context | str, *, model: str, tokenizer: Tokenizer | None = None) -> Tokens:
-    """The tokens of a text, or of a request with `what`, for a model by its name or its backend's.
+    """Return the tokens of a text, or of a request with `what`, for a model by its name or its backend's.
 
-    `tokenizer` counts the words; None takes the model's own if it is at hand.
+    `tokenizer` counts the words; None takes the model's own if it is available.
     """
     known = family(model)
     counter = tokenizer if tokenizer is not None else at_hand(model)
@@ -292,7 +288,7 @@ def _request(parts: _Parts, known: Family, counter: Tokenizer | None) -> Tokens:
 
 
 def _around(parts: _Parts, known: Family) -> float:
-    """What a server adds to the words."""
+    """Return the tokens that a server adds around the text."""
     return (
         known.base
         + known.message * parts.messages
@@ -359,7 +355,7 @@ def _add_blocks(parts: _Parts, blocks: Iterable[Block]) -> None:
             case File():
                 parts.files += 1
             case ReasoningSummary():
-                pass  # vendors do not take told thinking back as words
+                pass  # vendors do not accept reasoning summaries as text
 
 
 def _seals(metadata: str | None) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text
-from perdure.providers.anthropic import ADAPTER
+from perdure.providers.anthropic.adapter import ADAPTER
 from perdure.providers.contract import CallDelta, ReasoningDelta, TextDelta
 
 START: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from perdure.providers.anthropic import ADAPTER
+from perdure.providers.anthropic.adapter import ADAPTER
 from perdure.providers.anthropic.capabilities import EFFORT_BUDGETS
 from perdure.providers.contract import Rendered
 from perdure.providers.wire.server_tools import account
@@ -91,7 +91,7 @@ def test_ids_of_other_vendors_become_legal_and_stay_pairs() -> None:
 
 
 def test_thinking_goes_back_to_its_model_byte_for_byte() -> None:
-    """Also thinking without words, and thinking that nobody is shown; an alias is the same model."""
+    """Also thinking without words, and encrypted thinking; an alias is the same model."""
     reply = ADAPTER.parse(THOUGHT)
 
     rendered = render(HELLO, reply.message, answers("toolu_1"))

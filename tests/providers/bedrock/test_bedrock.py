@@ -11,7 +11,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from perdure.providers.bedrock import ADAPTER
+from perdure.providers.bedrock.adapter import ADAPTER
 from perdure.providers.contract import CallDelta, Rendered, TextDelta
 from tests.recorded.frames import frame, frames_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Message, Text
-from perdure.providers.foundry import ADAPTER
+from perdure.providers.foundry.adapter import ADAPTER
 
 HI = Message(role="user", content=(Text("hi"),))
 
@@ -25,7 +25,7 @@ def test_fields_that_it_lacks_are_left_out_and_reported() -> None:
 
 
 def test_answers_are_kept_under_its_own_name() -> None:
-    """So that nobody else gets them back."""
+    """So that no other server gets them back."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
 
     reply = ADAPTER.parse({"id": "1", "model": "phi-4", "choices": [choice]})

@@ -13,7 +13,7 @@ from perdure.model.context import Context
 from perdure.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers import adapter
 from perdure.providers.contract import PendingReply, Rendered, Reply
-from perdure.providers.gemini_interactions import ADAPTER
+from perdure.providers.gemini_interactions.adapter import ADAPTER
 from perdure.providers.gemini_interactions.parse import SERVER_STEPS
 from perdure.providers.stop_reasons import stop_reason
 

@@ -10,7 +10,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Message, Text
 from perdure.providers.contract import Rendered
-from perdure.providers.gemini_interactions import ADAPTER
+from perdure.providers.gemini_interactions.adapter import ADAPTER
 
 HI = Message(role="user", content=(Text("hi"),))
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from perdure.providers.mistral import ADAPTER
+from perdure.providers.mistral.adapter import ADAPTER
 
 HI = Message(role="user", content=(Text("hi"),))
 

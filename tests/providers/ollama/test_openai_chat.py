@@ -10,7 +10,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Image, Message, Text, ToolCall, ToolResult
 from perdure.providers.contract import Rendered
-from perdure.providers.ollama import ADAPTER
+from perdure.providers.ollama.adapter import ADAPTER
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SHOWN = Image(f"data:image/png;base64,{PNG}", "image/png")
@@ -65,7 +65,7 @@ def test_a_schema_stands_alone() -> None:
 
 
 def test_a_schema_of_its_own_comes_back_without_a_loss() -> None:
-    """Control: nobody invents a name for it."""
+    """Control: the adapter invents no name for it."""
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "format": SCHEMA, "stream": False}
 
     made = ADAPTER.render(ADAPTER.read_request(body), model="m")
@@ -95,7 +95,7 @@ def test_images_stand_behind_the_words() -> None:
 
 
 def test_a_result_names_its_tool() -> None:
-    """Whoever made the call: the templates of models show the name."""
+    """For calls of any model: the templates of models show the name."""
     call = Message(role="assistant", tool_calls=(ToolCall("toolu_1", "look", '{"city": "Rome"}'),))
     result = Message(role="tool", tool_results=(ToolResult("toolu_1", "success", (Text("sunny"),)),))
 

@@ -10,7 +10,7 @@ import pytest
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import Rendered
-from perdure.providers.openai_chat import ADAPTER
+from perdure.providers.openai_chat.adapter import ADAPTER
 from perdure.providers.wire.server_tools import account
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -10,7 +10,8 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model.message import ReasoningSummary, Text, ToolCall
 from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
-from perdure.providers.openai_chat import ADAPTER
+from perdure.providers.openai_chat.adapter import ADAPTER
+from tests.coded import raises
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
@@ -106,7 +107,7 @@ def test_a_stream_that_is_cut_gives_what_was_whole() -> None:
 )
 def test_a_stream_that_says_nothing_is_refused(body: bytes) -> None:
     """An empty reply would look like an answer."""
-    with pytest.raises(Invalid, match="before it said anything"):
+    with raises(Invalid, "stream_without_answer"):
         ADAPTER.parse_stream([body])
 
 
@@ -122,13 +123,13 @@ def test_an_error_in_mid_stream_is_reported() -> None:
 
 def test_an_error_before_anything_is_refused() -> None:
     """It is said as the server said it."""
-    with pytest.raises(Invalid, match="answered with an error: overloaded"):
+    with raises(Invalid, "error_answer"):
         ADAPTER.parse_stream([b'data: {"error": {"message": "overloaded"}}\n\n'])
 
 
 def test_an_event_that_is_not_json_is_refused() -> None:
     """Going on would lose words in silence."""
-    with pytest.raises(Invalid, match="not JSON"):
+    with raises(Invalid, "stream_malformed"):
         ADAPTER.parse_stream([chunk({"content": "a"}), b"data: {oops}\n\n", chunk({"content": "b"})])
 
 

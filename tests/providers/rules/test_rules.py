@@ -12,6 +12,7 @@ from perdure.errors import NotFound
 from perdure.providers.registry import APIS
 from perdure.providers.validator import RULES, check
 from perdure.providers.validator.rule import Rule
+from tests.coded import raises
 from tests.providers.rules.examples import BROKEN, CLEAN, Example
 
 ALL = {rule.code: rule for rules in RULES.values() for rule in rules}
@@ -67,7 +68,7 @@ def test_whose_server_it_is_matters() -> None:
 
 def test_an_unknown_format_is_refused() -> None:
     """By name, with those there are."""
-    with pytest.raises(NotFound, match=r"no rules for 'telex'.*openai-chat"):
+    with raises(NotFound, "rules_not_found", api="telex", known=list(RULES)):
         check({}, "telex")
 
 

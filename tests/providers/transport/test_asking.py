@@ -27,6 +27,7 @@ from perdure.providers.transport.errors import (
     RequestRejected,
 )
 from perdure.providers.transport.registry import transport
+from tests.coded import raises
 from tests.providers.asking import ask
 
 REQUEST = Request("vendor:m", provider="vendor", model="m", body={}, timeout=0.2)
@@ -84,8 +85,10 @@ def test_a_wait_that_is_named_is_kept(waits: list[float]) -> None:
 
 def test_after_the_last_attempt_the_error_is_raised(waits: list[float]) -> None:
     """The one of that attempt."""
-    with pytest.raises(BackendUnavailable, match="second"):
-        heard(Vendor([BackendUnavailable("first")], [BackendUnavailable("second")]), retries=1)
+    with raises(BackendUnavailable, "second"):
+        heard(
+            Vendor([BackendUnavailable("", code="first")], [BackendUnavailable("", code="second")]), retries=1
+        )
 
     assert len(waits) == 1
 
@@ -118,7 +121,7 @@ def test_silence_in_the_middle_is_a_cut() -> None:
         async with aclosing(answered(send, REQUEST, retries=2)) as pieces:
             assert [piece async for piece in pieces]
 
-    with pytest.raises(CutOff, match=r"silent for 0\.2 seconds in the middle"):
+    with raises(CutOff, "backend_silent", seconds=0.2):
         asyncio.run(go())
 
 
@@ -206,7 +209,7 @@ def test_a_client_lives_as_long_as_its_loop() -> None:
 
 def test_a_format_without_a_transport_is_unsupported() -> None:
     """The error says where transports register."""
-    with pytest.raises(Unsupported, match=r"perdure\.transports"):
+    with raises(Unsupported, "transport_not_found", group="perdure.transports"):
         transport("smoke-signals")
 
 
@@ -231,7 +234,7 @@ def test_a_missing_sdk_is_named_with_its_extra(
     if parent in sys.modules:
         monkeypatch.delattr(sys.modules[parent], name, raising=False)
 
-    with pytest.raises(Unsupported, match=rf"pip install 'perdure\[{extra}\]'"):
+    with raises(Unsupported, "package_missing", extra=extra):
         ask(Backend(backend, base_url="http://127.0.0.1:9"))
 
 
@@ -245,13 +248,13 @@ def test_a_missing_sdk_is_named_with_its_extra(
     ],
 )
 def test_a_missing_key_is_named(backend: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the variable that its SDK reads; a key of OpenAI's is sent to nobody else."""
+    """By the variable that its SDK reads; a key of OpenAI's is sent to no other vendor."""
     for name in ("OPENAI_API_KEY", "GROQ_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     if backend == "groq:m":
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
 
-    with pytest.raises(AccessRefused, match=variable):
+    with raises(AccessRefused, "key_missing", variable=variable):
         ask(Backend(backend, retries=0))
 
 
@@ -263,5 +266,5 @@ def test_a_server_without_an_address_of_its_own_needs_one(
     monkeypatch.delenv("AZURE_INFERENCE_ENDPOINT", raising=False)
     options: dict[str, Any] = {"api_key": "k"}
 
-    with pytest.raises(Invalid, match="base_url="):
+    with raises(Invalid, "address_missing"):
         ask(Backend(backend, **options))

@@ -8,7 +8,8 @@ from binascii import crc32
 import pytest
 
 from perdure.errors import Invalid
-from perdure.providers.wire.stream.aws_event_stream import Frames
+from perdure.providers.bedrock.stream import Frames
+from tests.coded import raises
 from tests.recorded.frames import frame
 
 HELLO = frame(b'{"a":1}', {":event-type": "messageStart", ":message-type": "event"})
@@ -47,7 +48,7 @@ def test_a_damaged_frame_is_refused(at: int) -> None:
     damaged = bytearray(HELLO)
     damaged[at] ^= 0x40
 
-    with pytest.raises(Invalid, match="event stream"):
+    with raises(Invalid, "stream_malformed"):
         Frames().feed(bytes(damaged) + HELLO)
 
 
@@ -84,7 +85,7 @@ def test_all_types_of_headers_are_read() -> None:
 )
 def test_headers_that_cannot_be_read_are_refused(headers: bytes) -> None:
     """Also with right checksums."""
-    with pytest.raises(Invalid, match="headers"):
+    with raises(Invalid, "stream_malformed"):
         Frames().feed(packed(headers))
 
 
@@ -92,5 +93,5 @@ def test_a_length_out_of_bounds_is_refused() -> None:
     """A frame is never waited for that could not be."""
     begin = struct.pack(">II", 2**31, 0)
 
-    with pytest.raises(Invalid, match="2147483648 bytes"):
+    with raises(Invalid, "stream_malformed", size=2**31):
         Frames().feed(begin + struct.pack(">I", crc32(begin)))

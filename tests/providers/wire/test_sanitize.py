@@ -1,4 +1,4 @@
-"""A request is its holder's own: whatever becomes of it, the context that it was made of stays as it is."""
+"""A rendered request is a copy: changing it does not change the context."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""The adapter for `anthropic-messages`."""
+"""Builds the adapter for `anthropic-messages`."""
 
 from __future__ import annotations
 
 from perdure.providers.anthropic.capabilities import supports
-from perdure.providers.anthropic.parse import VENDOR, parse
+from perdure.providers.anthropic.parse import VENDOR, AnthropicStream, parse
 from perdure.providers.anthropic.render import render
 from perdure.providers.anthropic.request import FIELDS, read_request
-from perdure.providers.anthropic.stream import AnthropicStream
 from perdure.providers.wire.format import Format
 
 __all__ = ["ADAPTER"]

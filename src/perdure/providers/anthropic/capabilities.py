@@ -1,4 +1,4 @@
-"""What Claude models take, as data.  Unknown models are taken for current ones that accept everything usual."""
+"""Describes the Claude models, as data.  An unknown model counts as a current one that accepts everything usual."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CAPABILITIES: Levels = {
     Capability.TOP_K: "full",
 }
 
-# How many tokens of thinking an effort stands for, where a model takes a number only.
+# Tokens of thinking for each effort, for models that take only a number.
 EFFORT_BUDGETS = {
     "minimal": 1_024,
     "low": 2_048,
@@ -74,7 +74,7 @@ _ANSWER_ROOM = 8_192  # tokens that a budget of ours leaves for the answer
 
 
 class Traits(NamedTuple):
-    """What one model takes."""
+    """The features of one model."""
 
     max_tokens: int = 8_192  # asked for where the context does not say
     output_limit: int = 8_192  # the longest answer that can be asked for
@@ -97,7 +97,7 @@ _SUFFIX = re.compile(r"(?:@.*|:.*|-v\d+.*|[-@]\d{8}.*|-latest)$")
 
 @cache
 def traits_of(model: str) -> Traits:
-    """What a model takes, by its generation and the catalog."""
+    """Return the features of a model, by its generation and the catalog."""
     found = _generation(model)
     if found is None:
         return Traits()
@@ -126,7 +126,7 @@ def traits_of(model: str) -> Traits:
 
 
 def thinking_budget(wanted: int, limit: int, *, is_exact: bool) -> int | None:
-    """The tokens of thinking within `limit` tokens in all; None if thinking does not fit.
+    """Return the tokens of thinking within `limit` tokens in all; None if thinking does not fit.
 
     The answer keeps some room, unless the user gave both numbers (`is_exact`) and they fit.
     """
@@ -139,19 +139,19 @@ def thinking_budget(wanted: int, limit: int, *, is_exact: bool) -> int | None:
 
 
 def room_for(budget: int, traits: Traits) -> int:
-    """The `max_tokens` that leaves an answer beside so much thinking, where the user set none."""
+    """Return the `max_tokens` that leaves an answer beside so much thinking, where the user set none."""
     return min(traits.output_limit, max(traits.max_tokens, budget + _ANSWER_ROOM))
 
 
 def same_model(one: object, other: object) -> bool:
-    """Whether two names are of the same model: an alias and its dated form are."""
+    """True if two names are of the same model: an alias and its dated form are."""
     if not isinstance(one, str) or not isinstance(other, str):
         return False
     return one == other or _plain(one) == _plain(other)
 
 
 def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-    """How well the format, or that model on that server, does one thing; what is not known is not done."""
+    """Return the level of a capability for the format, or for that model on that server; unknown ones are `none`."""
     level = CAPABILITIES.get(capability, "none")
     if provider == "google-vertex" and capability in (Capability.IMAGE_URLS, Capability.DOCUMENT_URLS):
         return "none"
@@ -161,7 +161,7 @@ def supports(capability: str, *, model: str | None = None, provider: str | None 
 
 
 def by_traits(capability: str, traits: Traits, level: Level) -> Level:
-    """What a model of these traits does of what the format does at `level`."""
+    """Return the level of a capability for a model of these traits, where `level` is that of the format."""
     match capability:
         case Capability.REASONING | Capability.REASONING_HISTORY if not traits.thinking:
             return "none"

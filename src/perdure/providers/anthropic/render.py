@@ -1,7 +1,4 @@
-"""A context as a request of Anthropic Messages that is valid whatever the history looks like.
-
-From canonical messages to Anthropic's turns, whatever the history looks like.
-"""
+"""Renders a context as a valid request of Anthropic Messages, for any history."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from typing import Any, cast
 from perdure.model.context import Context
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from perdure.providers.anthropic.capabilities import IMAGE_TYPES, same_model, traits_of
+from perdure.providers.anthropic.options import API, NAME_MAX, NAMES, AnthropicSettings, tools_of
 from perdure.providers.anthropic.parse import FILE_ID, PAUSED, VENDOR
-from perdure.providers.anthropic.request import API, joined
-from perdure.providers.anthropic.settings import NAME_MAX, NAMES, AnthropicSettings, tools_of
+from perdure.providers.anthropic.request import joined
 from perdure.providers.contract import Loss, LossKind, Rendered
 from perdure.providers.wire.block_order import Piece
 from perdure.providers.wire.blocks import BlockTurns, Layout, words_of
@@ -32,14 +29,14 @@ _ERROR_WORDS = "The tool failed and said nothing more."
 
 
 class AnthropicTurns(BlockTurns):
-    """The turns of one request, as they are written."""
+    """Writes the turns of one request."""
 
     vendor = VENDOR
     legal_id = r"[a-zA-Z0-9_-]{1,128}"
     id_prefix = "toolu_"
 
     def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
-        """`names` are tools by their canonical names, as they are called here."""
+        """Take the names of tools in this request, by their canonical names."""
         super().__init__(model, provider, names)
         self._traits = traits_of(model)
         self.places: dict[int, str] = {}  # of Anthropic's own blocks in the context, by their identity
@@ -95,7 +92,7 @@ class AnthropicTurns(BlockTurns):
         return made
 
     def _native(self, piece: Piece, message: Message, layout: Layout | None, at: int) -> list[dict[str, Any]]:
-        """A block of Anthropic's own, as it came."""
+        """Return a block of Anthropic's own, as it came."""
         native = dict(piece.native or {})
         where = f"messages[{at}]" if piece.content is None else f"messages[{at}].content[{piece.content}]"
         if native.get("type") in _THINKING:
@@ -114,7 +111,7 @@ class AnthropicTurns(BlockTurns):
         return [native]
 
     def _said(self, block: Block, where: str) -> list[dict[str, Any]]:
-        """A block that the assistant said."""
+        """Return a block of the assistant's message."""
         match block:
             case Text():
                 return self._text(block.text, where)
@@ -194,14 +191,14 @@ class AnthropicTurns(BlockTurns):
         return [{"type": "text", "text": told(cast("File", block))}]
 
     def _words(self, block: Image | File, where: str, why: str) -> list[dict[str, Any]]:
-        """Media that cannot be shown, in words."""
+        """Return text for media that cannot be sent."""
         kind = "image" if isinstance(block, Image) else "file"
         self._lose("converted", where, kind, f"told in words: {why}")
         uri = "" if block.uri.startswith("data:") else f" at {block.uri}"
         return [{"type": "text", "text": f"[{kind} of type {block.mime_type or 'unknown'}{uri}, not shown]"}]
 
     def _has_file(self, uri: str) -> bool:
-        """Whether the server keeps the file: Anthropic's own does, others have no files by id."""
+        """True if the server keeps the file: Anthropic's own does, others have no files by id."""
         return uri.startswith(FILE_ID) and self._provider in (None, VENDOR)
 
     def _image(self, block: Image | File, where: str) -> list[dict[str, Any]]:
@@ -213,7 +210,7 @@ class AnthropicTurns(BlockTurns):
             return [{"type": "image", "source": {"type": "url", "url": block.uri}}]
         held = inline(block.uri)
         if held is None:
-            return self._words(block, where, "its bytes are not at hand")
+            return self._words(block, where, "its bytes are not available")
         if held.media_type not in IMAGE_TYPES:
             return self._words(block, where, f"Anthropic takes no {held.media_type}")
         source = {"type": "base64", "media_type": held.media_type, "data": held.base64}
@@ -228,7 +225,7 @@ class AnthropicTurns(BlockTurns):
             return [_document({"type": "url", "url": block.uri})]
         held = inline(block.uri)
         if held is None:
-            return self._words(block, where, "its bytes are not at hand")
+            return self._words(block, where, "its bytes are not available")
         if held.media_type == "application/pdf":
             return [_document({"type": "base64", "media_type": held.media_type, "data": held.base64})]
         text = _decoded(held.bytes)
@@ -273,13 +270,13 @@ class AnthropicTurns(BlockTurns):
                 "converted",
                 where,
                 "system message",
-                "this model knows none within a conversation; it is told as the user's",
+                "this model knows none within a conversation; it is sent as the user's",
             )
             self._turn("user", [{"type": "text", "text": f"<system>\n{words}\n</system>"}] if words else [])
 
 
 def _added(blocks: list[dict[str, Any]], add: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """What Anthropic said beside a block, put back; not beside words that stand in for it."""
+    """Return a block with Anthropic's own fields; not for text that replaces it."""
     if not add or len(blocks) != 1:
         return blocks
     if blocks[0]["type"] == "text" and add.keys() - {"citations"}:
@@ -290,7 +287,7 @@ def _added(blocks: list[dict[str, Any]], add: dict[str, Any] | None) -> list[dic
 
 
 def _citation(citation: object) -> object:
-    """A citation as a request may hold it: answers say the file beside it."""
+    """Return a citation as a request may hold it: answers say the file beside it."""
     if not isinstance(citation, Mapping):
         return citation
     return {key: value for key, value in cast("Mapping[str, Any]", citation).items() if key != "file_id"}
@@ -319,7 +316,7 @@ _UNMARKED = frozenset({"thinking", "redacted_thinking"})
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """The request, and what could not be carried over unchanged."""
+    """Return the request, and what could not be carried over unchanged."""
     named = ToolNames(names_in(context), NAMES, length=NAME_MAX)
     names, losses = named.given, named.losses(context)
     turns = AnthropicTurns(model, provider, names)
@@ -344,14 +341,14 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _vendor(context: Context) -> Mapping[str, Any]:
-    """What a request of this format said beyond the canonical options."""
+    """Return the options that a request of this format had beyond the canonical ones."""
     vendor = context.options.get("vendor")
     own = vendor.get(API) if isinstance(vendor, Mapping) else None
     return cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}
 
 
 def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: object) -> object:
-    """The system words; as the blocks that they came in, if they still say the same."""
+    """Return the system words; as the blocks that they came in, if they still say the same."""
     if not first and not words and isinstance(blocks, list) and joined(cast("object", blocks)) == system:
         return [
             dict(block) for block in cast("list[dict[str, Any]]", blocks) if block.get("text", "").strip()
@@ -362,7 +359,7 @@ def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: obj
 def _paired(
     turns: list[dict[str, Any]], places: Mapping[int, str], losses: list[Loss]
 ) -> list[dict[str, Any]]:
-    """The turns without calls of server-side tools that never got a result, or results without their call."""
+    """Return the turns without calls of server-side tools that never got a result, or results without their call."""
     alone = _alone(turns)
     if not alone:
         return turns
@@ -381,7 +378,7 @@ def _paired(
 
 
 def _alone(turns: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The calls and results of server-side tools that have no counterpart; a turn that still goes on may have calls."""
+    """Return the calls and results of server-side tools that have no counterpart; a turn that still goes on may have calls."""
     alone: set[int] = set()
     waiting: dict[object, Mapping[str, Any]] = {}
     before = None
@@ -407,7 +404,7 @@ def _blocks(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _caller(block: Mapping[str, Any]) -> object:
-    """The call of a server-side tool that itself called this one, and has its result only when all is done."""
+    """Return the call of a server-side tool that itself called this one, and has its result only when all is done."""
     caller = block.get("caller")
     return cast("Mapping[str, Any]", caller).get("tool_id") if isinstance(caller, Mapping) else None
 
@@ -417,7 +414,7 @@ def _is_server_result(block: Mapping[str, Any]) -> bool:
 
 
 def _ended(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[dict[str, Any]]:
-    """The turns with an end that the model takes."""
+    """Return the turns with an end that the model takes."""
     if not any(turn["role"] != "system" for turn in turns):
         _lose(losses, "repaired", "conversation", f"it has no message; '{_BEGIN}' was put there")
         return [{"role": "user", "content": [{"type": "text", "text": _BEGIN}]}, *turns]
@@ -435,7 +432,7 @@ def _ended(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[
 
 
 def _is_paused(messages: Sequence[Message], turns: Sequence[Mapping[str, Any]], provider: str | None) -> bool:
-    """Whether Anthropic itself paused the last turn: it goes on if the turn is sent back as it is."""
+    """True if Anthropic itself paused the last turn: it goes on if the turn is sent back as it is."""
     if not turns or turns[-1]["role"] != "assistant":
         return False
     facts = kept(messages[-1], VENDOR, endpoint=provider or VENDOR)
@@ -443,7 +440,7 @@ def _is_paused(messages: Sequence[Message], turns: Sequence[Mapping[str, Any]], 
 
 
 def _is_waiting(turn: Mapping[str, Any]) -> bool:
-    """Whether the turn waits for tools of Anthropic's own, and is to be gone on with."""
+    """True if the turn waits for tools of Anthropic's own, and is to be gone on with."""
     kind = str(turn["content"][-1]["type"])
     return kind in _SERVER_CALLS or kind.endswith("_tool_result")
 
@@ -458,7 +455,7 @@ def _trimmed(content: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str
 
 
 def _open_loop(turns: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether tools have just answered an assistant turn that does not start with thinking."""
+    """True if tools have just answered an assistant turn that does not start with thinking."""
     said = [turn for turn in turns if turn["role"] != "system"]
     if not said or said[-1]["role"] != "user":
         return False
@@ -475,7 +472,7 @@ def _open_loop(turns: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _mark(body: dict[str, Any]) -> None:
-    """Marks for the prompt cache: behind the tools, the system words and the last two turns of the user."""
+    """Set marks for the prompt cache: after the tools, the system words and the last two turns of the user."""
     if body.get("tools"):
         body["tools"][-1] = body["tools"][-1] | {"cache_control": _MARK}
     if isinstance(body.get("system"), str):

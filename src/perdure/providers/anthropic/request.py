@@ -1,43 +1,24 @@
-"""A request of Anthropic Messages as a context: import is the same as switching."""
+"""Reads a request of Anthropic Messages as a context."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import Message, Role
+from perdure.providers.anthropic.options import API, read_options
 from perdure.providers.anthropic.parse import VENDOR, AnthropicBlocks, Raw, as_list, as_object
 from perdure.providers.contract import Asked, Loss
 from perdure.providers.wire.block_order import shown
 from perdure.providers.wire.call_ids import CallNames
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 
-__all__ = ["API", "FIELDS", "joined", "read_request", "reasoning_of"]
-
-API = "anthropic-messages"
-
-_SAME = ("max_tokens", "temperature", "top_p", "top_k", "stream", "service_tier")
-_HANDLED = frozenset(
-    {
-        *_SAME,
-        "messages",
-        "model",
-        "system",
-        "tools",
-        "tool_choice",
-        "thinking",
-        "output_config",
-        "output_format",
-        "stop_sequences",
-        "metadata",
-        "cache_control",
-    }
-)
+__all__ = ["FIELDS", "joined", "read_request"]
 _SOURCE = frozenset({"type", "media_type", "data", "url", "file_id", "content"})
 
-# What is read of a request where nothing else is kept.
+# The fields that the reader knows, in places where it keeps no others.
 FIELDS = {
     "messages[]": frozenset({"role", "content"}),
     "messages[].content[].source": _SOURCE,
@@ -46,15 +27,14 @@ FIELDS = {
     "output_config.format": frozenset({"type", "schema"}),
     "output_format": frozenset({"type", "schema"}),
 }
-_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _SPEC_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict", "cache_control"})
 
 
 def read_request(body: Raw, *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     raw = as_object(body, "the request")
     if "messages" not in raw:
-        raise Invalid("this is no request of Anthropic Messages: it has no messages. Nothing was read.")
+        raise unreadable("not_a_request", "this is no request of Anthropic Messages: it has no messages")
     facts = {"endpoint": provider or VENDOR, "model": model or raw.get("model")}
     ids = CallNames()
     losses: list[Loss] = []
@@ -63,7 +43,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
         for at, message in enumerate(as_list(raw["messages"], "messages"))
     ]
     specs, tools = _tools(raw.get("tools"))
-    options, vendor = _options(raw)
+    options, vendor = read_options(raw)
     if tools:
         vendor["tools"] = tools
     system, blocks = _system(raw.get("system"))
@@ -77,7 +57,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
 
 
 def joined(system: object) -> str:
-    """The system words of a request, as one text."""
+    """Return the system words of a request, as one text."""
     if isinstance(system, str):
         return system
     blocks = as_list(system or [], "system")
@@ -85,20 +65,11 @@ def joined(system: object) -> str:
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
-def reasoning_of(thinking: object) -> dict[str, Any]:
-    """What a `thinking` says, in canonical options."""
-    raw = as_object(thinking, "thinking")
-    made: dict[str, Any] = {"enabled": raw.get("type") != "disabled"}
-    if isinstance(raw.get("budget_tokens"), int):
-        made["budget_tokens"] = raw["budget_tokens"]
-    return made
-
-
 def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: list[Loss]) -> Message:
     raw = as_object(message, where)
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
-        raise Invalid(f"{where}.role is {role!r}, none of Anthropic Messages. Nothing was read.")
+        raise malformed(f"{where}.role", f"is {role!r}, none of Anthropic Messages")
     reading = AnthropicBlocks(ids, where=f"{where}.content")
     reading.read(raw.get("content") or [])
     losses += reading.losses
@@ -118,7 +89,7 @@ def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: li
 
 
 def _system(system: object) -> tuple[str, list[dict[str, Any]] | None]:
-    """The system words, and their blocks where there are several or they say more."""
+    """Return the system words, and their blocks where there are several or they say more."""
     words = joined(system)
     if not isinstance(system, list):
         return words, None
@@ -132,9 +103,9 @@ def _uncached(block: Raw) -> dict[str, Any]:
 
 
 def _tools(tools: object) -> tuple[list[ToolSpec], list[dict[str, Any]] | None]:
-    """The tools of the caller, and the list as Anthropic has it, where that says more.
+    """Return the tools of the caller, and the list as Anthropic has it, where that says more.
 
-    In it, a tool of Anthropic's own stands as it is; one of the caller's is a name and what is said beside it.
+    In it, Anthropic's own tools are unchanged; the caller's are a name and their other fields.
     """
     specs: list[ToolSpec] = []
     listed: list[dict[str, Any]] = []
@@ -153,7 +124,7 @@ def _tools(tools: object) -> tuple[list[ToolSpec], list[dict[str, Any]] | None]:
 def _spec(raw: Raw, where: str) -> ToolSpec:
     name, strict = raw.get("name"), raw.get("strict")
     if not isinstance(name, str):
-        raise Invalid(f"{where}.name is not text; this is no tool of Anthropic Messages. Nothing was read.")
+        raise malformed(f"{where}.name", "is not text; this is no tool of Anthropic Messages")
     return ToolSpec(
         name=name,
         description=str(raw.get("description") or ""),
@@ -162,77 +133,8 @@ def _spec(raw: Raw, where: str) -> ToolSpec:
     )
 
 
-def _options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options in canonical names, and what has none, as it is."""
-    options: dict[str, Any] = {name: raw[name] for name in _SAME if raw.get(name) is not None}
-    vendor = {name: value for name, value in raw.items() if name not in _HANDLED and value is not None}
-    if raw.get("stop_sequences"):
-        options["stop"] = list(raw["stop_sequences"])
-    if raw.get("tool_choice"):
-        _choice(as_object(raw["tool_choice"], "tool_choice"), options)
-    if raw.get("metadata"):
-        _metadata(as_object(raw["metadata"], "metadata"), options, vendor)
-    _reasoning(raw, options, vendor)
-    _output(raw, options, vendor)
-    return options, vendor
-
-
-def _choice(choice: Raw, options: dict[str, Any]) -> None:
-    kind = choice.get("type")
-    if kind == "tool":
-        options["tool_choice"] = {"name": choice.get("name")}
-    elif isinstance(kind, str) and kind in _CHOICES:
-        options["tool_choice"] = _CHOICES[kind]
-    else:
-        raise Invalid(f"tool_choice is of type {kind!r}, none of Anthropic Messages. Nothing was read.")
-    if isinstance(choice.get("disable_parallel_tool_use"), bool):
-        options["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
-
-
-def _metadata(metadata: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
-    if isinstance(metadata.get("user_id"), str):
-        options["user"] = metadata["user_id"]
-    more = {key: value for key, value in metadata.items() if key != "user_id"}
-    if more:
-        vendor["metadata"] = more
-
-
-def _reasoning(raw: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
-    reasoning: dict[str, Any] = {}
-    if raw.get("thinking"):
-        thinking = as_object(raw["thinking"], "thinking")
-        reasoning = reasoning_of(thinking)
-        if thinking.get("type") == "adaptive" or thinking.keys() - {"type", "budget_tokens"}:
-            vendor["thinking"] = dict(thinking)
-    config = as_object(raw.get("output_config") or {}, "output_config")
-    if isinstance(config.get("effort"), str):
-        reasoning["effort"] = config["effort"]
-    rest = {key: value for key, value in config.items() if key != "format" and value is not None}
-    if rest:
-        vendor["output_config"] = rest
-    if reasoning:
-        options["reasoning"] = reasoning
-
-
-def _output(raw: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
-    config = as_object(raw.get("output_config") or {}, "output_config")
-    wanted: object = config.get("format") or raw.get("output_format")
-    if not wanted:
-        return
-    described = as_object(wanted, "output_format")
-    older = not config.get("format")
-    if described.get("type") == "json_schema" and isinstance(described.get("schema"), Mapping):
-        options["output"] = {"schema": dict(described["schema"])}
-        if older:
-            vendor["output_format"] = True  # the older place of the same thing
-    elif older:
-        vendor["output_format"] = dict(described)
-    else:
-        vendor["output_config"] = {**vendor.get("output_config", {}), "format": dict(described)}
-
-
 def _is_cached(value: object) -> bool:
-    """Whether any part of a request carries a mark for the prompt cache."""
+    """True if any part of a request carries a mark for the prompt cache."""
     if isinstance(value, Mapping):
         found = cast("Raw", value)
         if found.get("cache_control"):

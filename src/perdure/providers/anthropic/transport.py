@@ -1,4 +1,4 @@
-"""Sending Messages by Anthropic's SDK.
+"""Sends Messages by Anthropic's SDK.
 
 The body goes out exactly as it was rendered, and the bytes of the answer come back as they are.
 What the SDK finds of keys, tokens, profiles and headers goes to Anthropic alone.
@@ -16,7 +16,7 @@ from perdure.providers.transport.address import check_address, guard_redirects
 from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
 from perdure.providers.transport.credentials import NO_KEY, is_home
-from perdure.providers.transport.errors import AccessRefused
+from perdure.providers.transport.errors import AccessRefused, key_missing
 from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
 from perdure.providers.transport.registry import missing
 
@@ -27,7 +27,7 @@ _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
 def address(request: Request) -> str:
-    """Where a request would go."""
+    """Return the address of a request."""
     found = request.base_url or os.environ.get("ANTHROPIC_BASE_URL")
     if found or request.api_key or any(os.environ.get(name) for name in _CREDENTIALS):
         return found or _OWN
@@ -35,7 +35,7 @@ def address(request: Request) -> str:
 
 
 def _profile_address() -> str | None:
-    """The address in the profile that the SDK reads where no key is given; None if it has none."""
+    """Return the address in the profile that the SDK reads where no key is given; None if it has none."""
     try:
         import anthropic
 
@@ -62,7 +62,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
         secret = getattr(client, "api_key", None)
         raise translated(request, error, begun=begun, secret=secret) from error
-    except TypeError as error:  # how this SDK says that it has no key
+    except TypeError as error:  # this SDK's report of a missing key
         if "authentication" not in str(error):
             raise
         raise _no_key(request) from error
@@ -107,6 +107,4 @@ def _created(client: Any, request: Request) -> Any:
 
 
 def _no_key(request: Request) -> AccessRefused:
-    return AccessRefused(
-        f"{request.backend} needs a key, and there is none; set ANTHROPIC_API_KEY, or give api_key="
-    )
+    return key_missing(request.backend, "ANTHROPIC_API_KEY")

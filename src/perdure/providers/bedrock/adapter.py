@@ -1,4 +1,4 @@
-"""The adapter for `bedrock-converse`."""
+"""Builds the adapter for `bedrock-converse`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models on Bedrock take, as data.  Claude on Bedrock is Claude; others are known by their family."""
+"""Describes the models on Bedrock, as data.  Claude has the traits of Claude; others are known by their family."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _MEDIA = {
 
 
 def family(model: str) -> str:
-    """Whose model it is: `claude`, `nova`, `titan`, `llama`, …; by the name, also within an ARN."""
+    """Return the family of a model: `claude`, `nova`, `titan`, `llama`, …; by the name, also within an ARN."""
     name = model.lower()
     known = (
         "claude",
@@ -100,22 +100,22 @@ def family(model: str) -> str:
 
 
 def refuses(capability: str, model: str) -> bool:
-    """Whether models of this one's family are known to refuse a thing that the format has."""
+    """True if models of this one's family are known to refuse a thing that the format has."""
     return capability in _NOT_IN.get(family(model), ())
 
 
 def refuses_media(kind: str, model: str) -> bool:
-    """The same for a block of media: `image`, `document`, `audio` or `video`."""
+    """Return the same for a block of media: `image`, `document`, `audio` or `video`."""
     return refuses(_MEDIA[kind], model)
 
 
 def claude(model: str) -> Traits | None:
-    """What a Claude model takes; None for others."""
+    """Return the traits of a Claude model; None for others."""
     return traits_of(model) if family(model) == "claude" else None
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two names are of the same model: the region before it does not matter."""
+    """True if two names are of the same model: the region before it does not matter."""
     if not isinstance(one, str) or not isinstance(other, str):
         return False
     if family(one) == family(other) == "claude":
@@ -124,19 +124,19 @@ def same(one: object, other: object) -> bool:
 
 
 def keeps_to_schema(model: str) -> bool:
-    """Whether a model's answers can be held to a JSON schema."""
+    """True if a model's answers can be held to a JSON schema."""
     known = claude(model)
     return known.output if known is not None else family(model) in ("qwen", "gpt-oss", "deepseek")
 
 
 def takes_top_k(model: str) -> bool:
-    """Whether a model has a field for `top_k`, among its own."""
+    """True if a model has a field for `top_k`, among its own."""
     known = claude(model)
     return known.sampling if known is not None else family(model) == "nova"
 
 
 def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-    """How well the format, or that model, does one thing; what is not known is not done."""
+    """Return the level of a capability for the format, or for that model; unknown ones are `none`."""
     level = CAPABILITIES.get(capability, "none")
     if model is None or level == "none":
         return level

@@ -1,8 +1,7 @@
-"""Bedrock's answers, whole ones; streams are put together and read in the same way.
+"""Reads Bedrock's answers.
 
-From Bedrock's blocks to canonical content, calls and results, with a layout of what only Bedrock reads.
-
-Bedrock's names of media formats, and the media types that they stand for.
+`BedrockBlocks` turns blocks into canonical content, calls and results, with a layout of the fields that only
+Bedrock reads.  `stream` assembles a streamed answer, which is read in the same way.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from perdure.errors import Invalid
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.model.run import Usage
 from perdure.providers.contract import Loss, Reply
 from perdure.providers.wire.block_order import Piece, shown
 from perdure.providers.wire.call_ids import CallNames
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.media import data_url, inline
 from perdure.providers.wire.server_tools import account
 from perdure.providers.wire.stream.reply_events import count_of, with_events
@@ -92,19 +91,19 @@ _KINDS = {"image": IMAGES, "document": DOCUMENTS, "video": VIDEOS, "audio": AUDI
 
 
 def media_type_of(kind: str, format: object) -> str:
-    """The media type of a format of images, documents, videos or audio."""
+    """Return the media type of a format of images, documents, videos or audio."""
     known = _KINDS[kind]
     return known.get(str(format), "application/octet-stream" if kind == "document" else f"{kind}/{format}")
 
 
 def format_of(kind: str, media_type: str) -> str | None:
-    """The format of a media type; None if Bedrock has none."""
+    """Return the format of a media type; None if Bedrock has none."""
     plain = media_type.partition(";")[0].strip().lower()
     return next((name for name, known in _KINDS[kind].items() if known == plain), None)
 
 
 def name_of(wanted: str, taken: set[str]) -> str:
-    """A document's name as Bedrock takes it: few characters, no two spaces, none twice in a request."""
+    """Return a document's name as Bedrock takes it: few characters, no two spaces, none twice in a request."""
     plain = re.sub(r"\s+", " ", re.sub(r"[^a-zA-Z0-9\s_()\[\]-]", " ", wanted)).strip()[:180] or "document"
     made, number = plain, 1
     while made in taken:
@@ -118,10 +117,10 @@ Raw: TypeAlias = Mapping[str, Any]
 
 
 class BedrockBlocks:
-    """The blocks of one message, as far as they were read."""
+    """Reads the blocks of one message."""
 
     def __init__(self, ids: CallNames, *, where: str, assistant: bool) -> None:
-        """`ids` are those of the whole request or reply; `where` is for errors and losses."""
+        """Take the ids of the whole request or reply; `where` names the place in errors and losses."""
         self.content: list[Block] = []
         self.calls: list[ToolCall] = []
         self.results: list[ToolResult] = []
@@ -131,7 +130,7 @@ class BedrockBlocks:
         self._server_tools: dict[object, str] = {}
 
     def read(self, blocks: object, raw_arguments: Mapping[int, str] | None = None) -> None:
-        """Take all blocks of a message; `raw_arguments` are the texts of calls, where they came as text."""
+        """Read all blocks of a message; `raw_arguments` are the arguments of calls that arrived as text."""
         for at, block in enumerate(as_list(blocks, self._where)):
             place = f"{self._where}[{at}]"
             raw = as_object(block, place)
@@ -151,28 +150,24 @@ class BedrockBlocks:
         self.content.append(block)
 
     def text(self, raw: Raw, place: str) -> None:
-        """Words."""
         if not isinstance(raw["text"], str):
-            raise Invalid(f"{place} is not text; this is no Bedrock Converse format. Nothing was read.")
+            raise malformed(place, "is not text; this is no Bedrock Converse format")
         self._say(Text(raw["text"]))
 
     def cache_point(self, raw: Raw, place: str) -> None:
-        """A mark for the prompt cache, which is made on render."""
+        """Skip a mark for the prompt cache; render sets them."""
 
     def image(self, raw: Raw, place: str) -> None:
-        """A picture."""
         self._media("image", as_object(raw["image"], place), place)
 
     def video(self, raw: Raw, place: str) -> None:
-        """A film."""
         self._media("video", as_object(raw["video"], place), place)
 
     def audio(self, raw: Raw, place: str) -> None:
-        """A recording."""
         self._media("audio", as_object(raw["audio"], place), place)
 
     def document(self, raw: Raw, place: str) -> None:
-        """A document, in one of four ways."""
+        """Read a document, in one of four forms."""
         document = as_object(raw["document"], place)
         source = as_object(document.get("source"), f"{place}.source")
         if "content" in source:
@@ -201,11 +196,11 @@ class BedrockBlocks:
             uri = str(place_of.get("uri"))
             more |= {"bucketOwner": place_of["bucketOwner"]} if place_of.get("bucketOwner") else {}
         else:
-            raise Invalid(f"{place}.source is none of Bedrock Converse. Nothing was read.")
+            raise malformed(f"{place}.source", "is none of Bedrock Converse")
         self._say(Image(uri, named) if kind == "image" else File(uri, named), add=more)
 
     def reasoning(self, raw: Raw, place: str) -> None:
-        """Thinking, with the signature that its model demands back; or thinking that nobody is shown."""
+        """Read thinking with the signature that its model demands back, or encrypted thinking."""
         content = as_object(raw["reasoningContent"], place)
         if "reasoningText" not in content:
             self._keep(ReasoningSummary(""), raw)
@@ -216,11 +211,11 @@ class BedrockBlocks:
         self._keep(ReasoningSummary(str(told.get("text") or "")), native, fill="text")
 
     def call(self, raw: Raw, place: str) -> None:
-        """A call of a tool: the caller's, or one that Bedrock runs itself."""
+        """Read a call of a tool: the caller's, or one that Bedrock runs itself."""
         use = as_object(raw["toolUse"], place)
         name = use.get("name")
         if not isinstance(name, str):
-            raise Invalid(f"{place}.name is not text; this is no Bedrock Converse format. Nothing was read.")
+            raise malformed(f"{place}.name", "is not text; this is no Bedrock Converse format")
         if use.get("type") == "server_tool_use":
             self._server_tools[str(use.get("toolUseId"))] = name
             self._keep(account("toolUse", name, input=use.get("input")), raw)
@@ -229,7 +224,6 @@ class BedrockBlocks:
         self.calls.append(ToolCall(self._ids.call(use.get("toolUseId")), name, compact(use.get("input", {}))))
 
     def result(self, raw: Raw, place: str) -> None:
-        """What a tool gave."""
         told = as_object(raw["toolResult"], place)
         if self._assistant:
             name = self._server_tools.get(str(told.get("toolUseId"))) or str(told.get("type") or "toolResult")
@@ -247,12 +241,11 @@ class BedrockBlocks:
         self.results.append(ToolResult(call_id=call_id, status=status, content=tuple(inner.content)))
 
     def json(self, raw: Raw, place: str) -> None:
-        """A result that is data."""
         del place
         self._say(Text(compact(raw["json"])), add={"json": True})
 
     def guarded(self, raw: Raw, place: str) -> None:
-        """Words or a picture that a guardrail looks at."""
+        """Read text or a picture for a guardrail."""
         content = as_object(raw["guardContent"], place)
         told = as_object(content.get("text") or {}, place).get("text")
         block = (
@@ -261,7 +254,7 @@ class BedrockBlocks:
         self._keep(block, raw)
 
     def cited(self, raw: Raw, place: str) -> None:
-        """Words that cite, or what the words before it cite."""
+        """Read text with citations, or the citations of the text before."""
         content = as_object(raw["citationsContent"], place)
         texts = [as_object(each, place).get("text") for each in as_list(content.get("content") or [], place)]
         words = "".join(text for text in texts if isinstance(text, str))
@@ -271,14 +264,14 @@ class BedrockBlocks:
             self._keep(account("citationsContent", "citations", result=content.get("citations")), raw)
 
     def search_result(self, raw: Raw, place: str) -> None:
-        """Something found by the caller's own search, which can be cited."""
+        """Read a result of the caller's own search, which can be cited."""
         found = as_object(raw["searchResult"], place)
         texts = [as_object(each, place).get("text") for each in as_list(found.get("content") or [], place)]
         heads = [found.get("title"), found.get("source")]
         self._keep(Text("\n".join(text for text in (*heads, *texts) if isinstance(text, str))), raw)
 
     def opaque(self, raw: Raw, place: str) -> None:
-        """A block of a kind that is not known here: kept for Bedrock, and told."""
+        """Keep a block of an unknown kind for Bedrock, and report it."""
         kind = member_of(raw, place)
         self._keep(account(kind, kind, result=raw[kind]), raw)
         why = "this kind of block is not known; it is kept as it is for Bedrock"
@@ -305,48 +298,47 @@ _READERS: dict[str, _Reader] = {
 
 
 def member_of(raw: Raw, place: str) -> str:
-    """Which member of the union a block is."""
+    """Return the member of the union that a block holds."""
     members = [key for key in raw if key != "type"]
     known = [key for key in members if key in _READERS]
     if len(known or members) != 1:
-        raise Invalid(
-            f"{place} is no block of Bedrock Converse: it has {len(members)} members. Nothing was read."
-        )
+        raise malformed(place, f"is no block of Bedrock Converse: it has {len(members)} members")
     return (known or members)[0]
 
 
 def as_object(value: object, where: str) -> Raw:
-    """A JSON object, or `Invalid`."""
+    """Return a JSON object, or `Invalid`."""
     if not isinstance(value, Mapping):
-        raise Invalid(f"{where} is not an object; this is no Bedrock Converse format. Nothing was read.")
+        raise malformed(where, "is not an object; this is no Bedrock Converse format")
     return cast("Raw", value)
 
 
 def as_list(value: object, where: str) -> Sequence[object]:
-    """A JSON array, or `Invalid`."""
+    """Return a JSON array, or `Invalid`."""
     if not isinstance(value, list | tuple):
-        raise Invalid(f"{where} is not a list; this is no Bedrock Converse format. Nothing was read.")
+        raise malformed(where, "is not a list; this is no Bedrock Converse format")
     return cast("Sequence[object]", value)
 
 
 def compact(value: object) -> str:
-    """A value that came parsed, as JSON text."""
+    """Return a value that came parsed, as JSON text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 VENDOR = "bedrock"
 
-# What an answer says beside its message, and what is kept of it.
+# The fields of an answer beside its message that are stored.
 _BESIDE = ("additionalModelResponseFields", "trace", "performanceConfig", "serviceTier", "metrics", "usage")
 
 
 def parse(body: Raw, *, provider: str | None = None) -> Reply:
-    """A whole answer."""
+    """Return a whole answer."""
     raw = as_object(body, "the answer")
     if "output" not in raw:
         told = raw.get("message") or raw.get("Message")
-        raise Invalid(
-            f"this is no answer of Bedrock Converse: it has no output. It says: {told or 'nothing'}."
+        raise unreadable(
+            "not_an_answer",
+            f"this is no answer of Bedrock Converse: it has no output. It says: {told or 'nothing'}",
         )
     return with_events(reply_of(raw, provider=provider))
 
@@ -358,14 +350,14 @@ def reply_of(
     raw_arguments: Mapping[int, str] | None = None,
     losses: tuple[Loss, ...] = (),
 ) -> Reply:
-    """The reply that an answer's fields make, without events."""
+    """Return the reply that an answer's fields make, without events."""
     said = as_object(as_object(raw["output"], "output").get("message") or {}, "output.message")
     reading = BedrockBlocks(CallNames(), where="output.message.content", assistant=True)
     reading.read(said.get("content") or [], raw_arguments)
     headers = as_object(as_object(raw.get("ResponseMetadata") or {}, "it").get("HTTPHeaders") or {}, "it")
     facts: dict[str, Any] = {
         "endpoint": provider or VENDOR,
-        "model": raw.get("modelId"),  # an answer does not say it; whoever asked may add it
+        "model": raw.get("modelId"),  # an answer does not name it; the caller may add it
         "response_id": raw.get("requestId") or headers.get("x-amzn-requestid"),
         "blocks": shown(reading.pieces),
         "call_ids": call_ids(reading.calls),

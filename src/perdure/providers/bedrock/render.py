@@ -1,7 +1,4 @@
-"""A context as a request of Bedrock Converse that is valid whatever the history looks like.
-
-From canonical messages to Bedrock's, whatever the history looks like.
-"""
+"""Renders a context as a valid request of Bedrock Converse, for any history."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from typing import Any, cast
 from perdure.model.context import Context
 from perdure.model.message import Block, File, Image, ReasoningSummary, Text
 from perdure.providers.bedrock.capabilities import claude, family, refuses_media, same
+from perdure.providers.bedrock.options import API, NAME_MAX, NAMES, BedrockSettings, tools_of
 from perdure.providers.bedrock.parse import VENDOR, format_of, name_of
-from perdure.providers.bedrock.request import API, joined
-from perdure.providers.bedrock.settings import NAME_MAX, NAMES, BedrockSettings, tools_of
+from perdure.providers.bedrock.request import joined
 from perdure.providers.contract import Loss, LossKind, Rendered
 from perdure.providers.wire.block_order import Piece
 from perdure.providers.wire.blocks import BlockTurns, Layout, parsed, words_of
@@ -32,14 +29,14 @@ _DOCUMENT_WORDS = "See the document."
 
 
 class BedrockTurns(BlockTurns):
-    """The messages of one request, as they are written."""
+    """Writes the messages of one request."""
 
     vendor = VENDOR
     legal_id = r"[a-zA-Z0-9_-]{1,64}"
     id_prefix = "tooluse_"
 
     def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
-        """`names` are tools by their canonical names, as they are called here."""
+        """Take the names of tools in this request, by their canonical names."""
         super().__init__(model, provider, names)
         self._claude = claude(model)
         self._documents: set[str] = set()
@@ -95,7 +92,7 @@ class BedrockTurns(BlockTurns):
     def _native(
         self, piece: Piece, block: Block | None, layout: Layout | None, where: str
     ) -> list[dict[str, Any]]:
-        """A block of Bedrock's own, as it came."""
+        """Return a block of Bedrock's own, as it came."""
         native: dict[str, Any] = dict(piece.native or {})
         reasoning = native.get("reasoningContent")
         if not isinstance(reasoning, Mapping):
@@ -177,7 +174,7 @@ class BedrockTurns(BlockTurns):
         return [{"text": told(cast("File", block))}]
 
     def _words(self, block: Image | File, where: str, why: str) -> list[dict[str, Any]]:
-        """Media that cannot be shown, in words."""
+        """Return text for media that cannot be sent."""
         kind = "image" if isinstance(block, Image) else "file"
         self._lose("converted", where, kind, f"told in words: {why}")
         uri = "" if block.uri.startswith("data:") else f" at {block.uri}"
@@ -199,7 +196,7 @@ class BedrockTurns(BlockTurns):
             owner = {"bucketOwner": add["bucketOwner"]} if "bucketOwner" in add else {}
             source = {"s3Location": {"uri": block.uri, **owner}}
         else:
-            return self._words(block, where, "Bedrock takes bytes or S3, and its bytes are not at hand")
+            return self._words(block, where, "Bedrock takes bytes or S3, and its bytes are not available")
         format = format_of(kind, media_type)
         if format is None and kind == "document" and held is not None and _is_text(held.bytes):
             self._lose("converted", where, "file", f"{media_type} is shown as plain text")
@@ -230,14 +227,14 @@ class BedrockTurns(BlockTurns):
         return {"toolResult": made | beside}
 
     def _in_result(self, block: dict[str, Any], where: str) -> dict[str, Any]:
-        """A block as a result may hold it: all but audio."""
+        """Return a block as a result may hold it: all but audio."""
         if "audio" not in block:
             return block
         self._lose("converted", where, "file", "told in words: a result holds no audio")
         return {"text": f"[file of type audio/{block['audio']['format']}, not shown]"}
 
     def _system(self, exchange: Exchange) -> None:
-        """A system message: Bedrock knows none within the conversation."""
+        """Write a system message as the user's: Bedrock has none within a conversation."""
         blocks, where = self._user(exchange), f"messages[{exchange.where}]"
         words = "\n\n".join(str(block["text"]) for block in blocks if "text" in block)
         if any("text" not in block for block in blocks):
@@ -269,7 +266,7 @@ _ALTERNATING = frozenset({"nova", "titan", "llama", "mistral", "pixtral"})  # th
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """The request, and what could not be carried over unchanged."""
+    """Return the request, and what could not be carried over unchanged."""
     named = ToolNames(names_in(context), NAMES, length=NAME_MAX)
     names, losses = named.given, named.losses(context)
     turns = BedrockTurns(model, provider, names)
@@ -290,14 +287,14 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _vendor(context: Context) -> Mapping[str, Any]:
-    """What a request of this format said beyond the canonical options."""
+    """Return the options that a request of this format had beyond the canonical ones."""
     vendor = context.options.get("vendor")
     own = vendor.get(API) if isinstance(vendor, Mapping) else None
     return cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}
 
 
 def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: object) -> list[dict[str, Any]]:
-    """The system words; as the blocks that they came in, if they still say the same."""
+    """Return the system words; as the blocks that they came in, if they still say the same."""
     if not first and not words and isinstance(blocks, list) and joined(cast("object", blocks)) == system:
         given = cast("list[dict[str, Any]]", blocks)
         return [dict(block) for block in given if "text" not in block or str(block["text"]).strip()]
@@ -306,13 +303,13 @@ def _system(system: str, first: Sequence[str], words: Sequence[str], blocks: obj
 
 
 def _called(turns: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The tools that were called in the history."""
+    """Return the tools that were called in the history."""
     uses = [block["toolUse"] for turn in turns for block in turn["content"] if "toolUse" in block]
     return list(dict.fromkeys(use["name"] for use in uses if use.get("type") != "server_tool_use"))
 
 
 def _whole(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> list[dict[str, Any]]:
-    """The turns with a beginning and an end that the model takes."""
+    """Return the turns with a beginning and an end that the model takes."""
     if not turns or (turns[0]["role"] == "assistant" and family(model) in _ALTERNATING):
         why = f"the conversation does not begin with the user; '{_BEGIN}' was put there"
         _lose(losses, "repaired", "conversation", why)
@@ -340,14 +337,14 @@ def _trimmed(turns: list[dict[str, Any]], model: str, losses: list[Loss]) -> lis
 
 
 def _open_loop(turns: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether tools have just answered an assistant message that does not start with thinking."""
+    """True if tools have just answered an assistant message that does not start with thinking."""
     if len(turns) < 2 or not any("toolResult" in block for block in turns[-1]["content"]):
         return False
     return "reasoningContent" not in turns[-2]["content"][0]
 
 
 def _mark(body: dict[str, Any]) -> None:
-    """Marks for the prompt cache: behind the tools, the system words and the last two user messages."""
+    """Set marks for the prompt cache: after the tools, the system words and the last two user messages."""
     if "toolConfig" in body:
         body["toolConfig"]["tools"].append(dict(_MARK))
     if "system" in body:

@@ -1,42 +1,25 @@
-"""A request of Bedrock Converse as a context."""
+"""Reads a request of Bedrock Converse as a context."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import Message, Role
+from perdure.providers.bedrock.options import API, read_options
 from perdure.providers.bedrock.parse import VENDOR, BedrockBlocks, Raw, as_list, as_object
 from perdure.providers.contract import Asked, Loss
 from perdure.providers.wire.block_order import shown
 from perdure.providers.wire.call_ids import CallNames
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 
-__all__ = ["API", "FIELDS", "joined", "of_fields", "output_of", "read_request"]
-
-API = "bedrock-converse"
-
-_HANDLED = frozenset(
-    {
-        "modelId",
-        "messages",
-        "system",
-        "inferenceConfig",
-        "toolConfig",
-        "additionalModelRequestFields",
-        "outputConfig",
-        "requestMetadata",
-        "serviceTier",
-    }
-)
+__all__ = ["FIELDS", "joined", "read_request"]
 _SOURCE = frozenset({"bytes", "s3Location", "text", "content"})
 _MEDIA = ("image", "document", "video", "audio")
 _IN_MESSAGE, _IN_RESULT = "messages[].content[]", "messages[].content[].toolResult.content[]"
 
-# What is read of a request where nothing else is kept.
+# The fields that the reader knows, in places where it keeps no others.
 FIELDS = {
     "messages[]": frozenset({"role", "content"}),
     _IN_MESSAGE: frozenset(
@@ -63,19 +46,13 @@ FIELDS = {
     "toolConfig.toolChoice.tool": frozenset({"name"}),
     "serviceTier": frozenset({"type"}),
 }
-_INFERENCE = {
-    "maxTokens": "max_tokens",
-    "temperature": "temperature",
-    "topP": "top_p",
-    "stopSequences": "stop",
-}
 
 
 def read_request(body: Raw, *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     raw = as_object(body, "the request")
     if "messages" not in raw:
-        raise Invalid("this is no request of Bedrock Converse: it has no messages. Nothing was read.")
+        raise unreadable("not_a_request", "this is no request of Bedrock Converse: it has no messages")
     facts = {"endpoint": provider or VENDOR, "model": model or raw.get("modelId")}
     ids = CallNames()
     losses: list[Loss] = []
@@ -83,7 +60,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
         _message(message, f"messages[{at}]", ids, facts, losses)
         for at, message in enumerate(as_list(raw["messages"], "messages"))
     ]
-    options, vendor = _options(raw)
+    options, vendor = read_options(raw)
     system, blocks = _system(raw.get("system"))
     if blocks:
         vendor["system"] = blocks
@@ -98,7 +75,7 @@ def read_request(body: Raw, *, model: str | None = None, provider: str | None = 
 
 
 def joined(blocks: object) -> str:
-    """The system words of a request, as one text."""
+    """Return the system words of a request, as one text."""
     texts: list[str] = []
     for at, block in enumerate(as_list(blocks or [], "system")):
         raw = as_object(block, f"system[{at}]")
@@ -109,49 +86,11 @@ def joined(blocks: object) -> str:
     return "\n\n".join(texts)
 
 
-def of_fields(fields: object) -> dict[str, Any]:
-    """What a model's own fields say in canonical options: how to think, and top_k."""
-    raw = as_object(fields or {}, "additionalModelRequestFields")
-    found: dict[str, Any] = {}
-    thinking = raw.get("thinking") or raw.get("reasoning_config") or raw.get("reasoningConfig")
-    if isinstance(thinking, Mapping):
-        told = cast("Raw", thinking)
-        found["reasoning"] = {"enabled": told.get("type") != "disabled"}
-        if isinstance(told.get("budget_tokens"), int):
-            found["reasoning"]["budget_tokens"] = told["budget_tokens"]
-        if isinstance(told.get("maxReasoningEffort"), str):
-            found["reasoning"]["effort"] = told["maxReasoningEffort"]
-    effort = thinking if isinstance(thinking, str) else raw.get("reasoning_effort")
-    if isinstance(effort, str):
-        found["reasoning"] = {"effort": effort}
-    inner = as_object(raw.get("inferenceConfig") or {}, "inferenceConfig")
-    top_k = raw.get("top_k", inner.get("topK"))
-    if isinstance(top_k, int):
-        found["top_k"] = top_k
-    return found
-
-
-def output_of(config: object) -> dict[str, Any] | None:
-    """The answer that an `outputConfig` asks for; None if it is none that is known."""
-    form = as_object(as_object(config or {}, "outputConfig").get("textFormat") or {}, "textFormat")
-    told = as_object(
-        as_object(form.get("structure") or {}, "structure").get("jsonSchema") or {}, "jsonSchema"
-    )
-    try:
-        schema: object = json.loads(told["schema"]) if isinstance(told.get("schema"), str) else None
-    except (ValueError, RecursionError):
-        schema = None
-    if not isinstance(schema, dict):
-        return None
-    more = {key: told[key] for key in ("name", "description") if isinstance(told.get(key), str)}
-    return {"schema": schema, **more}
-
-
 def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: list[Loss]) -> Message:
     raw = as_object(message, where)
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
-        raise Invalid(f"{where}.role is {role!r}, none of Bedrock Converse. Nothing was read.")
+        raise malformed(f"{where}.role", f"is {role!r}, none of Bedrock Converse")
     reading = BedrockBlocks(ids, where=f"{where}.content", assistant=role == "assistant")
     reading.read(raw.get("content") or [])
     losses += reading.losses
@@ -178,7 +117,7 @@ def _system(system: object) -> tuple[str, list[dict[str, Any]] | None]:
 
 
 def _tools(config: Raw, options: dict[str, Any]) -> tuple[list[ToolSpec], list[dict[str, Any]] | None]:
-    """The tools of the caller, and the list as Bedrock has it, where that says more."""
+    """Return the tools of the caller, and the list as Bedrock has it, where that says more."""
     specs: list[ToolSpec] = []
     listed: list[dict[str, Any]] = []
     for at, tool in enumerate(as_list(config.get("tools") or [], "toolConfig.tools")):
@@ -212,40 +151,8 @@ def _choice(choice: Raw, options: dict[str, Any]) -> None:
         options["tool_choice"] = {"name": as_object(choice["tool"], "toolChoice.tool").get("name")}
 
 
-def _options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options in canonical names, and what has none, as it is."""
-    vendor = {name: value for name, value in raw.items() if name not in _HANDLED and value is not None}
-    options: dict[str, Any] = {}
-    inference = as_object(raw.get("inferenceConfig") or {}, "inferenceConfig")
-    for name, ours in _INFERENCE.items():
-        if inference.get(name) is not None:
-            options[ours] = inference[name]
-    if raw.get("additionalModelRequestFields"):
-        fields = as_object(raw["additionalModelRequestFields"], "additionalModelRequestFields")
-        vendor["additionalModelRequestFields"] = dict(fields)
-        options |= of_fields(fields)
-    _output(as_object(raw.get("outputConfig") or {}, "outputConfig"), options, vendor)
-    if raw.get("requestMetadata"):
-        options["metadata"] = dict(as_object(raw["requestMetadata"], "requestMetadata"))
-    tier = as_object(raw.get("serviceTier") or {}, "serviceTier").get("type")
-    if tier:
-        options["service_tier"] = tier
-    return options, vendor
-
-
-def _output(config: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
-    if not config:
-        return
-    vendor["outputConfig"] = dict(config)  # the schema is text there, and goes back as it came
-    output = output_of(config)
-    if output is not None:
-        options["output"] = output
-    if isinstance(config.get("effort"), str):
-        options["reasoning"] = {**options.get("reasoning", {}), "effort": config["effort"]}
-
-
 def _is_cached(raw: Raw) -> bool:
-    """Whether any part of a request is marked for the prompt cache."""
+    """True if any part of a request is marked for the prompt cache."""
     config = as_object(raw.get("toolConfig") or {}, "toolConfig")
     lists: list[object] = [raw.get("system") or [], config.get("tools") or []]
     lists += [as_object(message, "messages").get("content") or [] for message in raw["messages"]]

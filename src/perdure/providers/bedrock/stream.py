@@ -1,24 +1,145 @@
-"""Bedrock's event streams, in pieces of any size."""
+"""Reads Bedrock's streamed answers from AWS event streams, in pieces of any size.
+
+A frame is: its length and that of its headers, a CRC-32 of these eight bytes, the headers, the
+payload, and a CRC-32 of all before it.  Both sums are checked; bytes that fail are no frame.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
+import struct
+from binascii import crc32
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
+from uuid import UUID
 
-from perdure.errors import Invalid
+import msgspec
+
 from perdure.providers.bedrock.parse import Raw, as_list, as_object, reply_of
 from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
-from perdure.providers.wire.stream.aws_event_stream import AwsFrame, Frames
+from perdure.providers.wire.fields.vendor_items import json_or_text
+from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.stream.reply_events import with_events
 
-__all__ = ["BedrockStream"]
+__all__ = ["FRAME_BYTES_MAX", "AwsFrame", "Frames", "BedrockStream"]
+
+FRAME_BYTES_MAX = 24 * 1024 * 1024  # headers of 128 KiB and a payload of 16 MiB is what AWS allows
+
+_PRELUDE = struct.Struct(">III")
+_FIXED = {2: ">b", 3: ">h", 4: ">i", 5: ">q", 8: ">q"}  # header types of a number, and how it is packed
+_SUM_BYTES = 4
+_KNOWN_MAX = 64
+
+Headers: TypeAlias = Mapping[str, str | int | bool | bytes]
+
+
+class AwsFrame(msgspec.Struct, frozen=True):
+    """One message of the stream."""
+
+    headers: Headers
+    payload: bytes
+
+
+class Frames:
+    """Splits an AWS event stream into frames."""
+
+    __slots__ = ("_held", "_known")
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._known: dict[bytes, Headers] = {}  # headers that were read: nearly all frames have the same
+
+    @property
+    def pending(self) -> int:
+        """Return the number of bytes of an incomplete frame."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> list[AwsFrame]:
+        """Return the frames that these next bytes complete.  Raises `Invalid` for bytes that are no frame."""
+        self._held += data
+        found: list[AwsFrame] = []
+        at = 0
+        while (size := self._size(at)) is not None and len(self._held) - at >= size:
+            found.append(self._frame(bytes(self._held[at : at + size])))
+            at += size
+        del self._held[:at]
+        return found
+
+    def _size(self, at: int) -> int | None:
+        """Return the length of the frame at `at`; None if its first twelve bytes are incomplete."""
+        if len(self._held) - at < _PRELUDE.size:
+            return None
+        size, headers, told = _PRELUDE.unpack_from(self._held, at)
+        if crc32(self._held[at : at + 8]) != told:
+            raise unreadable(
+                "stream_malformed",
+                "these bytes are no AWS event stream: the checksum of a frame's beginning is wrong",
+            )
+        if not _PRELUDE.size + headers + _SUM_BYTES <= size <= FRAME_BYTES_MAX:
+            raise unreadable(
+                "stream_malformed",
+                f"these bytes are no AWS event stream: a frame claims {size} bytes",
+                size=size,
+            )
+        return size
+
+    def _frame(self, whole: bytes) -> AwsFrame:
+        _, headers, _ = _PRELUDE.unpack_from(whole)
+        (told,) = struct.unpack_from(">I", whole, len(whole) - _SUM_BYTES)
+        if crc32(whole[:-_SUM_BYTES]) != told:
+            raise unreadable(
+                "stream_malformed", "a frame of the AWS event stream is damaged: its checksum is wrong"
+            )
+        begin = _PRELUDE.size + headers
+        return AwsFrame(self._headers(whole[_PRELUDE.size : begin]), whole[begin:-_SUM_BYTES])
+
+    def _headers(self, body: bytes) -> Headers:
+        known = self._known.get(body)
+        if known is not None:
+            return known
+        try:
+            found = _headers(body)
+        except (struct.error, IndexError, ValueError) as error:
+            raise unreadable(
+                "stream_malformed",
+                f"a frame of the AWS event stream has headers that cannot be read: {error}",
+            ) from error
+        if len(self._known) < _KNOWN_MAX:
+            self._known[body] = found
+        return found
+
+
+def _headers(body: bytes) -> Headers:
+    found: dict[str, str | int | bool | bytes] = {}
+    at = 0
+    while at < len(body):
+        end = at + 1 + body[at]
+        name = body[at + 1 : end].decode()
+        found[name], at = _value(body, end + 1, body[end])
+    return found
+
+
+def _value(body: bytes, at: int, kind: int) -> tuple[str | int | bool | bytes, int]:
+    if kind in (0, 1):
+        return kind == 0, at
+    if kind in _FIXED:
+        packed = struct.Struct(_FIXED[kind])
+        return packed.unpack_from(body, at)[0], at + packed.size
+    if kind == 9:
+        return str(UUID(bytes=body[at : at + 16])), at + 16
+    if kind not in (6, 7):
+        raise IndexError(f"there is no header type {kind}")
+    (size,) = struct.unpack_from(">H", body, at)
+    raw = body[at + 2 : at + 2 + size]
+    if len(raw) != size:
+        raise IndexError("a header is cut off")
+    return (raw.decode() if kind == 7 else raw), at + 2 + size
 
 
 class _OpenContentBlock:
-    """A block that is being written."""
+    """A block of a stream that is not complete yet."""
 
     def __init__(self, start: Raw, call: int) -> None:
         self.start = dict(start)
@@ -35,7 +156,7 @@ class _OpenContentBlock:
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a call of a tool that the caller has."""
+        """True if it is a call of a tool that the caller has."""
         use = self.start.get("toolUse")
         return isinstance(use, Mapping) and cast("Raw", use).get("type") != "server_tool_use"
 
@@ -44,10 +165,10 @@ class _OpenContentBlock:
         return str(as_object(self.start["toolUse"], "start.toolUse").get("name"))
 
     def block(self) -> dict[str, Any] | None:
-        """The block as a whole answer would have it; None if it says nothing."""
+        """Return the block as in a whole answer; None if it is empty."""
         if "toolUse" in self.start:
             use = as_object(self.start["toolUse"], "start.toolUse")
-            return {"toolUse": {**use, "input": {} if self.is_call else _parsed(self.raw_arguments())}}
+            return {"toolUse": {**use, "input": {} if self.is_call else json_or_text(self.raw_arguments())}}
         if "toolResult" in self.start:
             return {"toolResult": {**as_object(self.start["toolResult"], "start"), "content": self.results}}
         if self.hidden:
@@ -68,36 +189,38 @@ class _OpenContentBlock:
         return self.others or {key: value for key, value in self.start.items() if value} or None
 
     def raw_arguments(self) -> str:
-        """The arguments as they came."""
+        """Return the arguments as they came."""
         return "".join(self.arguments) or "{}"
 
 
 class BedrockStream:
-    """A stream that is being read."""
+    """Parses a streamed answer."""
 
     def __init__(self, *, provider: str | None = None) -> None:
-        """`provider` is whose server it comes from."""
+        """Read a stream from the server of `provider`."""
         self._provider = provider
         self._frames = Frames()
         self._begun = False
         self._blocks: dict[int, _OpenContentBlock] = {}
         self._calls = 0
         self._beside: dict[str, Any] = {}
-        self._told: list[ModelEvent] = []
+        self._emitted: list[ModelEvent] = []
         self._losses: list[Loss] = []
         self._error: str | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         told = [event for frame in self._frames.feed(data) for event in self._take(frame)]
-        self._told += told
+        self._emitted += told
         return told
 
     def close(self) -> Reply:
-        """What was said in all."""
+        """Return the whole answer, at the end of the stream."""
         if not self._begun or (self._error and not self._blocks):
             why = self._error or "it ended before it began"
-            raise Invalid(f"this stream of Bedrock Converse holds no answer: {why}.")
+            raise unreadable(
+                "stream_without_answer", f"this stream of Bedrock Converse holds no answer: {why}"
+            )
         if self._frames.pending:
             self._lose("the stream", "rest of the answer", "the stream ended in the middle of a frame")
         if self._error:
@@ -107,10 +230,10 @@ class BedrockStream:
         body = self._beside | {"output": {"message": {"content": [made for made, _ in blocks]}}}
         losses = tuple(self._losses)
         reply = reply_of(body, provider=self._provider, raw_arguments=raw_arguments, losses=losses)
-        return with_events(reply, self._told)
+        return with_events(reply, self._emitted)
 
     def _whole_blocks(self) -> list[_OpenContentBlock]:
-        """All blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
+        """Return all blocks but calls that were cut off: words that came stand, half of the arguments mean nothing."""
         kept: list[_OpenContentBlock] = []
         for index in sorted(self._blocks):
             block = self._blocks[index]
@@ -160,7 +283,7 @@ class BedrockStream:
         return [CallDelta(block.call, block.name, "")]
 
     def _block(self, index: int) -> _OpenContentBlock:
-        """The block; the first delta begins one that is only words."""
+        """Return the block; the first delta begins one that is only words."""
         block = self._blocks.get(index)
         if block is None:
             block = self._blocks[index] = _OpenContentBlock({}, self._calls)
@@ -207,7 +330,7 @@ def _thought(block: _OpenContentBlock, delta: Raw) -> list[ModelEvent]:
 def _index(event: Raw) -> int:
     index = event.get("contentBlockIndex")
     if not isinstance(index, int):
-        raise Invalid("an event of the stream has no contentBlockIndex. Nothing was read.")
+        raise unreadable("stream_malformed", "an event of the stream has no contentBlockIndex")
     return index
 
 
@@ -215,19 +338,12 @@ def _object(payload: bytes) -> Raw:
     try:
         value: object = json.loads(payload or b"{}")
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"a frame of the stream holds no JSON: {error}. Nothing was read.") from error
+        raise unreadable("stream_malformed", f"a frame of the stream holds no JSON: {error}") from error
     return as_object(value, "a frame of the stream")
 
 
-def _parsed(text: str) -> object:
-    try:
-        return cast("object", json.loads(text))
-    except (ValueError, RecursionError):
-        return text
-
-
 def _joined(parts: list[str]) -> str:
-    """Bytes that came in parts, each in base64."""
+    """Return bytes that came in parts, each in base64."""
     if len(parts) == 1:
         return parts[0]
     try:

@@ -1,4 +1,4 @@
-"""Sending Converse by boto3, which blocks: each answer is read on a thread of its own.
+"""Sends Converse by boto3, which blocks: each answer is read on a thread of its own.
 
 boto3 deals in Python values, so a rendered request has its base64 turned into bytes where the API has
 bytes, and the events that boto3 decoded become frames of the wire format again.  A client of aioboto3
@@ -58,7 +58,7 @@ _STATUSES = {
 
 
 def address(request: Request) -> str:
-    """Where a request would go: boto3 looks for that in the environment and in its files.
+    """Return the address of a request, which boto3 finds in the environment and in its files.
 
     Raises `AccessRefused` if there is no region, `Unsupported` if boto3 is not installed.
     """
@@ -71,7 +71,11 @@ def address(request: Request) -> str:
     try:
         return client_address(_client_of(request)) or UNKNOWN
     except errors.BotoCoreError as error:
-        raise AccessRefused(f"{request.backend} needs AWS credentials and a region: {error}") from error
+        raise AccessRefused(
+            f"{request.backend} needs AWS credentials and a region: {error}",
+            code="key_missing",
+            backend=request.backend,
+        ) from error
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:
@@ -90,9 +94,17 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except errors.ClientError as error:
         raise _translated(request, error) from error
     except (errors.NoCredentialsError, errors.PartialCredentialsError, errors.NoRegionError) as error:
-        raise AccessRefused(f"{request.backend} needs AWS credentials and a region: {error}") from error
+        raise AccessRefused(
+            f"{request.backend} needs AWS credentials and a region: {error}",
+            code="key_missing",
+            backend=request.backend,
+        ) from error
     except (errors.ParamValidationError, errors.UnknownParameterError) as error:
-        raise RequestRejected(f"boto3 does not take the request: {error}; nothing was sent.") from error
+        raise RequestRejected(
+            f"boto3 does not take the request: {error}; nothing was sent.",
+            code="request_rejected",
+            backend=request.backend,
+        ) from error
     except (errors.BotoCoreError, urllib3.exceptions.HTTPError) as error:
         raise unreached(request.backend, error, begun=begun) from error
 
@@ -135,7 +147,9 @@ def _client_of(request: Request) -> Any:
     if request.api_key is not None:
         raise Invalid(
             f"{request.backend} takes its keys from AWS's own configuration; nothing was sent. Leave api_key= out, or "
-            "give a client=."
+            "give a client=.",
+            code="key_not_taken",
+            backend=request.backend,
         )
     ours = _is_ours(request)
     key = (os.getpid(), request.base_url, ours, request.timeout, settings("AWS_"))
@@ -154,19 +168,19 @@ def _client_of(request: Request) -> Any:
 
 
 def _is_ours(request: Request) -> bool:
-    """Whether the request goes to AWS, by its address or because the user said so."""
+    """True if the request goes to AWS, by its address or because the user said so."""
     return is_home(request, "bedrock") or _OWN.fullmatch(host_of(request.base_url or "")) is not None
 
 
 def _operation(client: Any, request: Request) -> tuple[Any, dict[str, Any]]:
-    """The method to be called, and what it takes."""
+    """Return the method to be called, and what it takes."""
     shape = client.meta.service_model.operation_model("ConverseStream" if request.stream else "Converse")
     fields = _given(request.body, shape.input_shape) | {"modelId": request.model}
     return (client.converse_stream if request.stream else client.converse), fields
 
 
 def _given(value: Any, shape: Any) -> Any:
-    """A JSON value as boto3 takes it: bytes where the API has bytes."""
+    """Return a JSON value as boto3 takes it: bytes where the API has bytes."""
     match shape.type_name:
         case "blob" if isinstance(value, str):
             try:
@@ -199,7 +213,7 @@ def _framed(event: dict[str, Any]) -> bytes:
 
 
 def frame(kind: str, payload: bytes) -> bytes:
-    """An event in the wire format."""
+    """Return an event in the wire format."""
     named = ((":event-type", kind), (":content-type", "application/json"), (":message-type", "event"))
     headers = b"".join(_header(name, value) for name, value in named)
     prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
@@ -213,7 +227,7 @@ def _header(name: str, value: str) -> bytes:
 
 
 def _encoded(value: object) -> object:
-    """What JSON does not know, as the API writes it."""
+    """Return a value that JSON lacks in the API's form."""
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     return str(value)
@@ -229,7 +243,9 @@ def _translated(request: Request, error: Any) -> PerdureError:
     if status in (401, 403) and request.client is None and not _is_ours(request):
         return AccessRefused(
             f"{request.backend} refused the request, which was not signed: AWS credentials go to AWS alone; nothing was "
-            'done. Give provider="bedrock" if that address is a way to it, or a client=.'
+            'done. Give provider="bedrock" if that address is a way to it, or a client=.',
+            code="request_unsigned",
+            backend=request.backend,
         )
     wait = retry_after(about.get("HTTPHeaders", {}))
     return fault(request.backend, Trouble(status, f"{code}: {told.get('Message', '')}", wait))

@@ -1,4 +1,4 @@
-"""Sending Chat to Microsoft Foundry's model inference by OpenAI's SDK, with the address of the resource.
+"""Sends Chat to Microsoft Foundry's model inference by OpenAI's SDK, with the address of the resource.
 
 The address and the key come from `base_url=` and `api_key=`, or from the variables that Microsoft's
 own SDK uses.  The key in a variable goes to the address in its variable and to Microsoft's own, and
@@ -17,7 +17,7 @@ from perdure.providers.openai_chat.transport import AZURE, created, sent
 from perdure.providers.transport.client_cache import held
 from perdure.providers.transport.contract import Request
 from perdure.providers.transport.credentials import NO_KEY, is_home
-from perdure.providers.transport.errors import AccessRefused
+from perdure.providers.transport.errors import key_missing
 from perdure.providers.transport.raw_responses import estranged
 from perdure.providers.transport.registry import missing
 
@@ -38,7 +38,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def address(request: Request) -> str:
-    """Where a request would go; raises `Invalid` if no address is given or in the environment."""
+    """Return the address of a request; raises `Invalid` if none is given or in the environment."""
     return _base_url(request)
 
 
@@ -66,7 +66,11 @@ def _base_url(request: Request) -> str:
     base_url = request.base_url or _first(_ADDRESSES)
     if not base_url:
         raise Invalid(
-            f"{request.backend} has no address; nothing was sent. Set {_ADDRESSES[0]}, or give Backend(…, base_url=…)."
+            f"{request.backend} has no address; nothing was sent.",
+            advice=f"Set {_ADDRESSES[0]}, or give Backend(…, base_url=…).",
+            code="address_missing",
+            backend=request.backend,
+            variable=_ADDRESSES[0],
         )
     return base_url
 
@@ -77,9 +81,7 @@ def _whereabouts(request: Request) -> tuple[str, str]:
         return base_url, NO_KEY
     api_key = request.api_key or _first(_KEYS)
     if not api_key:
-        raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set {_KEYS[0]}, or give api_key="
-        )
+        raise key_missing(request.backend, _KEYS[0])
     return base_url, api_key
 
 

@@ -1,4 +1,4 @@
-"""What the Gemini API and its models do, as data."""
+"""Describes the Gemini API and its models, as data."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ _MODEL = re.compile(r"gemini-(?P<generation>\d+)?(?:\.\d+)?-?(?P<size>pro|flash-
 
 
 def supports(capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-    """How well the format, or that model, does one thing; what is not known is not done."""
+    """Return the level of a capability for the format, or for that model; unknown ones are `none`."""
     if capability == Capability.TOOL_RESULT_MEDIA and model is not None and not is_third(model):
         return "lossy"
     return CAPABILITIES.get(capability, "none")
 
 
 def is_third(model: str) -> bool:
-    """Whether it is of the third generation or later: calls are signed there, and results may hold media."""
+    """True if it is of the third generation or later: calls are signed there, and results may hold media."""
     generation = re.search(r"gemini-(\d+)", model)
     return int(generation[1]) >= 3 if generation else "gemini" in model and "latest" in model
 
 
 def same_model(made: object, asked: str) -> bool:
-    """Whether the model that made a signature is the one that is asked; a name may stand for its newest version."""
+    """True if the request goes to the model that made a signature; a name may mean its newest version."""
     if not isinstance(made, str) or made == asked:
         return True
     one, other = _MODEL.search(made), _MODEL.search(asked)

@@ -1,7 +1,4 @@
-"""Options and tools of the Gemini API, in both directions.
-
-Schemas: the API's own dialect, after OpenAPI, as JSON schema.
-"""
+"""Writes and reads the options and tools of the Gemini API, whose schemas are a dialect of OpenAPI."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss
 from perdure.providers.gemini.capabilities import is_third
 from perdure.providers.gemini.parse import camel, camel_all, listed
 from perdure.providers.wire.fields.vendor_items import is_list, items_of, object_of, text_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.options import foreign_options
 from perdure.providers.wire.tool_names import ToolNames
 
@@ -36,7 +33,7 @@ _NUMBERS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "
 
 
 def json_schema(schema: object) -> dict[str, Any]:
-    """The JSON schema that a schema of the API's dialect means: types in small letters, null as a type."""
+    """Return the JSON schema that a schema of the API's dialect means: types in small letters, null as a type."""
     told = camel(schema)
     found: dict[str, Any] = {}
     for name, value in told.items():
@@ -96,7 +93,7 @@ _HERE = {"tool_choice", "output", "reasoning", "vendor", "cache", "stream"}
 
 
 def read_options(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The canonical options of a request, and what only this API knows."""
+    """Return the canonical options of a request, and what only this API knows."""
     options: dict[str, Any] = {}
     vendor: dict[str, Any] = {name: camel_all(value) for name, value in body.items() if name not in _OWN}
     config = camel(body.get("generationConfig"))
@@ -112,7 +109,7 @@ def read_options(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _whole(name: str, value: Any) -> Any:
-    """Proto JSON may write a whole number as 40.0, which others refuse."""
+    """Return the value with whole numbers as integers: proto JSON may write 40.0, which others refuse."""
     is_whole = name not in ("temperature", "top_p") and isinstance(value, float) and value.is_integer()
     return int(value) if is_whole else value
 
@@ -165,7 +162,7 @@ def _read_choice(config: dict[str, Any], options: dict[str, Any], vendor: dict[s
 
 
 def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
-    """The functions that a program declares; what else is declared goes into `vendor`."""
+    """Return the functions that a program declares; what else is declared goes into `vendor`."""
     specs: list[ToolSpec] = []
     server: list[Any] = []
     extras: dict[str, Any] = {}
@@ -173,7 +170,7 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
     for at, tool in enumerate(listed(tools)):
         told = camel(tool)
         if not told and tool != {}:
-            raise Invalid(f"tools[{at}] is no tool of the Gemini API: it is no object.")
+            raise malformed(f"tools[{at}]", "is no tool of the Gemini API: it is no object")
         declared = listed(told.pop("functionDeclarations", None))
         if declared:
             order.append(len(declared))
@@ -195,7 +192,7 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
 def _spec(told: dict[str, Any], extras: dict[str, Any], where: str) -> ToolSpec:
     name = told.get("name")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} declares a function without a name.")
+        raise malformed(where, "declares a function without a name")
     more = {
         key: value
         for key, value in told.items()
@@ -213,7 +210,7 @@ def _spec(told: dict[str, Any], extras: dict[str, Any], where: str) -> ToolSpec:
 def render_tools(
     tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: ToolNames, losses: list[Loss]
 ) -> list[Any]:
-    """The declarations of all tools."""
+    """Return the declarations of all tools."""
     extras = object_of(vendor.get("tool_extras"))
     ours: list[Any] = []
     for at, tool in enumerate(tools):
@@ -260,7 +257,7 @@ def _tool(
 
 
 def render_options(context: Context, *, model: str, names: ToolNames, losses: list[Loss]) -> dict[str, Any]:
-    """The fields of a request beside its contents and tools."""
+    """Return the fields of a request beside its contents and tools."""
     options = context.options
     vendor = object_of(object_of(options.get("vendor")).get(API))
     aside = ("system", "tools", "tool_order", "tool_extras", "generationConfig", "toolConfig")
@@ -290,7 +287,7 @@ def _clamp(config: dict[str, Any], losses: list[Loss]) -> None:
 
 
 def is_asked_in_words(context: Context, model: str) -> bool:
-    """Whether JSON is asked for in words: before Gemini 3 no request has both functions and a form of the answer."""
+    """True if text asks for JSON: before Gemini 3 a request cannot have both functions and a form of the answer."""
     return context.options.get("output") is not None and bool(context.tools) and not is_third(model)
 
 

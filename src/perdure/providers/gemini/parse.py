@@ -1,8 +1,8 @@
-"""Answers of the Gemini API, read.
+"""Reads answers of the Gemini API, whole or streamed as server-sent events or as one JSON list.
 
-Parts of the Gemini API, read: each adds its blocks and calls to a turn and leaves a shell.
-
-Names of fields: the API takes camelCase and snake_case alike; here they are camelCase.
+Each part adds its blocks and calls to a turn and leaves the vendor's item with holes (see `vendor_items`).
+The API accepts field names in camelCase and snake_case; here they are camelCase.  Arguments of a call may
+arrive in pieces: each sets a value at a place such as `$.stops[0].name`, or appends to the text there.
 """
 
 from __future__ import annotations
@@ -10,18 +10,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any, cast
 
 from perdure.errors import Invalid
 from perdure.model.message import File, Image, Message
 from perdure.model.run import Usage
-from perdure.providers.contract import Loss, ModelEvent, Reply
+from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
 from perdure.providers.gemini.portable_parts import plain_parts
 from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 from perdure.providers.wire.media import data_url, inline
 from perdure.providers.wire.server_tools import account
-from perdure.providers.wire.stream.reply_events import count_of, with_events
+from perdure.providers.wire.stream.reply_events import GrowingTexts, count_of, with_events
+from perdure.providers.wire.stream.sse import Events
 
 __all__ = [
     "DEFAULT_ENDPOINT",
@@ -36,6 +40,8 @@ __all__ = [
     "camel",
     "camel_all",
     "listed",
+    "GeminiStream",
+    "add_pieces",
 ]
 
 
@@ -43,12 +49,12 @@ _SNAKE = re.compile(r"_([a-z0-9])")
 
 
 def camel(value: object) -> dict[str, Any]:
-    """An object with its own names in camelCase; what they hold stays as it is."""
+    """Return an object with its own names in camelCase; what they hold stays as it is."""
     return {_name(name): held for name, held in object_of(value).items()}
 
 
 def camel_all(value: Any) -> Any:
-    """A value with all names in it in camelCase; only for what holds no words and no schemas of others."""
+    """Return a value with all names in it in camelCase; only for what holds no words and no schemas of others."""
     if isinstance(value, dict):
         return {_name(name): camel_all(held) for name, held in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
@@ -57,7 +63,7 @@ def camel_all(value: Any) -> Any:
 
 
 def listed(value: object) -> list[Any]:
-    """A repeated field: where it holds one thing, the API takes it without the list."""
+    """Return a repeated field: where it holds one thing, the API takes it without the list."""
     if value is None:
         return []
     return cast("list[Any]", value) if is_list(value) else [value]
@@ -85,12 +91,12 @@ _DEFAULT_TYPE = "application/octet-stream"
 
 
 def native_part(part: object, where: str) -> dict[str, Any]:
-    """A part with all of the API's own names in camelCase."""
+    """Return a part with all of the API's own names in camelCase."""
     if isinstance(part, str):
         return {"text": part}
     told = camel(part)
     if not told:
-        raise Invalid(f"{where} is no part of the Gemini API: it is {type(part).__name__}, not an object.")
+        raise malformed(where, f"is no part of the Gemini API: it is {type(part).__name__}, not an object")
     for name in ("inlineData", "fileData", "functionCall", "videoMetadata", *_SERVER):
         if name in told:
             told[name] = camel(told[name])
@@ -105,7 +111,7 @@ def native_part(part: object, where: str) -> dict[str, Any]:
 
 
 def read_part(part: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str, *, model: bool) -> Any:
-    """Add what a part says to its turn; its shell.  What a model says piece by piece is one text."""
+    """Add a part to its turn and return its item with holes.  Successive pieces of text become one text."""
     match next((name for name in DATA if name in part), None):
         case "text":
             return {**part, "text": _words(part, turn, model=model)}
@@ -132,7 +138,7 @@ def _words(part: dict[str, Any], turn: VendorTurn, *, model: bool) -> Any:
 def _call(call: dict[str, Any], turn: VendorTurn, where: str) -> dict[str, Any]:
     name = call.get("name")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} is a call that names no tool.")
+        raise malformed(where, "is a call that names no tool")
     args = json.dumps(call.get("args") or {}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     at = turn.call(text_of(call.get("id")), name, args)
     rest = {key: value for key, value in call.items() if key not in ("args", "name")}
@@ -197,19 +203,20 @@ _SAID = ("content", "finishReason", "index")
 
 
 def parse(body: Mapping[str, Any] | list[Any], *, provider: str | None = None) -> Reply:
-    """The answer that a response holds; also the list of responses that a stream is without `alt=sse`."""
-    from perdure.providers.gemini.stream import GeminiStream
-
+    """Return the answer that a response holds; also the list of responses that a stream is without `alt=sse`."""
     if is_list(body):
         stream = GeminiStream(provider=provider)
         for chunk in items_of(body):
             stream.take(object_of(chunk))
         return stream.close()
     if not isinstance(body, Mapping):
-        raise Invalid(f"this is no answer of the Gemini API: it is a {type(body).__name__}, not an object.")
+        raise unreadable(
+            "not_an_answer",
+            f"this is no answer of the Gemini API: it is a {type(body).__name__}, not an object",
+        )
     told = camel(body)
     if not told.keys() & {"candidates", "promptFeedback", "usageMetadata"} or "error" in told:
-        raise Invalid(f"this is no answer of the Gemini API: {_why(told)}.")
+        raise unreadable("not_an_answer", f"this is no answer of the Gemini API: {_why(told)}")
     return reply_of(told, provider=provider)
 
 
@@ -227,7 +234,7 @@ def reply_of(
     events: Sequence[ModelEvent] | None = None,
     losses: Sequence[Loss] = (),
 ) -> Reply:
-    """The answer; `events` is what a stream has told of it already."""
+    """Return the answer; `events` are those that a stream has yielded already."""
     found = list(losses)
     candidates = [camel(each) for each in listed(body.get("candidates"))] or [{}]
     messages = [
@@ -240,7 +247,7 @@ def reply_of(
     reply = Reply(
         message=first,
         stop=stop,
-        stop_kind="refused" if is_blocked else None,  # the prompt was, whatever the reason is called
+        stop_kind="refused" if is_blocked else None,  # the prompt was refused, for any reason
         usage=usage,
         losses=tuple(found),
         others=tuple(others),
@@ -281,7 +288,7 @@ def _message(
 
 
 def _grounding(grounding: dict[str, Any], turn: VendorTurn) -> None:
-    """What a search of Google's own found, for others to be told of."""
+    """Return a readable description of the results of Google's own search."""
     queries = listed(grounding.get("webSearchQueries")) + listed(grounding.get("retrievalQueries"))
     sources: list[Any] = []
     for chunk in listed(grounding.get("groundingChunks")):
@@ -308,3 +315,244 @@ def _usage(usage: dict[str, Any]) -> Usage:
         cached_tokens=count_of(usage.get("cachedContentTokenCount")),
         reasoning_tokens=count_of(usage.get("thoughtsTokenCount")),
     )
+
+
+_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\[['"]([^'"]*)['"]\]""")
+_INDEX_MAX = 10_000
+_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
+
+
+def add_pieces(args: dict[str, Any], pieces: object, growing: GrowingTexts) -> None:
+    """Put the pieces into the arguments; `growing` holds the unfinished texts."""
+    for piece in listed(pieces):
+        told = camel(piece)
+        kind = next((name for name in _VALUES if name in told), None)
+        path = [
+            int(index) if index else name or key
+            for name, index, key in _STEP.findall(text_of(told.get("jsonPath")))
+        ]
+        if kind is not None and path:
+            _put(args, path, None if kind == "nullValue" else told[kind], growing)
+        elif kind is not None:
+            raise unreadable(
+                "stream_malformed", f"a piece of a call's arguments names no place: {told.get('jsonPath')!r}"
+            )
+
+
+def _put(args: dict[str, Any], path: list[str | int], value: Any, growing: GrowingTexts) -> None:
+    at: Any = args
+    for step, after in pairwise(path):
+        at = _step(at, step, [] if isinstance(after, int) else {})
+    last = path[-1]
+    before = _step(at, last, None)
+    if isinstance(before, str) and isinstance(value, str):
+        growing.add(at, last, value)
+    else:
+        growing.put(at, last, value)
+
+
+def _step(at: Any, step: str | int, empty: Any) -> Any:
+    """Return the value at a place; `empty` is put there if there is none."""
+    if isinstance(step, int) and isinstance(at, list) and step <= _INDEX_MAX:
+        items = cast("list[Any]", at)
+        items.extend([None] * (step + 1 - len(items)))
+        if items[step] is None:
+            items[step] = empty
+        return items[step]
+    if isinstance(step, str) and isinstance(at, dict):
+        fields = cast("dict[str, Any]", at)
+        if fields.get(step) is None and empty is not None:
+            fields[step] = empty
+        return fields.get(step)
+    raise unreadable(
+        "stream_malformed", f"a piece of a call's arguments names a place that is not there: {step!r}"
+    )
+
+
+_LIVE = ("serverContent", "setupComplete", "sessionResumptionUpdate", "goAway")
+_PLACE = re.compile(rb'["\\{}]')
+
+
+class _Objects:
+    """Splits a JSON list that is cut anywhere into its objects."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._seen = 0  # of what is held, the bytes that were looked at
+        self._begun = -1
+        self._depth = 0
+        self._in_text = False
+        self._escaped_at = -2  # where a backslash stood: the byte after it means nothing
+
+    def feed(self, data: bytes) -> list[bytes]:
+        self._held += data
+        found: list[bytes] = []
+        for mark in list(_PLACE.finditer(self._held, self._seen)):
+            self._mark(mark[0], mark.start(), found)
+        self._seen = len(self._held)
+        if self._depth == 0:
+            self._held = bytearray()
+            self._seen = 0
+        return found
+
+    def _mark(self, byte: bytes, at: int, found: list[bytes]) -> None:
+        if self._in_text:
+            if at == self._escaped_at + 1:
+                self._escaped_at = -2
+            elif byte == b"\\":
+                self._escaped_at = at
+            elif byte == b'"':
+                self._in_text = False
+        elif byte == b'"':
+            self._in_text = True
+        elif byte == b"{":
+            if self._depth == 0:
+                self._begun = at
+            self._depth += 1
+        elif byte == b"}" and self._depth:
+            self._depth -= 1
+            if self._depth == 0:
+                found.append(bytes(self._held[self._begun : at + 1]))
+
+
+class GeminiStream:
+    """Parses a streamed answer."""
+
+    def __init__(self, *, provider: str | None = None) -> None:
+        self._provider = provider
+        self._frames, self._objects = Events(), _Objects()
+        self._is_list: bool | None = None  # not known before the first byte
+        self._body: dict[str, Any] = {}
+        self._candidates: dict[int, dict[str, Any]] = {}
+        self._live: list[Any] = []
+        self._writing: dict[int, dict[str, Any]] = {}  # calls whose arguments still come
+        self._growing = GrowingTexts()  # texts of these arguments
+        self._calls = 0
+        self._pieces: dict[int, list[str]] = {}  # the words of a part that came in several, by the part
+        self._events: list[ModelEvent] = []
+        self._losses: list[Loss] = []
+        self._error = ""
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Return the events that these next bytes complete."""
+        before = len(self._events)
+        if self._is_list is None and data.strip():
+            self._is_list = data.lstrip()[:1] in (b"[", b"{")
+        if self._is_list:
+            for body in self._objects.feed(data):
+                self.take(_chunk(body))
+        else:
+            for frame in self._frames.feed(data):
+                self._frame(frame.data)
+        return self._events[before:]
+
+    def close(self) -> Reply:
+        """Return the whole answer, at the end of the stream."""
+        with suppress(Invalid):  # an event that was cut off was never whole
+            for frame in self._frames.rest():
+                self._frame(frame.data)
+        for place in list(self._writing):
+            self._lose("functionCall", "the stream was cut off before its arguments were whole")
+            del self._writing[place]
+        if not self._candidates and "promptFeedback" not in self._body and not self._live:
+            raise unreadable(
+                "stream_without_answer",
+                "the stream of the Gemini API was cut off before anything was whole"
+                f"{': ' + self._error if self._error else ''}",
+            )
+        for candidate in self._candidates.values():
+            for part in candidate["content"]["parts"]:
+                if id(part) in self._pieces:
+                    part["text"] = "".join(self._pieces[id(part)])
+        body = {**self._body, "candidates": [self._candidates[at] for at in sorted(self._candidates)]}
+        if self._live:
+            body["live"] = self._live
+            self._lose("serverContent", "it is of the live API; it is kept as it came for Google")
+        return reply_of(body, provider=self._provider, events=self._events, losses=self._losses)
+
+    def take(self, chunk: dict[str, Any]) -> None:
+        """Read one whole response of the stream."""
+        told = camel(chunk)
+        if "error" in told:
+            error = object_of(told["error"])
+            self._error = f"{error.get('status') or error.get('code')}: {error.get('message')}"
+            self._lose("error", f"the stream ended in an error, {self._error}")
+            return
+        self._live += [chunk for name in _LIVE if name in told]
+        for name, value in told.items():
+            if name != "candidates" and name not in _LIVE and value is not None:
+                self._body[name] = value
+        for at, candidate in enumerate(listed(told.get("candidates"))):
+            self._candidate(at, camel(candidate))
+
+    def _frame(self, data: str) -> None:
+        if data.strip() != "[DONE]":
+            self.take(_chunk(data))
+
+    def _candidate(self, at: int, candidate: dict[str, Any]) -> None:
+        index = candidate.get("index")
+        place = index if isinstance(index, int) else at
+        whole = self._candidates.setdefault(place, {"content": {"role": "model", "parts": []}})
+        parts: list[dict[str, Any]] = whole["content"]["parts"]
+        for number, part in enumerate(listed(camel(candidate.get("content")).get("parts"))):
+            self._part(place, native_part(part, f"candidates[{place}].parts[{number}]"), parts)
+        for name, value in candidate.items():
+            if name != "content" and value is not None:
+                whole[name] = value
+
+    def _part(self, place: int, part: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+        if "functionCall" in part:
+            self._call(place, part, parts)
+            return
+        last = parts[-1] if parts else {}
+        if set(part) <= {"text", "thought"} and part.keys() == last.keys() and _are_words(part, last):
+            self._pieces.setdefault(id(last), [last["text"]]).append(part["text"])
+        else:
+            parts.append(part)
+        words = text_of(part.get("text"))
+        if words and place == 0:
+            self._events.append(ReasoningDelta(words) if part.get("thought") else TextDelta(words))
+
+    def _call(self, place: int, part: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+        """Read a call, whole or in pieces: first the name, then arguments, then an empty piece that ends it."""
+        call = object_of(part["functionCall"])
+        open_one = self._writing.get(place)
+        if open_one is None or call.get("name"):
+            rest = {key: value for key, value in call.items() if key not in ("partialArgs", "willContinue")}
+            open_one = {**part, "functionCall": rest}
+        written = object_of(open_one["functionCall"])
+        if "partialArgs" in call:
+            add_pieces(written.setdefault("args", {}), call["partialArgs"], self._growing)
+        if call.get("willContinue"):
+            self._writing[place] = open_one
+            return
+        self._writing.pop(place, None)
+        self._growing.settle()
+        parts.append(open_one)
+        if place == 0:
+            args = json.dumps(
+                written.get("args") or {}, ensure_ascii=False, separators=(",", ":"), sort_keys=True
+            )
+            self._events.append(CallDelta(self._calls, text_of(written.get("name")), args))
+            self._calls += 1
+
+    def _lose(self, what: str, why: str) -> None:
+        self._losses.append(Loss(kind="converted", where="stream", what=what, why=why))
+
+
+def _are_words(*parts: dict[str, Any]) -> bool:
+    return all(isinstance(part.get("text"), str) for part in parts)
+
+
+def _chunk(data: str | bytes) -> dict[str, Any]:
+    try:
+        chunk = object_of(json.loads(data))
+    except (ValueError, RecursionError) as error:
+        raise unreadable(
+            "stream_malformed", f"the stream of the Gemini API holds an event that is no JSON: {error}"
+        ) from error
+    if not chunk:
+        raise unreadable(
+            "stream_malformed", "the stream of the Gemini API holds an event that is no JSON object"
+        )
+    return chunk

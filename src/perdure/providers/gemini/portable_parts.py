@@ -1,4 +1,4 @@
-"""Messages as parts of the Gemini API, without anything that only Google can read."""
+"""Writes messages as parts of the Gemini API, without the fields that only Google reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Part = dict[str, Any]
 
 
 class PartWriter:
-    """Writes messages as parts, and what could not be said in the same way."""
+    """Writes messages as parts, and reports what changed."""
 
     def __init__(
         self,
@@ -32,18 +32,18 @@ class PartWriter:
         name_of: Callable[[str], str] = str,
         media_in_results: bool = True,
     ) -> None:
-        """Ids and names are those of the request; older models take no media in results."""
+        """Take the ids and names of the request; older models accept no media in results."""
         self.losses, self.id_of, self.name_of = losses, id_of, name_of
         self._media_in_results = media_in_results
 
     def message(self, message: Message, where: str) -> list[Part]:
-        """The parts of a message and its calls, without the results."""
+        """Return the parts of a message and its calls, without the results."""
         parts = [self.part(block, f"{where}.content[{at}]") for at, block in enumerate(message.content)]
         calls = [self.call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls)]
         return [*(part for part in parts if part), *calls]
 
     def call(self, call: ToolCall, where: str) -> Part:
-        """A call."""
+        """Return a call."""
         name = self.name_of(call.name)
         if name != call.name:
             self._lose("repaired", where, "tool name", f"it is {name!r} here")
@@ -51,7 +51,7 @@ class PartWriter:
         return {"functionCall": {"id": self.id_of(call.id), "name": name, "args": args}}
 
     def args(self, args: str, where: str) -> dict[str, Any]:
-        """Arguments as the object that they have to be."""
+        """Return arguments as the object that they have to be."""
         value: object = parsed(args) if args.strip() else {}
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
@@ -59,7 +59,7 @@ class PartWriter:
         return {"input": args}
 
     def result(self, call: ToolCall, result: ToolResult, where: str) -> tuple[Part, list[Part]]:
-        """A result, and the media that stand behind it where it cannot hold them."""
+        """Return a result, and the media that stand behind it where it cannot hold them."""
         texts, media = self._split(result.content, where)
         answer: dict[str, Any] = {
             "id": self.id_of(call.id),
@@ -74,7 +74,7 @@ class PartWriter:
         return {"functionResponse": answer}, media
 
     def part(self, block: Block, where: str) -> Part | None:
-        """A block as a part."""
+        """Return a block as a part."""
         match block:
             case Text("") | ReasoningSummary(""):
                 return None
@@ -88,7 +88,7 @@ class PartWriter:
             case File(uri, kind):
                 if is_account(block):
                     self._lose(
-                        "converted", where, "server tool", "another vendor's tool; it is told in words"
+                        "converted", where, "server tool", "another vendor's tool; it is written as text"
                     )
                     return {"text": told(block)}
                 return self._media("file", uri, kind, where)
@@ -113,7 +113,7 @@ class PartWriter:
             return {"fileData": {"fileUri": uri, "mimeType": _named(uri, kind)}}
         held = inline(uri)
         if held is not None and kind in _PICTURES and held.media_type.startswith("image/"):
-            kind = held.media_type  # what the bytes are, whatever they are called
+            kind = held.media_type  # the detected type, not the declared one
         is_what_it_says = held is not None and (kind not in _PICTURES or held.media_type == kind)
         if held is not None and is_what_it_says and _is_taken(kind):
             return {"inlineData": {"mimeType": kind, "data": held.base64}}
@@ -126,7 +126,7 @@ class PartWriter:
 
 
 def plain_parts(message: Message) -> list[Part]:
-    """The parts of a message that was just read, for comparison: with its own ids and names."""
+    """Return the parts of a message that was just read, for comparison: with its own ids and names."""
     writer = PartWriter([])
     results = [
         writer.result(ToolCall(result.call_id, "", ""), result, "")[0] for result in message.tool_results
@@ -147,7 +147,7 @@ def _is_taken(kind: str) -> bool:
 
 
 def _named(uri: str, kind: str) -> str:
-    """The media type, which has to be a whole one."""
+    """Return the media type, which has to be a whole one."""
     if kind and not kind.endswith("/*") and kind != "application/octet-stream":
         return kind
     fallback = "image/jpeg" if kind == "image/*" else "application/pdf"

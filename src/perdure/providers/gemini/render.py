@@ -1,4 +1,4 @@
-"""A context as a request of the Gemini API."""
+"""Renders a context as a request of the Gemini API."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Contents: TypeAlias = list[dict[str, Any]]
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """A request that the API takes."""
+    """Return a request that the API takes."""
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
     endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
@@ -65,7 +65,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:
-    """Whose server the history came from last; it is asked where nobody says whose the request goes to."""
+    """Return the provider of the server that wrote the last message; the request goes there if no provider is given."""
     for message in reversed(messages):
         facts = kept(message, VENDOR)
         if facts is not None and facts.get("endpoint"):
@@ -74,7 +74,7 @@ def _issuer(messages: Sequence[Message]) -> str | None:
 
 
 def _system(system: str, words: str, vendor: Mapping[str, Any]) -> dict[str, Any]:
-    """The system words, as they came if they still say the same; `words` are put behind them."""
+    """Return the system words, as they came if they still say the same; `words` are put behind them."""
     held = vendor.get("system")
     if held is not None and not words:
         contents = [camel({"parts": each}) if isinstance(each, str) else camel(each) for each in listed(held)]
@@ -86,7 +86,7 @@ def _system(system: str, words: str, vendor: Mapping[str, Any]) -> dict[str, Any
 
 
 class _Contents:
-    """The messages on their way to contents."""
+    """Turns messages into contents."""
 
     def __init__(self, messages: Sequence[Message], writer: PartWriter, endpoint: str, model: str) -> None:
         self._messages, self._writer, self._endpoint, self._model = messages, writer, endpoint, model
@@ -169,7 +169,7 @@ class _Contents:
         return facts if facts is not None and "parts" in facts else None
 
     def _native(self, message: Message, where: str) -> list[Part] | None:
-        """Google's own parts, if it made the message and nobody changed it since."""
+        """Return Google's own parts, if it wrote the message and the message is unchanged."""
         facts = self._facts(message)
         if facts is None:
             return None
@@ -217,7 +217,7 @@ class _Contents:
 
 
 def _unsigned(parts: list[Part]) -> list[Part]:
-    """What another model of Google's can take: no thoughts, no signatures."""
+    """Return the parts for another model of Google's: without thoughts and signatures."""
     found = [
         {name: value for name, value in part.items() if name != "thoughtSignature"}
         for part in parts
@@ -231,7 +231,7 @@ def _role(message: Message) -> str:
 
 
 def _in_order(contents: Contents, losses: list[Loss]) -> Contents:
-    """Calls behind a turn of the user's, and the user's turn last."""
+    """Return the contents reordered: calls follow a turn of the user, whose turn is also the last."""
     found: Contents = []
     for content in contents:
         calls = content["role"] == "model" and any("functionCall" in part for part in content["parts"])
@@ -249,7 +249,7 @@ def _in_order(contents: Contents, losses: list[Loss]) -> Contents:
 
 
 def _sign(contents: Contents, losses: list[Loss]) -> None:
-    """The first call of each step of the turn that goes on has to be signed."""
+    """Sign the first call of each step of the unfinished turn, as the API demands."""
     begun = max(
         (at for at, each in enumerate(contents) if each["role"] == "user" and not _is_results(each)),
         default=-1,

@@ -1,4 +1,4 @@
-"""Requests of the Gemini API, read."""
+"""Reads requests of the Gemini API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import Invalid
 from perdure.model.message import Message, ToolResult
 from perdure.providers.contract import Asked, Loss
 from perdure.providers.gemini.options import API, read_options, read_tools
@@ -15,22 +14,26 @@ from perdure.providers.gemini.parse import DEFAULT_ENDPOINT, VENDOR, camel, list
 from perdure.providers.gemini.portable_parts import plain_parts
 from perdure.providers.wire.fields.vendor_items import TakenIds, VendorTurn, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, id_of_tool, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 
 __all__ = ["FIELDS", "RESULT", "read_request"]
 
-# What is read of a request where nothing else is kept.
+# The fields that the reader knows, in places where it keeps no others.
 FIELDS = {"contents[]": frozenset({"role", "parts"})}
 
 RESULT = "#result"  # in the shell of a result: which of the message's results it is
 
 
 def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"this is no request of the Gemini API: it is a {type(body).__name__}, not an object.")
+        raise unreadable(
+            "not_a_request",
+            f"this is no request of the Gemini API: it is a {type(body).__name__}, not an object",
+        )
     told = camel(body)
     if "contents" not in told:
-        raise Invalid("this is no request of the Gemini API: it has no 'contents'.")
+        raise unreadable("not_a_request", "this is no request of the Gemini API: it has no 'contents'")
     options, vendor = read_options(told)
     tools = read_tools(told.get("tools"), vendor)
     system = _system(told.get("systemInstruction"), vendor)
@@ -47,7 +50,7 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
 
 
 def _system(given: object, vendor: dict[str, Any]) -> str:
-    """The system words; where they came in another form than ours, that form is kept too."""
+    """Return the system text, and its original form where that differs."""
     if given is None:
         return ""
     contents = [camel({"parts": each}) if isinstance(each, str) else camel(each) for each in listed(given)]
@@ -61,7 +64,7 @@ def _system(given: object, vendor: dict[str, Any]) -> str:
 
 
 class _ContentsReader:
-    """Contents on their way to messages."""
+    """Turns contents into messages."""
 
     def __init__(self, *, endpoint: str, model: str | None) -> None:
         self._facts = {"endpoint": endpoint, "model": model}
@@ -76,7 +79,7 @@ class _ContentsReader:
         told = camel({"parts": content} if isinstance(content, str) else content)
         role = told.get("role") or "user"
         if role not in ("user", "model", "function"):
-            raise Invalid(f"{where} is no content of the Gemini API: its role is {role!r}.")
+            raise malformed(where, f"is no content of the Gemini API: its role is {role!r}")
         natives = [
             native_part(part, f"{where}.parts[{at}]") for at, part in enumerate(listed(told.get("parts")))
         ]
@@ -119,7 +122,7 @@ class _ContentsReader:
         return {**part, "functionResponse": shell}
 
     def _call_of(self, id: str, name: str) -> str:
-        """The call that a result belongs to: by its id, else the first of its name that has none."""
+        """Return the call that a result belongs to: by its id, else the first of its name that has none."""
         by_id = next((each for each in self._open if id and each[0] == id), None)
         found = by_id or next((each for each in self._open if each[1] == name), None)
         if found is not None:
@@ -128,7 +131,7 @@ class _ContentsReader:
         return id or id_of_tool(name)
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """The message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one holds less."""
         ids = call_ids(turn.calls)
         if _named_alike(plain_parts(message)) != _named_alike(natives):
             facts = {**self._facts, "parts": shells, "size": turn.size, "call_ids": ids}
@@ -140,7 +143,7 @@ class _ContentsReader:
 
 
 def _response(response: object, turn: VendorTurn) -> tuple[Any, bool]:
-    """What a function gave back: words, or a value as JSON; and whether it is an error."""
+    """Return a function's result as text or JSON, and whether it is an error."""
     told = object_of(response)
     if len(told) == 1:
         ((key, value),) = told.items()
@@ -150,7 +153,7 @@ def _response(response: object, turn: VendorTurn) -> tuple[Any, bool]:
 
 
 def _named_alike(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Parts without the names of answered calls, which the calls themselves have."""
+    """Return parts without the names of answered calls, which the calls themselves have."""
     return [
         {**part, "functionResponse": {**object_of(part["functionResponse"]), "name": ""}}
         if "functionResponse" in part

@@ -1,4 +1,4 @@
-"""Sending generateContent by Google's SDK, to the Gemini API or to Vertex.
+"""Sends generateContent by Google's SDK, to the Gemini API or to Vertex.
 
 The SDK's typed methods leave out of an answer what they do not know, so the request goes through the
 client's own request function below them, which has the same authentication and the same errors.
@@ -18,7 +18,14 @@ from perdure.providers.transport.address import check_address, guard_redirects, 
 from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
 from perdure.providers.transport.credentials import NO_KEY, is_home
-from perdure.providers.transport.errors import AccessRefused, Trouble, fault, retry_after, unreached, words_of
+from perdure.providers.transport.errors import (
+    Trouble,
+    fault,
+    key_missing,
+    retry_after,
+    unreached,
+    words_of,
+)
 from perdure.providers.transport.registry import missing
 
 __all__ = ["address", "client_of", "delay_in", "send"]
@@ -31,7 +38,7 @@ _MULTI_REGIONS = ("us", "eu")  # locations that are served from several regions,
 
 
 def address(request: Request) -> str:
-    """Where a request would go, by the rules of Google's SDK."""
+    """Return the address of a request, by the rules of Google's SDK."""
     if request.base_url is not None:
         return request.base_url
     vertex = request.provider == "google-vertex" or _is_vertex_set()
@@ -49,7 +56,7 @@ def address(request: Request) -> str:
 
 
 def _is_vertex_set() -> bool:
-    """Whether the environment sends plain Gemini requests to Vertex."""
+    """True if the environment sends plain Gemini requests to Vertex."""
     for name in ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"):
         if name in os.environ:
             return os.environ[name].lower() in ("true", "1")
@@ -57,8 +64,8 @@ def _is_vertex_set() -> bool:
 
 
 def _sdk_default(*, vertex: bool) -> str | None:
-    """The address that a program or the environment set for all clients of the SDK; None: neither did."""
-    loaded = sys.modules.get("google.genai._base_url")  # what is not loaded was not told anything
+    """Return the address that a program or the environment set for all clients of the SDK; None: neither did."""
+    loaded = sys.modules.get("google.genai._base_url")  # a module that is not loaded has no client
     told = getattr(loaded, "_default_base_vertex_url" if vertex else "_default_base_gemini_url", None)
     return told or os.environ.get("GOOGLE_VERTEX_BASE_URL" if vertex else "GOOGLE_GEMINI_BASE_URL")
 
@@ -79,7 +86,11 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except (errors.APIError, httpx2.HTTPError, httpx2.StreamError) as error:
         raise _translated(request, error, begun=begun, secret=api.api_key) from error
     except errors.UnknownApiResponseError as error:
-        raise Invalid(f"{request.backend} answered with no JSON; nothing of it was kept.") from error
+        raise Invalid(
+            f"{request.backend} answered with no JSON; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        ) from error
 
 
 async def _answer(api: Any, request: Request) -> AsyncGenerator[bytes]:
@@ -112,12 +123,17 @@ def _path(model: str, *, vertex: bool) -> str:
 def _api_of(client: Any, request: Request) -> Any:
     api = getattr(client, "_api_client", None)
     if api is None or not hasattr(api, "async_request_streamed"):
-        raise Unsupported(f"{request.backend} is sent by a google.genai.Client; nothing was sent.")
+        raise Unsupported(
+            f"{request.backend} is sent by a google.genai.Client; nothing was sent.",
+            code="client_unsupported",
+            backend=request.backend,
+            wanted="google.genai.Client",
+        )
     return api
 
 
 async def client_of(request: Request) -> Any:
-    """The user's client, or one for the address and the key of the request."""
+    """Return the user's client, or one for the address and the key of the request."""
     if request.client is not None:
         return request.client
     try:
@@ -141,9 +157,7 @@ async def client_of(request: Request) -> Any:
     try:
         return await held(key, made, close)
     except ValueError as error:
-        raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set GEMINI_API_KEY, or give api_key="
-        ) from error
+        raise key_missing(request.backend, "GEMINI_API_KEY") from error
 
 
 def _translated(request: Request, error: Exception, *, begun: bool, secret: object) -> PerdureError:
@@ -161,13 +175,13 @@ def _translated(request: Request, error: Exception, *, begun: bool, secret: obje
 
 
 def delay_in(details: Any) -> float | None:
-    """The wait that the body of an error names."""
+    """Return the wait that the body of an error names."""
     found = _DELAY.fullmatch(str(_named(details, "retryDelay") or ""))
     return None if found is None else float(found[1])
 
 
 def _named(value: Any, name: str) -> Any:
-    """The first value by that name, at any depth."""
+    """Return the first value by that name, at any depth."""
     if isinstance(value, dict):
         record = cast("dict[str, Any]", value)
         return record[name] if name in record else _named(list(record.values()), name)

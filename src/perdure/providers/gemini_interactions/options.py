@@ -1,15 +1,15 @@
-"""Options and tools of the Interactions API, in both directions."""
+"""Writes and reads the options and tools of the Interactions API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss, LossKind
 from perdure.providers.gemini.options import is_asked_in_words
 from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.options import foreign_options
 from perdure.providers.wire.tool_names import ToolNames
 
@@ -36,7 +36,7 @@ _JSON = "application/json"
 
 
 def read_options(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The canonical options of a request, and what only this API knows."""
+    """Return the canonical options of a request, and what only this API knows."""
     options: dict[str, Any] = {name: body[name] for name in _BESIDE if body.get(name) is not None}
     vendor: dict[str, Any] = {name: value for name, value in body.items() if name not in _OWN}
     if not isinstance(words := body.get("system_instruction"), str | None):
@@ -89,7 +89,7 @@ def _read_output(vendor: dict[str, Any], options: dict[str, Any]) -> None:
 
 
 def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
-    """The functions that a program declares; what else is declared goes into `vendor`."""
+    """Return the functions that a program declares; what else is declared goes into `vendor`."""
     specs: list[ToolSpec] = []
     server: list[Any] = []
     extras: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
             order.append(-1 - len(server))
             server.append(tool)
         else:
-            raise Invalid(f"tools[{at}] is no tool of the Interactions API: it has no type, or no name.")
+            raise malformed(f"tools[{at}]", "is no tool of the Interactions API: it has no type, or no name")
     if server:
         vendor["tools"] = server
         if order != [*range(len(specs)), *(-1 - at for at in range(len(server)))]:
@@ -130,7 +130,7 @@ def _spec(tool: dict[str, Any], extras: dict[str, Any]) -> ToolSpec:
 def render_tools(
     tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: ToolNames, losses: list[Loss]
 ) -> list[Any]:
-    """The declarations of all tools."""
+    """Return the declarations of all tools."""
     extras = object_of(vendor.get("tool_extras"))
     ours: list[Any] = []
     for at, tool in enumerate(tools):
@@ -158,7 +158,7 @@ def _tool(at: int, tool: ToolSpec, names: ToolNames, losses: list[Loss]) -> dict
 
 
 def render_options(context: Context, *, model: str, names: ToolNames, losses: list[Loss]) -> dict[str, Any]:
-    """The fields of a request beside its input, its system words and its tools."""
+    """Return the fields of a request beside its input, its system words and its tools."""
     options = context.options
     vendor = object_of(object_of(options.get("vendor")).get(API))
     aside = ("tools", "tool_order", "tool_extras", "generation_config")
@@ -281,7 +281,7 @@ def _render_beside(options: Mapping[str, Any], body: dict[str, Any], losses: lis
     if stream is not None:
         body["stream"] = stream
     if stream and body.get("background") is True:
-        body["stream"] = False  # the id by which the answer is fetched comes at once, and is kept
+        body["stream"] = False  # the id of the answer arrives at once, and is stored
         why = "an interaction in the background is fetched by its id when it is whole"
         losses.append(_loss("converted", "options.stream", "stream", why))
 

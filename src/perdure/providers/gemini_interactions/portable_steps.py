@@ -1,4 +1,4 @@
-"""Writes messages as steps of the Interactions API, without anything that only Google can read."""
+"""Writes messages as steps of the Interactions API, without the fields that only Google reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Step = dict[str, Any]
 
 
 class Writer:
-    """Writes messages as steps, and records what it could not say in the same way."""
+    """Writes messages as steps, and reports what changed."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Writer:
         self.losses, self.id_of, self.name_of = losses, id_of, name_of
 
     def message(self, message: Message, where: str) -> list[Step]:
-        """The steps of a message and its calls, without the results."""
+        """Return the steps of a message and its calls, without the results."""
         contents = [self.content(block, f"{where}.content[{at}]") for at, block in enumerate(message.content)]
         said = [content for content in contents if content]
         calls = [self.call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls)]
@@ -48,7 +48,7 @@ class Writer:
         return [*([{"type": kind, "content": said}] if said else []), *calls]
 
     def call(self, call: ToolCall, where: str) -> Step:
-        """A call."""
+        """Return a call."""
         name = self.name_of(call.name)
         if name != call.name:
             self.lose("repaired", where, "tool name", f"it is {name!r} here")
@@ -56,7 +56,7 @@ class Writer:
         return {"type": "function_call", "id": self.id_of(call.id), "name": name, "arguments": arguments}
 
     def arguments(self, args: str, where: str) -> dict[str, Any]:
-        """Arguments as the object that they have to be."""
+        """Return arguments as the object that they have to be."""
         value: object = parsed(args) if args.strip() else {}
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
@@ -64,7 +64,7 @@ class Writer:
         return {"input": args}
 
     def result(self, call: ToolCall, result: ToolResult, where: str) -> Step:
-        """A result; one that is a single text is written as text, all others as a list of contents."""
+        """Return a result; one that is a single text is written as text, all others as a list of contents."""
         contents = [self.content(block, f"{where}.content[{at}]") for at, block in enumerate(result.content)]
         said = [content for content in contents if content]
         is_text = len(said) == 1 and said[0]["type"] == "text"
@@ -75,7 +75,7 @@ class Writer:
         return {**step, "is_error": True} if result.status == "error" else step
 
     def content(self, block: Block, where: str) -> dict[str, Any] | None:
-        """A block as a content; None where it says nothing that may be sent."""
+        """Return a block as a content; None if it has nothing to send."""
         match block:
             case Text("") | ReasoningSummary(""):
                 return None
@@ -85,7 +85,7 @@ class Writer:
                 self.lose("dropped", where, "reasoning", "only the model that made it can use it")
                 return None
             case File() if is_account(block):
-                self.lose("converted", where, "server tool", "another vendor's tool; it is told in words")
+                self.lose("converted", where, "server tool", "another vendor's tool; it is written as text")
                 return {"type": "text", "text": told(block)}
             case Image(uri, media_type):
                 return self._media("image", uri, media_type, where)
@@ -120,7 +120,7 @@ class Writer:
 
 
 def plain_steps(message: Message) -> list[Step]:
-    """The steps of a message that was just read, for comparison: with its own ids and names."""
+    """Return the steps of a message that was just read, for comparison: with its own ids and names."""
     writer = Writer([])
     results: Sequence[ToolResult] = message.tool_results
     return [

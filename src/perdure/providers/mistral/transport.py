@@ -1,4 +1,4 @@
-"""Sending Chat by Mistral's SDK.
+"""Sends Chat by Mistral's SDK.
 
 The SDK takes a request field by field and checks each against its types.  A streamed answer is read
 raw; of a whole one the SDK keeps the fields that it knows.  What it finds of keys and tokens goes to
@@ -7,7 +7,6 @@ Mistral alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -25,6 +24,7 @@ from perdure.providers.transport.errors import (
     words_of,
 )
 from perdure.providers.transport.registry import missing
+from perdure.providers.wire.fields.vendor_items import json_or_text
 
 __all__ = ["address", "send"]
 
@@ -32,7 +32,7 @@ _OWN = "https://api.mistral.ai"
 
 
 def address(request: Request) -> str:
-    """Where a request would go."""
+    """Return the address of a request."""
     return request.base_url or _OWN
 
 
@@ -52,7 +52,11 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except (errors.MistralError, errors.NoResponseError, httpx2.HTTPError, httpx2.StreamError) as error:
         raise _translated(request, error, begun=begun) from error
     except (TypeError, ValidationError) as error:
-        raise RequestRejected(f"the SDK does not take the request: {error}; nothing was sent.") from error
+        raise RequestRejected(
+            f"the SDK does not take the request: {error}; nothing was sent.",
+            code="request_rejected",
+            backend=request.backend,
+        ) from error
 
 
 async def _answer(client: Any, request: Request) -> AsyncGenerator[bytes]:
@@ -95,7 +99,7 @@ async def _client_of(request: Request) -> Any:
 
 
 def _key_of(request: Request) -> str | None:
-    """The key; None: where the SDK looks for it."""
+    """Return the key; None: where the SDK looks for it."""
     # A key that is given keeps the SDK from looking for one, and for the token of a service account.
     return request.api_key or (None if is_home(request, "mistral", "mistral.ai") else NO_KEY)
 
@@ -108,14 +112,11 @@ def _translated(request: Request, error: Exception, *, begun: bool) -> PerdureEr
     if not isinstance(status, int):
         return unreached(request.backend, error, begun=begun, secret=secret)
     if status < 400:
-        return Invalid(f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.")
+        return Invalid(
+            f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        )
     headers: Any = getattr(error, "headers", {})
-    said = words_of(_json(getattr(error, "body", "")))
+    said = words_of(json_or_text(getattr(error, "body", "")))
     return fault(request.backend, Trouble(status, said, retry_after(headers)), secret=secret)
-
-
-def _json(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -1,17 +1,24 @@
-"""The adapter for Ollama's native chat: Chat's own rules, in other words on the wire.
+"""Builds the adapter for Ollama's native chat, which translates to and from OpenAI's Chat.
 
-The canonical options that Ollama says in fields of its own: the form of the answer, thinking, the choice of a tool.
+Ollama has fields of its own for the form of the answer and for thinking.  It has no choice of tools, and only
+`gpt-oss` takes levels of thinking: any other model takes on or off.  A native stream is one JSON object a line;
+each becomes a chunk for the parser of Chat.
 
-Ollama has no choice of tools, and takes levels of thinking from `gpt-oss` alone: any other model is refused with
-one, and is told to think or not.
-
-A native stream: one JSON object a line, handed to Chat's stream as chunks of Chat.
+native                                   Chat
+message.thinking                         message.reasoning_content
+message.images: [base64]                 parts of the kind image_url
+tool_calls[].function.arguments: {…}     the same as JSON text
+tool_name                                name
+options: {num_predict, seed, …}          max_tokens, seed, … at the top; what Chat lacks stays in `options`
+format, think                            response_format, thinking or reasoning_effort; `settings` writes them
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, cast
@@ -19,18 +26,63 @@ from typing import Any, Literal, cast
 import msgspec
 
 from perdure.errors import Invalid
+from perdure.model.artifact import sniff
 from perdure.model.context import Context
 from perdure.model.message import Image, Text
-from perdure.providers.capabilities import Level
+from perdure.providers.capabilities import Capability, Level, Levels
 from perdure.providers.contract import Asked, Loss, ModelEvent, Rendered, Reply, StreamParser, losses_of
-from perdure.providers.ollama.capabilities import CAPABILITIES, SERVERS
-from perdure.providers.ollama.translate import chat_answer, chat_chunk, chat_request, native_request
 from perdure.providers.openai_chat.adapter import ChatAdapter
-from perdure.providers.wire.fields.vendor_items import items_of, object_of
+from perdure.providers.openai_chat.servers import CAPABILITIES as CHAT
+from perdure.providers.openai_chat.servers import Server
+from perdure.providers.openai_chat.vendor_fields import objects_of
+from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_metadata import id_of_tool
+from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.nesting import GuardedStream, check_depth, too_deep
 from perdure.providers.wire.sanitize import detached, sendable
 
-__all__ = ["ADAPTER", "OllamaAdapter", "APART", "native_settings", "NativeStream"]
+__all__ = [
+    "CAPABILITIES",
+    "SERVERS",
+    "ADAPTER",
+    "OllamaAdapter",
+    "APART",
+    "native_settings",
+    "NativeStream",
+    "chat_answer",
+    "chat_chunk",
+    "chat_request",
+    "native_request",
+]
+
+_OLLAMA = Server(
+    empty_content="",
+    reasoning=("reasoning_content",),  # `thinking` on the wire
+    web_images=False,
+    files="",
+    audio="none",
+    refused=frozenset({"n", "user", "metadata", "parallel_tool_calls"}),
+    top_k=True,
+    strict="none",
+    parses_arguments=True,
+)
+
+SERVERS = {"": _OLLAMA, "ollama": _OLLAMA, "ollama-cloud": _OLLAMA}
+
+CAPABILITIES: Levels = {
+    **CHAT,
+    Capability.IMAGE_URLS: "none",
+    Capability.DOCUMENTS: "none",
+    Capability.AUDIO: "none",
+    Capability.TOOL_CHOICE: "none",
+    Capability.STRICT_TOOLS: "none",
+    Capability.REASONING: "full",
+    Capability.REASONING_HISTORY: "full",
+    Capability.REFUSALS: "lossy",
+    Capability.CHOICES: "none",
+    Capability.PROMPT_CACHE: "none",
+    Capability.TOP_K: "full",
+}
 
 
 APART = frozenset({"output", "reasoning", "tool_choice"})  # the options that are read here
@@ -48,7 +100,7 @@ _BUDGETS = ((1_024, "low"), (8_192, "medium"))  # the most tokens of each level
 
 
 def native_settings(options: Mapping[str, Any], model: str) -> tuple[dict[str, Any], list[Loss]]:
-    """The fields of a request for these options, and what they do not hold."""
+    """Return the fields of a request for these options, and what they do not hold."""
     losses: list[Loss] = []
     fields: dict[str, Any] = {}
     if (wanted := _format(options.get("output"), losses)) is not None:
@@ -81,7 +133,7 @@ def _format(output: object, losses: list[Loss]) -> Any:
 
 
 def _level(asked: dict[str, Any], losses: list[Loss]) -> str | None:
-    """How much a model with levels thinks; it cannot be told not to."""
+    """Return the level of thinking for a model with levels, which cannot turn it off."""
     effort, budget = asked.pop("effort", None), asked.pop("budget_tokens", None)
     enabled = asked.pop("enabled", None)
     _drop(asked, losses)
@@ -105,7 +157,7 @@ def _level(asked: dict[str, Any], losses: list[Loss]) -> str | None:
 
 
 def _switch(asked: dict[str, Any], losses: list[Loss]) -> bool | None:
-    """Whether a model without levels thinks."""
+    """True if a model without levels thinks."""
     effort, budget = asked.pop("effort", None), asked.pop("budget_tokens", None)
     enabled = asked.pop("enabled", None)
     _drop(asked, losses)
@@ -131,7 +183,7 @@ def _loss(kind: Literal["converted", "dropped"], where: str, what: str, why: str
 
 
 class NativeStream:
-    """An answer that is being streamed."""
+    """Parses a streamed answer."""
 
     def __init__(self, chat: StreamParser) -> None:
         """Read into Chat's own parser."""
@@ -140,7 +192,7 @@ class NativeStream:
         self._calls = 0
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         *whole, rest = data.split(b"\n")
         told: list[ModelEvent] = []
         for line in whole:
@@ -150,7 +202,7 @@ class NativeStream:
         return told
 
     def close(self) -> Reply:
-        """The stream has ended; what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         with suppress(Invalid):  # the last line may have been cut off
             self._take(bytes(self._line))
         return self._chat.close()
@@ -161,11 +213,11 @@ class NativeStream:
         try:
             chunk: object = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise Invalid(
-                f"a line of this ollama-chat stream is not JSON: {error}; nothing was read."
+            raise unreadable(
+                "stream_malformed", f"a line of this ollama-chat stream is not JSON: {error}"
             ) from error
         if not isinstance(chunk, dict):
-            raise Invalid("a line of this ollama-chat stream is no object; nothing was read.")
+            raise unreadable("stream_malformed", "a line of this ollama-chat stream is no object")
         known = object_of(cast("object", chunk))
         event = chat_chunk(known, self._calls)
         self._calls += len(items_of(object_of(known.get("message")).get("tool_calls")))
@@ -184,11 +236,11 @@ class OllamaAdapter(msgspec.Struct, frozen=True):
 
     @property
     def api(self) -> str:
-        """Its name."""
+        """Return its name."""
         return _API
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """A request that the server takes, whatever the history looks like."""
+        """Return a request that the server accepts, for any history."""
         try:
             shown, early = detached(context)
             plain = {name: value for name, value in shown.options.items() if name not in APART}
@@ -205,37 +257,37 @@ class OllamaAdapter(msgspec.Struct, frozen=True):
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Asked:
-        """The context that a request shows; raises `Invalid` if it is none."""
+        """Return the context that a request shows; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"a request is an object, not {type(body).__name__}; nothing was read.")
+            raise unreadable("not_a_request", f"a request is an object, not {type(body).__name__}")
         check_depth(body, "the request", "nothing was read")
         return _CHAT.read_request(chat_request(body), model=model, provider=provider)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-        """The answer; raises `Invalid` if it is none."""
+        """Return the answer; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"this is no {_API} answer but {type(body).__name__}; nothing was read.")
+            raise unreadable("not_an_answer", f"this is no {_API} answer but {type(body).__name__}")
         check_depth(body, "the answer", "nothing was read")
         return _CHAT.parse(chat_answer(body), provider=provider)
 
     def stream(self, *, provider: str | None = None) -> StreamParser:
-        """A parser for a streamed answer."""
+        """Return a parser for a streamed answer."""
         return GuardedStream(NativeStream(_CHAT.stream(provider=provider)))
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
-        """The same as `stream`, fed with all chunks."""
+        """Return the same as `stream`, fed with all chunks."""
         stream = self.stream(provider=provider)
         for chunk in chunks:
             stream.feed(chunk)
         return stream.close()
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """How well the format, or that model on that server, does one thing."""
+        """Return the level of a capability for the format, or for that model on that server."""
         return _CHAT.supports(capability, model=model, provider=provider)
 
 
 def _moved_images(context: Context) -> list[Loss]:
-    """The images that stood before words: a message has its images behind all of its words."""
+    """Return the images that stood before words: a message has its images behind all of its words."""
     why = "the images of a message stand behind its words here"
     losses: list[Loss] = []
     for at, message in enumerate(context.messages):
@@ -250,3 +302,202 @@ def _moved_images(context: Context) -> list[Loss]:
 
 
 ADAPTER = OllamaAdapter()
+
+
+# Chat's names of fields in `options` here; other options of Ollama's stay there.
+_OPTIONS = {
+    "max_tokens": "num_predict",
+    **{name: name for name in ("temperature", "top_p", "top_k", "seed", "stop")},
+    **{name: name for name in ("presence_penalty", "frequency_penalty")},
+}
+_ANSWER = frozenset({"message", "done", "done_reason", "prompt_eval_count", "eval_count", "error", "model"})
+
+
+def native_request(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a Chat request as a native one; its form of the answer and its thinking are `native_settings`."""
+    rest = dict(body)
+    native: dict[str, Any] = {
+        "model": rest.pop("model", ""),
+        "messages": _named([_native_message(each) for each in objects_of(rest.pop("messages", []))]),
+        "stream": rest.pop("stream", False),
+    }
+    options = dict(object_of(rest.pop("options", None)))
+    options |= {_OPTIONS[name]: rest.pop(name) for name in tuple(rest) if name in _OPTIONS}
+    return {**native, **rest, **({"options": options} if options else {})}
+
+
+def chat_request(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a native request as a Chat one."""
+    chat = {name: value for name, value in body.items() if name not in ("messages", "format", "think")}
+    chat.setdefault("stream", True)  # which is what Ollama does where a request does not say
+    if isinstance(body.get("options"), dict):
+        options = dict(object_of(chat.pop("options")))
+        if options.get("num_predict") in (-1, -2):  # no limit, or as much as the context holds
+            chat["options"] = {"num_predict": options.pop("num_predict")}
+        chat |= {name: options.pop(own) for name, own in _OPTIONS.items() if own in options}
+        if options:
+            chat["options"] = {**object_of(chat.get("options")), **options}
+    messages: object = body.get("messages")
+    chat["messages"] = messages  # what is no list is left for Chat's reader to refuse
+    if isinstance(messages, list):
+        chat["messages"] = _paired([_chat_message(each) for each in cast("list[object]", messages)])
+    match body.get("format"):
+        case "json":
+            chat["response_format"] = {"type": "json_object"}
+        case dict():
+            chat["response_format"] = {"type": "json_schema", "json_schema": {"schema": body["format"]}}
+        case _:
+            pass
+    match body.get("think"):
+        case bool(enabled):
+            chat["thinking"] = {"type": "enabled" if enabled else "disabled"}
+        case str(effort):
+            chat["reasoning_effort"] = effort
+        case _:
+            pass
+    return chat
+
+
+def chat_answer(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a whole native answer as one of Chat."""
+    if isinstance(body.get("error"), str):
+        return {"error": {"message": body["error"]}}
+    if not isinstance(body.get("message"), dict):
+        return {}
+    message = _chat_message(body["message"])
+    calls = [call | {"type": "function"} for call in items_of(message.pop("tool_calls", []))]
+    told = message | ({"tool_calls": calls} if calls else {})
+    return _told(body) | {
+        "choices": [{"index": 0, "message": told, "finish_reason": body.get("done_reason")}],
+    }
+
+
+def chat_chunk(chunk: Mapping[str, Any], calls_before: int) -> dict[str, Any]:
+    """Return one piece of a native stream as a chunk of Chat; `calls_before` is the number of earlier calls."""
+    if isinstance(chunk.get("error"), str):
+        return {"error": {"message": chunk["error"]}}
+    delta = _chat_message(chunk.get("message") or {})
+    calls = [object_of(each) for each in items_of(delta.pop("tool_calls", []))]
+    if calls:
+        delta["tool_calls"] = [call | {"index": calls_before + at} for at, call in enumerate(calls)]
+    reason = chunk.get("done_reason") or "stop" if chunk.get("done") else None
+    told = _told(chunk) if chunk.get("done") else {"model": chunk.get("model")}
+    return told | {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+
+def _paired(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with an id for each call and result; a result without one is that of the first open call.
+
+    A result that names its tool is that of the first open call of this tool.
+    """
+    waiting: dict[tuple[str, str], deque[str]] = defaultdict(deque)
+    answered: set[str] = set()
+    tools: dict[str, str] = {}
+    for at, message in enumerate(messages):
+        for number, call in enumerate(objects_of(message.get("tool_calls"))):
+            call["id"] = id = text_of(call.get("id")) or f"call_{at}_{number}"
+            tools[id] = text_of(object_of(call.get("function")).get("name"))
+            waiting["any", ""].append(id)
+            waiting["tool", tools[id]].append(id)
+        if message.get("role") != "tool":
+            continue
+        name = text_of(message.get("name"))
+        candidates = waiting["tool", name] if name else waiting["any", ""]
+        while not message.get("tool_call_id") and candidates:
+            id = candidates.popleft()
+            if id not in answered:
+                message["tool_call_id"] = id
+        if name and not message.get("tool_call_id"):
+            message["tool_call_id"] = id_of_tool(name)  # its call came before these messages
+        own = text_of(message.get("tool_call_id"))
+        answered.add(own)
+        if tools.get(own) == name:
+            message.pop("name", None)  # the call names it
+    return messages
+
+
+def _named(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with the name of its tool in each result: templates of models show it."""
+    names: dict[str, str] = {}
+    for message in messages:
+        for call in objects_of(message.get("tool_calls")):
+            names[text_of(call.get("id"))] = text_of(object_of(call.get("function")).get("name"))
+        if message.get("role") == "tool" and (name := names.get(text_of(message.get("tool_call_id")))):
+            message["tool_name"] = name
+    return messages
+
+
+def _told(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an answer beside its message."""
+    beside = {name: value for name, value in body.items() if name not in _ANSWER}
+    usage = {"prompt_tokens": body.get("prompt_eval_count"), "completion_tokens": body.get("eval_count")}
+    return {**beside, "model": body.get("model"), "usage": usage}
+
+
+def _native_message(message: dict[str, Any]) -> dict[str, Any]:
+    native = {name: value for name, value in message.items() if name not in ("content", "tool_calls", "name")}
+    parts = objects_of(message.get("content"))
+    words = [text_of(part.get("text")) for part in parts if part.get("type") == "text"]
+    native["content"] = "\n\n".join(words) if parts else text_of(message.get("content"))
+    images = [_bytes_of(part) for part in parts if part.get("type") == "image_url"]
+    if images:
+        native["images"] = images
+    if "reasoning_content" in native:
+        native["thinking"] = native.pop("reasoning_content")
+    if message.get("name") and message.get("role") == "tool":
+        native["tool_name"] = message["name"]
+    calls = [object_of(call) for call in items_of(message.get("tool_calls"))]
+    if calls:
+        native["tool_calls"] = [_native_call(call) for call in calls]
+    return native
+
+
+def _native_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = object_of(call.get("function"))
+    rest = {name: value for name, value in call.items() if name not in ("type", "function", "index")}
+    return rest | {"function": function | {"arguments": _object(function.get("arguments"))}}
+
+
+def _chat_message(message: object) -> dict[str, Any]:
+    """Return a native message as one of Chat; what is none is left for Chat's reader to refuse."""
+    known = object_of(message)
+    chat = {name: value for name, value in known.items() if name not in ("images", "thinking", "tool_name")}
+    images = [each for each in items_of(known.get("images")) if isinstance(each, str)]
+    if images:
+        words = [{"type": "text", "text": known["content"]}] if known.get("content") else []
+        chat["content"] = [*words, *(_image(each) for each in images)]
+    if known.get("thinking"):
+        chat["reasoning_content"] = known["thinking"]
+    if known.get("tool_name"):
+        chat["name"] = known["tool_name"]
+    calls = [object_of(call) for call in items_of(known.get("tool_calls"))]
+    if calls:
+        chat["tool_calls"] = [_chat_call(call) for call in calls]
+    return chat
+
+
+def _chat_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = {name: value for name, value in object_of(call.get("function")).items() if name != "index"}
+    arguments = function.get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return {**call, "type": "function", "function": function | {"arguments": text}}
+
+
+def _image(data: str) -> dict[str, Any]:
+    try:
+        kind = sniff(base64.b64decode(data[:64]), whole=False)
+    except ValueError:
+        kind = ""
+    kind = kind if kind.startswith("image/") else "image/png"
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
+
+
+def _bytes_of(part: dict[str, Any]) -> str:
+    return text_of(object_of(part.get("image_url")).get("url")).partition(";base64,")[2]
+
+
+def _object(arguments: object) -> Any:
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments or {}
+    except (ValueError, RecursionError):
+        return {}

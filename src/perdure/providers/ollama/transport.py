@@ -1,4 +1,4 @@
-"""Sending Ollama's native chat, by the plain requests of OpenAI's SDK.
+"""Sends Ollama's native chat, by the plain requests of OpenAI's SDK.
 
 The SDK is used for its connection alone: the body goes to `/api/chat` as it was rendered.  The key in
 `OLLAMA_API_KEY` goes to ollama.com, to the server in `OLLAMA_HOST`, and where the user says that the address is
@@ -26,7 +26,7 @@ _LOCAL, _CLOUD = "http://localhost:11434", "https://ollama.com"
 
 
 def address(request: Request) -> str:
-    """Where a request would go."""
+    """Return the address of a request."""
     return request.base_url or (_CLOUD if request.provider == "ollama-cloud" else _host())
 
 
@@ -60,7 +60,7 @@ async def _client_of(request: Request) -> Any:
 
 
 def _created(client: Any, request: Request) -> Any:
-    """A request that is not sent yet."""
+    """Return a request that is not sent yet."""
     from openai import AsyncOpenAI
     from openai._constants import RAW_RESPONSE_HEADER
     from openai._response import AsyncResponseContextManager, ResponseContextManager
@@ -74,7 +74,7 @@ def _created(client: Any, request: Request) -> Any:
 
 
 def _host() -> str:
-    """The address in `OLLAMA_HOST`, which may leave out scheme and port; the usual one if it is not set."""
+    """Return the address in `OLLAMA_HOST`, which may leave out scheme and port; the usual one if it is not set."""
     host = os.environ.get("OLLAMA_HOST", "").strip()
     if not host:
         return _LOCAL

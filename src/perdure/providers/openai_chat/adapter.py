@@ -1,4 +1,4 @@
-"""The adapter for Chat Completions, and for the formats that are Chat with other words."""
+"""Builds the adapter for Chat Completions, and for formats that are variants of it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,33 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.providers.capabilities import Level, Levels
 from perdure.providers.contract import Asked, Rendered, Reply, StreamParser
-from perdure.providers.openai_chat.capabilities import at
-from perdure.providers.openai_chat.parse import parse
+from perdure.providers.openai_chat.parse import ChatStream, parse
 from perdure.providers.openai_chat.render import render
 from perdure.providers.openai_chat.request import read_request
-from perdure.providers.openai_chat.servers import Server, server
-from perdure.providers.openai_chat.stream import ChatStream
+from perdure.providers.openai_chat.servers import CAPABILITIES, SERVERS, Server, at, server
 from perdure.providers.openai_chat.vendor_fields import Origin
 from perdure.providers.wire.fields.unsent import unsent
+from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.nesting import GuardedStream, check_depth, too_deep
 from perdure.providers.wire.sanitize import detached, sendable
 
-__all__ = ["ChatAdapter"]
+__all__ = ["ADAPTER", "ChatAdapter"]
 
 
 class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One format of the family: whose it is, which servers speak it, what it can do."""
+    """One format of the family: its vendor, its servers and its capabilities."""
 
     api: str
     vendor: str  # its key in vendorMetadata
-    provider: str  # whose server it is where nobody says
+    provider: str  # the default provider of the server
     servers: Mapping[str, Server]
     capabilities: Levels
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """A request that the server takes, whatever the history looks like."""
+        """Return a request that the server accepts, for any history."""
         origin, place = self._origin(provider, model), self._server(provider)
         try:
             shown, losses = detached(context)
@@ -49,32 +47,32 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Asked:
-        """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
+        """Return the context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
         if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"a request is an object, not {type(body).__name__}; nothing was read.")
+            raise unreadable("not_a_request", f"a request is an object, not {type(body).__name__}")
         check_depth(body, "the request", "nothing was read")
         named = body.get("model")
         origin = self._origin(provider, model or (named if isinstance(named, str) else None))
         return read_request(body, origin, self._server(provider), self.api)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-        """The answer; raises `Invalid` if it is none."""
+        """Return the answer; raises `Invalid` if it is none."""
         check_depth(body, "the answer", "nothing was read")
         return parse(body, self._origin(provider), self._server(provider), self.api)
 
     def stream(self, *, provider: str | None = None) -> StreamParser:
-        """A parser for a streamed answer."""
+        """Return a parser for a streamed answer."""
         return GuardedStream(ChatStream(self._origin(provider), self._server(provider), self.api))
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
-        """The same as `stream`, fed with all chunks."""
+        """Return the same as `stream`, fed with all chunks."""
         stream = self.stream(provider=provider)
         for chunk in chunks:
             stream.feed(chunk)
         return stream.close()
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """How well the format, or that model on that server, does one thing; what is not known is not done."""
+        """Return the level of a capability for the format, or for that model on that server; unknown ones are `none`."""
         if provider is None and model is None:
             return self.capabilities.get(capability, "none")
         return at(self._server(provider), model, self.capabilities).get(capability, "none")
@@ -84,3 +82,8 @@ class ChatAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
     def _server(self, provider: str | None) -> Server:
         return server(provider, self.servers, self.provider)
+
+
+ADAPTER = ChatAdapter(
+    api="openai-chat", vendor="openai", provider="openai", servers=SERVERS, capabilities=CAPABILITIES
+)

@@ -1,6 +1,6 @@
-"""Canonical blocks as parts of a Chat message: what the server takes as it is, and what it is told in words.
+"""Reads and writes the parts of a Chat message: text, images, files, sound, reasoning, and unknown parts.
 
-Parts of a Chat message's content: text, images, files, sound, thinking, and what nobody else knows.
+A block that the server does not accept is written as text.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, assert_never, cast
 
-from perdure.errors import Invalid
 from perdure.model.message import Block, File, Image, ReasoningSummary, Text
 from perdure.providers.contract import Loss
 from perdure.providers.openai_chat.servers import Server
 from perdure.providers.openai_chat.vendor_fields import Beside, Part, merged, objects_of
 from perdure.providers.wire.fields.vendor_items import object_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.media import Inline, data_url, inline, is_web, kind_of, media_type_of
 from perdure.providers.wire.server_tools import account, is_account, told
 
@@ -57,16 +57,16 @@ _NAMED = {
 
 
 def without_marks(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A part, message or tool without the marks of a prompt cache, and without fields that are null."""
+    """Return a part, message or tool without the marks of a prompt cache, and without fields that are null."""
     return {name: value for name, value in part.items() if name not in CACHE_MARKS and value is not None}
 
 
 def read_part(part: object, where: str, endpoint: str) -> tuple[Block | None, Part]:
-    """The canonical block of a part, and what it says beside; None where it says nothing."""
+    """Return the canonical block of a part, and its other fields; None if it is empty."""
     if isinstance(part, str):
         return (Text(part) if part else None), Part()
     if not isinstance(part, dict):
-        raise Invalid(f"{where} is {type(part).__name__}, not a part of a Chat message; nothing was read.")
+        raise malformed(where, f"is {type(part).__name__}, not a part of a Chat message")
     known = without_marks(cast("dict[str, Any]", part))
     match known.get("type"):
         case "text" | "input_text" | "output_text" if isinstance(known.get("text"), str):
@@ -88,7 +88,7 @@ def read_part(part: object, where: str, endpoint: str) -> tuple[Block | None, Pa
 
 
 def file_reference(endpoint: str, id: str) -> str:
-    """The canonical address of a file that lies with a vendor."""
+    """Return the canonical address of a file that lies with a vendor."""
     return f"file-id://{endpoint}/{id}"
 
 
@@ -101,12 +101,12 @@ def _text_part(part: dict[str, Any], field: str) -> tuple[Block | None, Part]:
 
 
 def _media(part: dict[str, Any], field: str, where: str, *, image: bool) -> tuple[Block | None, Part]:
-    """An address in a field of its own name, either plain or in an object with details."""
+    """Return an address in a field of its own name, either plain or in an object with details."""
     held = part.pop(field, None)
     details = dict(object_of(held))
     address = details.pop("url", None) if isinstance(held, dict) else held
     if not isinstance(address, str) or not address:
-        raise Invalid(f"{where} has no address in '{field}'; nothing was read.")
+        raise malformed(where, f"has no address in '{field}'")
     part.pop("type")
     details = {name: value for name, value in details.items() if value is not None}
     add = part | ({field: details} if details else {})
@@ -120,7 +120,7 @@ _ANY = {"video_url": "video/*", "audio_url": "audio/*"} | dict.fromkeys(
 
 
 def _typed(address: str, otherwise: str) -> tuple[str, str]:
-    """An address with what is known of its type; bytes are named for what they are."""
+    """Return an address with what is known of its type; bytes are named for what they are."""
     if is_web(address) or "://" in address:
         ending = address.partition("?")[0].rpartition(".")[2].lower()
         return address, _NAMED.get(ending, otherwise)
@@ -135,7 +135,7 @@ def _audio_part(part: dict[str, Any], where: str) -> tuple[Block | None, Part]:
     details = dict(object_of(held)) or {"data": held}
     data, format = details.pop("data", None), details.pop("format", None)
     if not isinstance(data, str) or not data:
-        raise Invalid(f"{where} has no sound in 'input_audio'; nothing was read.")
+        raise malformed(where, "has no sound in 'input_audio'")
     part.pop("type")
     media_type = _AUDIO.get(str(format), f"audio/{format}" if format else "audio/*")
     uri = data
@@ -162,7 +162,7 @@ def _file_part(part: dict[str, Any], endpoint: str) -> tuple[Block | None, Part]
 
 
 def _thinking(part: dict[str, Any]) -> tuple[Block | None, Part]:
-    """Thinking in words; what is more than words is kept as it came."""
+    """Read reasoning as text; its other fields are stored unchanged."""
     chunks = part.get("thinking")
     listed = objects_of(chunks) or [{"type": "text", "text": chunks}]
     words = [chunk.get("text") for chunk in listed]
@@ -175,14 +175,14 @@ def _thinking(part: dict[str, Any]) -> tuple[Block | None, Part]:
 
 
 def _unknown(part: dict[str, Any]) -> tuple[Block | None, Part]:
-    """A part that no other format knows: told of in words, kept as it came."""
+    """Return the block for a part that no other format knows: described in text, stored unchanged."""
     kind = str(part.get("type") or "part")
     rest = {name: value for name, value in part.items() if name != "type"}
     return account(kind, kind, input=rest or None), Part(native=part)
 
 
 def sound_of(encoded: str, media_type: str) -> str:
-    """The data URL of sound that a server spoke; its bytes say what they are."""
+    """Return the data URL of sound that a server spoke; its bytes say what they are."""
     try:
         body = base64.b64decode(encoded[:8_192] + "=" * (-len(encoded[:8_192]) % 4))
     except (binascii.Error, ValueError):
@@ -191,7 +191,7 @@ def sound_of(encoded: str, media_type: str) -> str:
 
 
 def is_kind(block: File, kind: str) -> bool:
-    """Whether a file is `audio`, `video`, …"""
+    """True if a file is `audio`, `video`, …"""
     return kind_of(block.mime_type, block.uri) == kind
 
 
@@ -202,7 +202,7 @@ _ENDINGS = {"application/pdf": "pdf", "text/plain": "txt", "text/csv": "csv", "a
 def part_of(
     block: Block, at: str, own: Beside, where: str, place: Server, endpoint: str, losses: list[Loss]
 ) -> dict[str, Any] | None:
-    """The part for a block of a user's message; None where it is left out.  `at` is its place, as `own` knows it."""
+    """Return the part for a block of a user's message; None where it is left out.  `at` is its place, as `own` knows it."""
     kept = own.parts.get(at)
     if kept is not None and kept.native is not None and not isinstance(block, Text):
         return kept.native
@@ -211,7 +211,7 @@ def part_of(
 
 
 def words_for(block: Image | File, where: str, why: str, losses: list[Loss]) -> str:
-    """What a server is told of media that it cannot take."""
+    """Return the text that replaces media which a server does not accept."""
     kind = "image" if isinstance(block, Image) else "file"
     held = inline(block.uri)
     losses.append(

@@ -1,4 +1,4 @@
-"""Options of a request, in both directions: canonical names on one side, a server's fields on the other."""
+"""Writes and reads the options of a Chat request, between canonical names and a server's fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CANONICAL = frozenset({*SAME, "max_tokens", "stop", "tool_choice", "output", "r
 
 
 def read_options(body: Mapping[str, Any], place: Server) -> tuple[dict[str, Json], dict[str, Any]]:
-    """The canonical options of a request, and the fields that only its format has."""
+    """Return the canonical options of a request, and the fields that only its format has."""
     fields = {name: value for name, value in body.items() if value is not None and name not in _ELSEWHERE}
     options: dict[str, Json] = {}
     for name in SAME:
@@ -56,7 +56,7 @@ def read_options(body: Mapping[str, Any], place: Server) -> tuple[dict[str, Json
 def render_options(
     options: Mapping[str, Any], place: Server, model: str, losses: list[Loss]
 ) -> dict[str, Any]:
-    """The fields of a request for canonical options; tool_choice and output apart."""
+    """Return the fields of a request for canonical options; tool_choice and output apart."""
     body: dict[str, Any] = {}
     no = refused(place, model)
     for name in ("max_tokens", *SAME, "stop"):
@@ -79,7 +79,7 @@ def render_options(
 
 
 def own_fields(options: Mapping[str, Any], api: str, endpoint: str, losses: list[Loss]) -> dict[str, Any]:
-    """The fields that only this format has, as a request of it gave them; those of another server are left out."""
+    """Return the fields that only this format has, as a request of it gave them; those of another server are left out."""
     own = dict(object_of(object_of(options.get("vendor")).get(api)))
     asked = own.pop("endpoint", None)
     if asked is None:
@@ -106,7 +106,7 @@ def _field(name: str, place: Server) -> str:
 
 
 def _is_default(name: str, value: object) -> bool:
-    """Whether leaving it out says the same."""
+    """True if leaving it out has the same meaning."""
     return value is False or _DEFAULTS.get(name) == value
 
 
@@ -144,7 +144,7 @@ def _render_reasoning(
 
 
 def _say_effort(effort: str, place: Server, body: dict[str, Any], losses: list[Loss]) -> None:
-    """The effort in the server's own words: the nearest that it has."""
+    """Write the effort as the nearest that the server has."""
     known = [word for word in _RANKS if word in place.efforts]
     if not known or effort in known:
         body["reasoning_effort"] = effort
@@ -162,7 +162,7 @@ def _say_effort(effort: str, place: Server, body: dict[str, Any], losses: list[L
 
 
 def _nested_reasoning(asked: dict[str, Any], body: dict[str, Any], losses: list[Loss]) -> None:
-    """Reasoning as an object of its own."""
+    """Write reasoning as an object of its own."""
     nested = {"effort": "effort", "budget_tokens": "max_tokens", "enabled": "enabled"}
     found = {wire: asked.pop(name) for name, wire in nested.items() if name in asked}
     if "effort" in found and "max_tokens" in found:

@@ -1,29 +1,261 @@
-"""A Chat request as a context: import is the same code as switching."""
+"""Reads Chat messages and Chat requests.
+
+Messages of a request's history and of an answer are read by the same code, so that an answer and its repetition
+in a later request become the same message.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, cast
 
 from perdure.errors import Invalid
+from perdure.model import names
 from perdure.model.canonical import Json
 from perdure.model.context import ToolSpec
-from perdure.model.message import Message, ToolCall, ToolResult
+from perdure.model.message import Block, File, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import Asked, Loss
-from perdure.providers.openai_chat.content import CACHE_MARKS, without_marks
-from perdure.providers.openai_chat.message import clean_id, made_id, read_message, unknown_parts, words_of
+from perdure.providers.openai_chat.content import CACHE_MARKS, read_part, without_marks
 from perdure.providers.openai_chat.options import read_options
 from perdure.providers.openai_chat.servers import Server
-from perdure.providers.openai_chat.vendor_fields import Beside, Origin, objects_of, with_beside
+from perdure.providers.openai_chat.vendor_fields import BOUND, Beside, Origin, Part, objects_of, with_beside
 from perdure.providers.wire.fields.unknown import asked
-from perdure.providers.wire.fields.vendor_items import items_of, object_of
+from perdure.providers.wire.fields.vendor_items import items_of, json_or_text, object_of
 from perdure.providers.wire.fields.vendor_metadata import id_of_tool
+from perdure.providers.wire.malformed import malformed, unreadable
+from perdure.providers.wire.server_tools import account
 
-__all__ = ["read_request"]
+__all__ = [
+    "REASONING",
+    "ChatMessageParts",
+    "clean_id",
+    "read_message",
+    "unknown_parts",
+    "words_of",
+    "read_request",
+]
+
+REASONING = ("reasoning_content", "reasoning")
+_READ = frozenset({"role", "content", "tool_calls", "function_call", "refusal", "tool_call_id", *REASONING})
+
+
+class ChatMessageParts:
+    """The parts of one message before they become a canonical one."""
+
+    def __init__(self, endpoint: str, salt: str = "") -> None:
+        """Start empty; missing ids are derived from `salt`."""
+        self.endpoint, self.salt = endpoint, salt
+        self.content: list[Block] = []
+        self.calls: list[ToolCall] = []
+        self.given: dict[str, int] = {}  # the ids of calls, each with the number for its next repetition
+        self.parts: dict[str, Part] = {}
+        self.reasoning: list[str] = []
+        self.refusal: int | None = None
+        self.ids: list[str] = []
+        self.beside_calls: dict[str, dict[str, Any]] = {}
+        self.fields: dict[str, Any] = {}
+
+    def add(self, block: Block | None, part: Part) -> None:
+        """Add a block and its other fields."""
+        if block is None:
+            return
+        if part.add or part.native is not None:
+            self.parts[str(len(self.content))] = part
+        self.content.append(block)
+
+    def beside(self, **more: Any) -> Beside:
+        """Return the other fields of the message."""
+        bound = {name: value for name, value in self.fields.items() if name in BOUND}
+        return Beside(
+            fields={name: value for name, value in self.fields.items() if name not in BOUND},
+            bound=bound,
+            reasoning=tuple(self.reasoning),
+            parts=self.parts,
+            refusal=self.refusal,
+            ids=tuple(self.ids),
+            calls=self.beside_calls,
+            **more,
+        )
+
+
+def read_message(message: Mapping[str, Any], where: str, endpoint: str, salt: str = "") -> ChatMessageParts:
+    """Return the parts of a message of any role; raises `Invalid` if it is none.  Missing ids are derived from `salt`."""
+    said = ChatMessageParts(endpoint, salt or where)
+    _reasoning(message, said)
+    for tool in _listed(message.get("executed_tools"), f"{where}.executed_tools"):
+        said.add(_executed(tool), Part())
+    _content(message.get("content"), f"{where}.content", said)
+    refusal = message.get("refusal")
+    if isinstance(refusal, str) and refusal:
+        said.refusal = len(said.content)
+        said.content.append(Text(refusal))
+    for at, call in enumerate(_listed(message.get("tool_calls"), f"{where}.tool_calls")):
+        _call(call, f"{where}.tool_calls[{at}]", said)
+    _function_call(message.get("function_call"), where, said)
+    more = without_marks(message).items()
+    said.fields = {name: value for name, value in more if name not in _READ and value not in ([], {}, "")}
+    return said
+
+
+def unknown_parts(said: ChatMessageParts, where: str) -> list[Loss]:
+    """Return a loss for each part that the canonical form can only describe."""
+    return [
+        Loss(
+            kind="converted",
+            where=f"{where}.content[{at}]",
+            what=f"part '{part.native.get('type')}'",
+            why="no other format knows it",
+        )
+        for at, part in said.parts.items()
+        if part.native is not None and isinstance(said.content[int(at)], File)
+    ]
+
+
+def words_of(content: object, where: str, endpoint: str) -> str:
+    """Return the words of a system message."""
+    said = ChatMessageParts(endpoint)
+    _content(content, where, said)
+    return "\n\n".join(block.text for block in said.content if isinstance(block, Text))
+
+
+def clean_id(id: str) -> str:
+    """Return a vendor's id as a canonical one may be; one that may not is replaced by its hash."""
+    try:
+        return names.check_id("call id", id)
+    except Invalid:
+        return made_id(id)
+
+
+def made_id(text: str) -> str:
+    """Return an id that the text decides."""
+    return "call_" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _content(content: object, where: str, said: ChatMessageParts) -> None:
+    match content:
+        case None:
+            return
+        case str():
+            said.add(Text(content) if content else None, Part())
+        case list():
+            for at, part in enumerate(cast("list[Any]", content)):
+                block, more = read_part(part, f"{where}[{at}]", said.endpoint)
+                if isinstance(block, ReasoningSummary) and "thinking" not in said.reasoning:
+                    said.reasoning.append("thinking")
+                said.add(block, more)
+        case dict():  # some servers answer a schema with the object itself
+            said.add(Text(_dumped(cast("object", content))), Part())
+        case _:
+            raise malformed(where, f"is {type(content).__name__}, not words or parts")
+
+
+def _dumped(value: object) -> str:
+    """Return JSON text that does not depend on the order of keys."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _reasoning(message: Mapping[str, Any], said: ChatMessageParts) -> None:
+    """Read the text of reasoning once, and the names of its fields."""
+    told = {name: message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]}
+    details = message.get("reasoning_details")
+    words = next(iter(told.values()), None) or _detailed(details)
+    said.reasoning.extend(name for name, value in told.items() if value == words)
+    said.fields.update({name: value for name, value in told.items() if value != words})
+    if words:
+        said.content.append(ReasoningSummary(words))
+
+
+def _detailed(details: object) -> str:
+    if not isinstance(details, list):
+        return ""
+    listed = [cast("dict[str, Any]", each) for each in cast("list[Any]", details) if isinstance(each, dict)]
+    told = [each.get("text") or each.get("summary") for each in listed]
+    return "".join(words for words in told if isinstance(words, str))
+
+
+def _executed(tool: object) -> Block | None:
+    if not isinstance(tool, dict):
+        return None
+    known = cast("dict[str, Any]", tool)
+    name = str(known.get("type") or known.get("name") or "tool")
+    results = known.get("output") or known.get("search_results")
+    return account(
+        "executed_tool",
+        name,
+        input=json_or_text(args) if isinstance(args := known.get("arguments"), str) else args,
+        result=results,
+    )
+
+
+def _call(call: object, where: str, said: ChatMessageParts) -> None:
+    if not isinstance(call, dict):
+        raise malformed(where, f"is {type(call).__name__}, not a tool call")
+    known = without_marks(cast("dict[str, Any]", call))
+    function = known.get("function")
+    if isinstance(function, dict):
+        spoken = cast("dict[str, Any]", function)
+        name, args = spoken.get("name"), spoken.get("arguments")
+        extra = {key: value for key, value in known.items() if key not in ("id", "type", "function", "index")}
+        extra.pop("custom", None) if known.get("type") != "custom" else None
+    elif isinstance(custom := known.get("custom"), dict):
+        spoken = cast("dict[str, Any]", custom)
+        name, args = spoken.get("name"), json.dumps({"input": spoken.get("input")}, ensure_ascii=False)
+        extra = {"custom": spoken}
+    else:
+        raise malformed(where, "calls no function")
+    _take(known.get("id"), name, args, extra, where, said)
+
+
+def _function_call(call: object, where: str, said: ChatMessageParts) -> None:
+    """Read the older form of a call, which has no id."""
+    if not isinstance(call, dict):
+        return
+    known = cast("dict[str, Any]", call)
+    if known.get("name"):
+        _take(
+            None,
+            known["name"],
+            known.get("arguments"),
+            {"function_call": True},
+            f"{where}.function_call",
+            said,
+        )
+
+
+def _take(
+    id: object, name: object, args: object, extra: dict[str, Any], where: str, said: ChatMessageParts
+) -> None:
+    if not isinstance(name, str) or not name:
+        raise malformed(where, "names no function")
+    text = args if isinstance(args, str) else _dumped(args)
+    if args is None:
+        text = ""
+    own = id if isinstance(id, str) and id and id != "null" else ""
+    if extra:
+        said.beside_calls[str(len(said.calls))] = extra
+    said.ids.append(own)
+    known = clean_id(own) if own else made_id(f"{said.salt}\n{len(said.calls)}")
+    unique, more = known, said.given.get(known, 2)
+    while unique in said.given:
+        unique, more = f"{known}~{more}", more + 1
+    said.given[known] = more
+    said.given.setdefault(unique, 2)
+    said.calls.append(ToolCall(unique, name, text))
+
+
+def _listed(value: object, where: str) -> Sequence[Any]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise malformed(where, f"is {type(value).__name__}, not a list")
+    return cast("list[Any]", value)
+
 
 _SYSTEM = ("system", "developer")
 
-# What is read of a request where nothing else is kept.
+# The fields that the reader knows, in places where it keeps no others.
 _FIELDS = {
     "messages[].tool_calls[].function": frozenset({"name", "arguments"}),
     "messages[].function_call": frozenset({"name", "arguments"}),
@@ -35,10 +267,10 @@ _FIELDS = {
 
 
 def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: str) -> Asked:
-    """The context that a request shows; raises `Invalid` if it is none."""
+    """Return the context that a request shows; raises `Invalid` if it is none."""
     raw = body.get("messages")
     if not isinstance(raw, list):
-        raise Invalid(f"this is no {api} request: 'messages' is no list; nothing was read.")
+        raise unreadable("not_a_request", f"this is no {api} request: 'messages' is no list")
     listed = [_checked(message, at) for at, message in enumerate(cast("list[Any]", raw))]
     system, first, rich = _system(listed, origin)
     options, fields = read_options(body, place)
@@ -61,12 +293,12 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
 
 def _checked(message: object, at: int) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(cast("dict[str, Any]", message).get("role"), str):
-        raise Invalid(f"messages[{at}] is no Chat message with a role; nothing was read.")
+        raise malformed(f"messages[{at}]", "is no Chat message with a role")
     return cast("dict[str, Any]", message)
 
 
 def _system(listed: list[dict[str, Any]], origin: Origin) -> tuple[str, int, list[dict[str, Any]]]:
-    """The words of the first system messages, how many there are, and they themselves if they are more than words."""
+    """Return the words of the first system messages, how many there are, and they themselves if they are more than words."""
     first = next((at for at, message in enumerate(listed) if message["role"] not in _SYSTEM), len(listed))
     leading = [without_marks(message) for message in listed[:first]]
     words = [
@@ -80,7 +312,7 @@ def _system(listed: list[dict[str, Any]], origin: Origin) -> tuple[str, int, lis
 
 
 def _unmarked(content: object) -> object:
-    """Parts of a system message without marks; several, or one that is only words, as they are."""
+    """Return parts of a system message without marks; several, or a plain text, unchanged."""
     if not isinstance(content, list):
         return content
     parts = [
@@ -92,7 +324,7 @@ def _unmarked(content: object) -> object:
 
 
 class _IncomingMessages:
-    """Messages on their way in: ids that were used before become new ones, and results follow them."""
+    """Collects messages: repeated ids are replaced, in calls and in their results."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -101,7 +333,7 @@ class _IncomingMessages:
         self.open: dict[str, str] = {}  # the canonical ids of the last turn's calls, by the server's own
 
     def read(self, listed: Sequence[dict[str, Any]], first: int) -> list[Message]:
-        """Every message after the system's."""
+        """Return every message after the system's."""
         return [self._one(message, f"messages[{at}]") for at, message in enumerate(listed) if at >= first]
 
     def _one(self, message: dict[str, Any], where: str) -> Message:
@@ -115,7 +347,7 @@ class _IncomingMessages:
             case "assistant":
                 return self._plain(message, "assistant", where)
             case other:
-                raise Invalid(f"{where} has the role {other!r}, which Chat does not know; nothing was read.")
+                raise malformed(where, f"has the role {other!r}, which Chat does not know")
 
     def _plain(self, message: dict[str, Any], role: str, where: str) -> Message:
         said = read_message(message, where, self.origin.endpoint)
@@ -148,7 +380,7 @@ class _IncomingMessages:
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[ToolSpec], list[dict[str, Any]]]:
-    """The functions that are declared, and what only this format knows of tools."""
+    """Return the functions that are declared, and what only this format knows of tools."""
     tools: list[ToolSpec] = []
     others: list[dict[str, Any]] = []
     for at, tool in enumerate(_listed(body.get("tools"), "tools")):
@@ -168,7 +400,7 @@ def _tools(body: Mapping[str, Any]) -> tuple[list[ToolSpec], list[dict[str, Any]
 def _spec(function: Mapping[str, Any], where: str) -> ToolSpec:
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} has no name; nothing was read.")
+        raise malformed(where, "has no name")
     strict = function.get("strict")
     return ToolSpec(
         name=name,
@@ -179,7 +411,7 @@ def _spec(function: Mapping[str, Any], where: str) -> ToolSpec:
 
 
 def _is_marked(listed: Sequence[Any]) -> bool:
-    """Whether anything bears a mark of a prompt cache."""
+    """True if anything bears a mark of a prompt cache."""
     for message in objects_of(listed):
         held = [message, *objects_of(message.get("content")), *objects_of(message.get("tool_calls"))]
         if any(mark in each for each in held for mark in CACHE_MARKS):
@@ -187,15 +419,7 @@ def _is_marked(listed: Sequence[Any]) -> bool:
     return False
 
 
-def _listed(value: object, where: str) -> Sequence[Any]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise Invalid(f"'{where}' is no list; nothing was read.")
-    return cast("list[Any]", value)
-
-
 def _object(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Invalid(f"{where} is no object; nothing was read.")
+        raise malformed(where, "is no object")
     return cast("dict[str, Any]", value)

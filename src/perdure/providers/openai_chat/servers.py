@@ -1,7 +1,8 @@
-"""Servers: how those that speak Chat Completions differ, as data.
+"""Describes how the servers of Chat Completions differ, as data, and the capabilities of the format.
 
-A name is what stands before the colon of a backend, and what recorded messages call their endpoint.
-A server that is not in the table gets the careful defaults: what nearly all of them take.
+A name is the part of a backend before the colon; recorded messages have it as their endpoint.  A server that is
+not in the table gets careful defaults, which nearly all servers accept.  Servers and models narrow or widen the
+capabilities of the format.
 """
 
 from __future__ import annotations
@@ -12,13 +13,25 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["DEFAULT", "SERVERS", "CallIdRule", "FilePart", "ModelRule", "Server", "server"]
+from perdure.providers.capabilities import Capability, Level, Levels
+
+__all__ = [
+    "DEFAULT",
+    "SERVERS",
+    "CallIdRule",
+    "FilePart",
+    "ModelRule",
+    "Server",
+    "server",
+    "CAPABILITIES",
+    "at",
+]
 
 FilePart: TypeAlias = Literal["file", "file_url", "document_url", ""]
 
 
 class CallIdRule(msgspec.Struct, frozen=True):
-    """Which ids of calls a server takes, and how ours are made."""
+    """The call ids that a server accepts, and how ids are derived for it."""
 
     legal: str = r"[\x21-\x7e]{1,40}"
     prefix: str = "call_"
@@ -26,14 +39,14 @@ class CallIdRule(msgspec.Struct, frozen=True):
 
 
 class ModelRule(msgspec.Struct, frozen=True):
-    """What some models of a server refuse."""
+    """The options that some models of a server refuse."""
 
     models: str  # a pattern that their names match from the beginning
     refused: frozenset[str]  # canonical options
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server takes, where servers differ."""
+    """The properties in which servers differ."""
 
     developer: bool = False  # knows the role `developer`
     late_system: bool = True  # takes a system message that is not the first
@@ -150,13 +163,81 @@ SERVERS: dict[str, Server] = {
 
 
 def server(provider: str | None, servers: Mapping[str, Server], default: str) -> Server:
-    """What a server takes; None means the format's own vendor."""
+    """Return the properties of a server; None means the format's own vendor."""
     return servers.get(provider or default, servers.get("", DEFAULT))
 
 
 def refused(place: Server, model: str) -> frozenset[str]:
-    """The canonical options that this model of the server refuses."""
+    """Return the canonical options that this model of the server refuses."""
     name = model.rpartition("/")[2]
     rules = [rule.refused for rule in place.models if re.match(rule.models, name)]
     unknown = {name for name, has in (("top_k", place.top_k), ("service_tier", place.tiers)) if not has}
     return place.refused.union(unknown, *rules)
+
+
+CAPABILITIES: Levels = {
+    Capability.TEXT: "full",
+    Capability.IMAGES: "full",
+    Capability.IMAGE_URLS: "full",
+    Capability.DOCUMENTS: "full",
+    Capability.DOCUMENT_URLS: "none",
+    Capability.AUDIO: "full",
+    Capability.VIDEO: "none",
+    Capability.TOOLS: "full",
+    Capability.PARALLEL_TOOLS: "full",
+    Capability.TOOL_CHOICE: "full",
+    Capability.STRICT_TOOLS: "full",
+    Capability.TOOL_RESULT_MEDIA: "lossy",  # it follows in a user's message
+    Capability.TOOL_ERRORS: "lossy",  # the words say it
+    Capability.STRUCTURED_OUTPUT: "full",
+    Capability.JSON_MODE: "full",
+    Capability.REASONING: "lossy",  # by server; OpenAI itself gives none here
+    Capability.REASONING_HISTORY: "lossy",  # by server; OpenAI itself takes none here
+    Capability.SERVER_TOOLS: "none",
+    Capability.COMPUTER_USE: "none",
+    Capability.CITATIONS: "lossy",
+    Capability.REFUSALS: "full",
+    Capability.SYSTEM: "full",
+    Capability.MID_SYSTEM: "full",
+    Capability.CHOICES: "full",
+    Capability.STREAMING: "full",
+    Capability.PROMPT_CACHE: "lossy",
+    Capability.LOGPROBS: "full",
+    Capability.SEED: "full",
+    Capability.STOP: "full",
+    Capability.TOP_K: "lossy",  # by server; OpenAI has none
+}
+
+_OPTIONS = {
+    Capability.CHOICES: "n",
+    Capability.LOGPROBS: "logprobs",
+    Capability.SEED: "seed",
+    Capability.STOP: "stop",
+    Capability.TOP_K: "top_k",
+    Capability.REASONING: "reasoning",
+}
+
+
+def at(place: Server, model: str | None, levels: Levels) -> dict[str, Level]:
+    """Return the levels of one server, or of one model of it; `levels` are those of the format."""
+    found = dict(levels)
+    _media(place, found)
+    found[Capability.REASONING] = "full" if place.reasoning else levels[Capability.REASONING]
+    found[Capability.REASONING_HISTORY] = "full" if place.reasoning else "none"
+    found[Capability.STRICT_TOOLS] = "none" if place.strict == "none" else levels[Capability.STRICT_TOOLS]
+    found[Capability.MID_SYSTEM] = levels[Capability.MID_SYSTEM] if place.late_system else "lossy"
+    no = refused(place, model or "")
+    for capability, option in _OPTIONS.items():
+        if option in no:
+            found[capability] = "none"
+    if levels[Capability.TOP_K] == "lossy" and "top_k" not in no:
+        found[Capability.TOP_K] = "full"
+    return found
+
+
+def _media(place: Server, found: dict[str, Level]) -> None:
+    found[Capability.IMAGE_URLS] = "full" if place.web_images else "none"
+    found[Capability.DOCUMENTS] = "full" if place.files else "none"
+    found[Capability.DOCUMENT_URLS] = "full" if place.files and place.web_files else "none"
+    found[Capability.AUDIO] = "none" if place.audio == "none" else "full"
+    found[Capability.VIDEO] = "full" if place.video else "none"

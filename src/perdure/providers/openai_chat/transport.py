@@ -1,9 +1,9 @@
-"""Sending Chat Completions by OpenAI's SDK, to OpenAI or to any server that speaks the same.
+"""Sends Chat Completions by OpenAI's SDK, to OpenAI or to any server that speaks the same.
 
 Each server has its address and the name of the variable that holds its key; the key in a variable
-goes to no other address than its owner's, unless the user says that it does (`api_key=`).  What the
-SDK itself finds, of keys, organizations and headers, goes to OpenAI alone.  The body goes out exactly
-as it was rendered, and the bytes of the answer come back as they are.
+goes only to its owner's address, unless the user gives it (`api_key=`).  What the
+SDK itself finds, of keys, organizations and headers, goes to OpenAI alone.  The body is sent
+exactly as it was rendered, and the bytes of the answer are returned unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perdure.providers.transport.address import LOCAL, check_address, guard_redi
 from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
 from perdure.providers.transport.credentials import NO_KEY, host_of, is_under, is_vouched
-from perdure.providers.transport.errors import AccessRefused
+from perdure.providers.transport.errors import key_missing
 from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
 from perdure.providers.transport.registry import missing
 
@@ -27,7 +27,7 @@ __all__ = ["AZURE", "PLACES", "ServerPlace", "address", "client_of", "created", 
 
 
 class ServerPlace(NamedTuple):
-    """Where a server is."""
+    """The address of a server and the variable of its key."""
 
     base_url: str | None  # None: OpenAI's own; "": one has to be given
     key: str = ""  # the variable that holds the key; "": it needs none
@@ -57,7 +57,7 @@ PLACES: dict[str, ServerPlace] = {
     "nvidia": ServerPlace("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
 }
 _OWN = "https://api.openai.com/v1"
-_ELSEWHERE = ServerPlace("")  # an address that the user gave; whose key it would take nobody can know
+_ELSEWHERE = ServerPlace("")  # an address from the user, whose owner is unknown
 _OPENAI = "openai.com"
 _SERVICES = ("openai", "services.ai", "models.ai", "inference.ai", "cognitiveservices")
 # Where Microsoft serves models itself, in its three clouds; other names under azure.com are its customers' machines.
@@ -80,7 +80,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
 
 
 def address(request: Request) -> str:
-    """Where a request would go; raises `Invalid` if the server has no address."""
+    """Return the address of a request; raises `Invalid` if the server has none."""
     if request.provider == "local" and request.base_url is None:
         return LOCAL
     return _base_url(request) or os.environ.get("OPENAI_BASE_URL") or _OWN
@@ -106,7 +106,7 @@ async def sent(request: Request, client: Any, create: Callable[[Any, Request], A
 
 
 async def client_of(request: Request) -> Any:
-    """The user's client, or one for the address and the key of the request."""
+    """Return the user's client, or one for the address and the key of the request."""
     if request.client is not None:
         return request.client
     try:
@@ -126,36 +126,35 @@ async def client_of(request: Request) -> Any:
     try:
         return await held(key, made, openai.AsyncOpenAI.close)
     except openai.OpenAIError as error:
-        raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set OPENAI_API_KEY, or give api_key="
-        ) from error
+        raise key_missing(request.backend, "OPENAI_API_KEY") from error
 
 
 def _base_url(request: Request) -> str | None:
-    """The address that was given, or that the server is known by; None: where the SDK looks for it."""
+    """Return the given address, or the server's known one; None: the SDK finds it."""
     base_url = request.base_url or PLACES.get(request.provider, _ELSEWHERE).base_url
     if base_url == "":
         raise Invalid(
-            f"{request.backend} has no address of its own; nothing was sent. Give one: Backend(…, base_url=…)."
+            f"{request.backend} has no address of its own; nothing was sent.",
+            advice="Give one: Backend(…, base_url=…).",
+            code="address_missing",
+            backend=request.backend,
         )
     return base_url
 
 
 def _whereabouts(request: Request) -> tuple[str | None, str | None]:
-    """The address and the key; None: where the SDK looks for it."""
+    """Return the address and the key; None: where the SDK looks for it."""
     base_url, place = _base_url(request), PLACES.get(request.provider, _ELSEWHERE)
     if request.api_key or base_url is None:
         return base_url, request.api_key or None
     key = _key(base_url, request, place)
     if key is None and place.key and request.base_url is None:
-        raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set {place.key}, or give api_key="
-        )
+        raise key_missing(request.backend, place.key)
     return base_url, key or NO_KEY
 
 
 def _key(base_url: str, request: Request, place: ServerPlace) -> str | None:
-    """The key in the variable of whoever is at an address; None where that cannot be known."""
+    """Return the key in the variable of the address's owner; None if the owner is unknown."""
     host = host_of(base_url)
     if is_under(host, _OPENAI):
         return os.environ.get("OPENAI_API_KEY")
@@ -165,7 +164,7 @@ def _key(base_url: str, request: Request, place: ServerPlace) -> str | None:
 
 
 def created(client: Any, request: Request) -> Any:
-    """A request to `/chat/completions` that is not sent yet."""
+    """Return a request to `/chat/completions` that is not sent yet."""
     body = request.body
     return client.chat.completions.with_streaming_response.create(
         model=request.model,

@@ -1,11 +1,9 @@
-"""What a Chat message says beside its canonical form, kept for the server that said it.
+"""Stores the fields of a Chat message beyond its canonical form, for the server that wrote them.
 
     {"openai": {"endpoint": "openrouter", "model": "…", "response_id": "…", "chat": {…}}}
 
-Words and media stay in the canonical blocks; here is only what would be lost: extra fields, the
-names under which reasoning came, details of parts, parts and calls that no other format knows.
-
-JSON of unknown shape, at the edge.
+Text and media stay in the canonical blocks.  Stored here is only what would be lost: extra fields, the field
+names of reasoning, details of parts, and parts and calls that no other format knows.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _DATE = re.compile(r"\d{2,}|latest|preview|free|exp")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Who speaks: the vendor's key in vendorMetadata, whose server, and its model."""
+    """The writer of a message: the vendor's key in vendorMetadata, the server's provider, and the model."""
 
     vendor: str
     endpoint: str
@@ -36,14 +34,14 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What belongs to one block."""
+    """The other fields of one block."""
 
     add: dict[str, Any] = {}  # to be merged into the part as it is rendered
-    native: dict[str, Any] | None = None  # the part itself, where the block only tells of it
+    native: dict[str, Any] | None = None  # the part itself, where the block only describes it
 
 
 class Beside(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What goes with one message."""
+    """The other fields of one message."""
 
     blocks: int = 0  # how many it had; a message that was changed since is rendered plainly
     role: str | None = None  # where the canonical one is another
@@ -55,14 +53,14 @@ class Beside(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     refusal: int | None = None  # the block that was a refusal
     ids: tuple[str, ...] = ()  # the server's own ids of the calls
     calls: dict[str, dict[str, Any]] = {}  # what stood beside a call, by its place
-    said: dict[str, Any] = {}  # what the answer told besides, never sent back
+    said: dict[str, Any] = {}  # other fields of the answer, never sent back
 
 
 _EMPTY = Beside()
 
 
 def with_beside(message: Message, more: Beside, origin: Origin, **facts: Any) -> Message:
-    """The message with what it says beside, if there is any, or any fact of its origin."""
+    """Return the message with its other fields and the facts of its origin, if there are any."""
     told = msgspec.to_builtins(msgspec.structs.replace(more, blocks=0))
     if not told and not any(value is not None for value in facts.values()):
         return message
@@ -74,7 +72,7 @@ def with_beside(message: Message, more: Beside, origin: Origin, **facts: Any) ->
 
 
 def beside(message: Message, origin: Origin) -> Beside:
-    """What goes with a message to `origin`; nothing if another made it."""
+    """Return the stored fields of a message of `origin`; none if another server wrote it."""
     own = kept(message, origin.vendor, endpoint=origin.endpoint)
     told = own.get("chat") if own is not None else None
     if own is None or not isinstance(told, dict):
@@ -99,14 +97,14 @@ def _blocks(message: Message) -> int:
 
 
 def same_model(made: object, asked: str | None) -> bool:
-    """Whether two names are one model's: aliases with a date, or with the words in another order, are."""
+    """True if two names are one model's: aliases with a date, or with the words in another order, are."""
     if not isinstance(made, str) or asked is None:
         return True
     return made == asked or _words(made) == _words(asked)
 
 
 def merged(part: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """A part with what stood beside it, at any depth."""
+    """Return a part with what stood beside it, at any depth."""
     whole = dict(part)
     for name, value in more.items():
         there = whole.get(name)
@@ -122,5 +120,5 @@ def _words(name: str) -> set[str]:
 
 
 def objects_of(value: object) -> list[dict[str, Any]]:
-    """The objects of a JSON list; none for anything else."""
+    """Return the objects of a JSON list; none for anything else."""
     return [cast("dict[str, Any]", each) for each in items_of(value) if isinstance(each, dict)]

@@ -1,11 +1,10 @@
-"""Items of the Responses API, read: each adds its blocks and calls to a turn and leaves a shell.
+"""Reads items of the Responses API: each adds its blocks and calls to a turn and leaves the item with holes.
 
-OpenAI's own tools that a program carries out: shell, patches, the computer, tool search, approvals of MCP calls.
-
-The model asks for them by items of their own kinds.  Each becomes an ordinary tool call, under a name
-that no function has (`openai.shell`), so that it is in the ledger, is guarded by its effect, and is
-carried out by the tool that the agent declares for it with `serves=`.  The item itself is kept and goes
-back as it came; its result goes back in the item that OpenAI expects.
+The program runs some of OpenAI's own tools: shell, patches, the computer, tool search, approvals of MCP calls.
+The model calls them by items of their own kinds.  Each becomes an ordinary tool call, under a name that no
+function has (`openai.shell`): the ledger records it, its effect guards it, and the tool that the agent declares
+for it with `serves=` runs it.  The item is stored and sent back unchanged; its result is sent in the item that
+OpenAI expects.
 """
 
 from __future__ import annotations
@@ -14,11 +13,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import ToolSpec
 from perdure.model.message import File, Image, Text, ToolResult
 from perdure.providers.contract import Loss
-from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
+from perdure.providers.wire.fields.vendor_items import (
+    VendorTurn,
+    is_list,
+    items_of,
+    json_or_text,
+    object_of,
+    text_of,
+)
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.media import data_url, inline, kind_of, media_type_of
 from perdure.providers.wire.server_tools import account
 
@@ -61,7 +67,7 @@ _FILE_ID = "file-id://openai/"
 
 
 def is_client_call(item: Mapping[str, Any], answered: frozenset[str] = frozenset()) -> bool:
-    """Whether a program has to carry out what an item asks for; `answered` are calls whose output is there."""
+    """True if a program has to carry out what an item asks for; `answered` are calls whose output is there."""
     if text_of(item.get("type")) not in _NAMES or text_of(item.get("call_id")) in answered - {""}:
         return False
     if item["type"] == "tool_search_call":
@@ -71,12 +77,12 @@ def is_client_call(item: Mapping[str, Any], answered: frozenset[str] = frozenset
 
 
 def name_of(item: Mapping[str, Any]) -> str:
-    """The name of the tool that an item asks for."""
+    """Return the name of the tool that an item asks for."""
     return _NAMES[str(item.get("type"))]
 
 
 def arguments_of(item: Mapping[str, Any]) -> str:
-    """The arguments of a call, as JSON text; what the model left open is left out."""
+    """Return the arguments of a call, as JSON text; what the model left open is left out."""
     match item.get("type"):
         case "apply_patch_call":
             asked = object_of(item.get("operation"))
@@ -88,7 +94,7 @@ def arguments_of(item: Mapping[str, Any]) -> str:
                 "approval_request_id": item.get("id"),
                 "server_label": item.get("server_label"),
                 "name": item.get("name"),
-                "arguments": _parsed(text_of(item.get("arguments"))),
+                "arguments": json_or_text(text_of(item.get("arguments"))),
             }
         case "tool_search_call":
             asked = object_of(item.get("arguments"))
@@ -102,7 +108,7 @@ def arguments_of(item: Mapping[str, Any]) -> str:
 
 
 def declarations(tools: Sequence[ToolSpec], declared: Sequence[Any]) -> list[dict[str, Any]]:
-    """What the model is told of the tools that serve OpenAI's own, beside those that are `declared` already."""
+    """Return the declarations of OpenAI's own tools that the agent serves, without those `declared` already."""
     kinds = {text_of(object_of(tool).get("type")) for tool in declared}
     known = kinds | {_SAME_KIND[kind] for kind in kinds & _SAME_KIND.keys()}
     wanted = [TOOLS[tool.serves] for tool in tools if tool.serves in TOOLS]
@@ -110,12 +116,12 @@ def declarations(tools: Sequence[ToolSpec], declared: Sequence[Any]) -> list[dic
 
 
 def choice_of(tool: ToolSpec) -> dict[str, Any] | None:
-    """How a request says that a tool has to be called; None: as any function."""
+    """Return the choice that forces a call of a tool; None: that of any function."""
     return {"type": TOOLS[tool.serves]["type"]} if tool.serves in TOOLS else None
 
 
 def output_of(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[str, Any] | None:
-    """The item that answers a call; None: OpenAI takes no such answer, and it has to be told in words."""
+    """Return the item that answers a call; None: OpenAI accepts no such answer, and it is sent as text."""
     text = "\n".join(block.text for block in result.content if isinstance(block, Text))
     is_done = result.status == "success"
     match item.get("type"):
@@ -139,7 +145,7 @@ def output_of(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[str,
             answer = {"type": "mcp_approval_response", "approval_request_id": id, "approve": is_approved}
             return {**answer, **reason}
         case "tool_search_call":
-            found = _parsed(text) if is_done else None
+            found = json_or_text(text) if is_done else None
             output = {"type": "tool_search_output", "call_id": id, "execution": "client"}
             return {**output, "status": "completed", "tools": found} if isinstance(found, list) else None
         case _:
@@ -154,14 +160,14 @@ def _screenshot(item: Mapping[str, Any], id: str, result: ToolResult) -> dict[st
     output: dict[str, Any] = {"type": "computer_call_output", "call_id": id}
     output["output"] = {"type": "computer_screenshot", **where}
     checks = items_of(item.get("pending_safety_checks"))
-    if checks and result.status == "success":  # the tool, or whoever approved it, saw them in its arguments
+    if checks and result.status == "success":  # the tool, or its approver, saw them in the arguments
         output["acknowledged_safety_checks"] = checks
     return output
 
 
 def _commands(text: str, *, is_done: bool) -> list[dict[str, Any]]:
-    """What each command gave: as the tool says it, or all of the text as what one of them printed."""
-    value = _parsed(text)
+    """Return the output of each command: as the tool reports it, or the whole text as the output of one."""
+    value = json_or_text(text)
     told = cast("list[Any]", value) if isinstance(value, list) else [value]
     if told and all(object_of(each).keys() & {"stdout", "stderr", "exit_code", "outcome"} for each in told):
         return [_command(object_of(each)) for each in told]
@@ -177,13 +183,6 @@ def _command(told: Mapping[str, Any]) -> dict[str, Any]:
         "stderr": text_of(told.get("stderr")),
         "outcome": object_of(told.get("outcome")) or ended,
     }
-
-
-def _parsed(text: str) -> object:
-    try:
-        return cast("object", json.loads(text))
-    except (ValueError, RecursionError):
-        return text
 
 
 CALL = "#call"  # in the shell of a call: which of the message's calls it is
@@ -224,7 +223,7 @@ _GAVE = ("output", "outputs", "results", "result", "approve", "error")
 def read_item(
     item: Any, turn: VendorTurn, losses: list[Loss], where: str, answered: frozenset[str] | None = None
 ) -> Any:
-    """Add what an item of the model says to its turn; the item's shell.
+    """Add an item of the model to its turn; return the item with holes.
 
     `answered` are the calls of an answer that have their output in it; None: it is a request, whose calls
     of OpenAI's own tools are history.
@@ -245,15 +244,15 @@ def read_item(
         case str(kind):
             return _server_item(kind, told, turn, losses, where)
         case _:
-            raise Invalid(f"{where} is no item of the Responses API: it has neither a type nor content.")
+            raise malformed(where, "is no item of the Responses API: it has neither a type nor content")
 
 
 def read_parts(parts: Any, turn: VendorTurn, losses: list[Loss], where: str) -> Any:
-    """The content of a message or a result: words, or a list of parts."""
+    """Return the content of a message or a result: words, or a list of parts."""
     if parts is None or isinstance(parts, str):
         return turn.text(parts or "")
     if not is_list(parts):
-        raise Invalid(f"{where} has a content that is neither text nor a list.")
+        raise malformed(where, "has a content that is neither text nor a list")
     return [
         _part(object_of(part), turn, losses, f"{where}.content[{at}]")
         for at, part in enumerate(items_of(parts))
@@ -283,7 +282,7 @@ def _part(part: dict[str, Any], turn: VendorTurn, losses: list[Loss], where: str
 
 
 def image_of(url: str) -> Image:
-    """A picture by its address; the media type is that of its bytes, if they are there."""
+    """Return a picture by its address; the media type is that of its bytes, if they are there."""
     held = inline(url)
     if held is None:
         return Image(uri=url, mime_type=_by_ending(url, "image/*"))
@@ -292,7 +291,7 @@ def image_of(url: str) -> Image:
 
 
 def file_of(url: str, name: str = "") -> File:
-    """A file by its address."""
+    """Return a file by its address."""
     held = inline(url)
     if held is None:
         return File(uri=url, mime_type=_by_ending(name or url, "application/octet-stream"))
@@ -349,7 +348,7 @@ def _call(item: dict[str, Any], turn: VendorTurn, where: str) -> Any:
     field = CALLS[item["type"]]
     name, args = item.get("name"), item.get(field, "")
     if not isinstance(name, str) or not name:
-        raise Invalid(f"{where} is a call that names no tool.")
+        raise malformed(where, "is a call that names no tool")
     if not isinstance(args, str):
         args = json.dumps(args, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     at = turn.call(text_of(item.get("call_id")) or text_of(item.get("id")), name, args)

@@ -1,4 +1,4 @@
-"""Options and tools of the Responses API, in both directions."""
+"""Writes and reads the options and tools of the Responses API."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.contract import Loss
 from perdure.providers.openai_responses.items import choice_of, declarations
 from perdure.providers.wire.fields.vendor_items import items_of, object_of, text_of
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.options import foreign_options, own_options
 from perdure.providers.wire.tool_names import ToolNames
 
@@ -55,7 +55,7 @@ CUSTOM_SCHEMA: dict[str, Any] = {
 
 
 def read_options(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The canonical options of a request; what only this API knows is under `vendor`."""
+    """Return the canonical options of a request; what only this API knows is under `vendor`."""
     options: dict[str, Any] = {}
     vendor: dict[str, Any] = {name: value for name, value in body.items() if name not in _OWN}
     for ours, theirs in _SAME.items():
@@ -108,7 +108,7 @@ def _read_reasoning(reasoning: dict[str, Any], options: dict[str, Any], vendor: 
 
 
 def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
-    """The tools that a program declares; what else is declared goes into `vendor`."""
+    """Return the tools that a program declares; what else is declared goes into `vendor`."""
     specs: list[ToolSpec] = []
     server: list[Any] = []
     extras: dict[str, Any] = {}
@@ -122,7 +122,7 @@ def read_tools(tools: object, vendor: dict[str, Any]) -> list[ToolSpec]:
             order.append(-1 - len(server))
             server.append(tool)
         else:
-            raise Invalid(f"tools[{at}] is no tool of the Responses API: it has no type.")
+            raise malformed(f"tools[{at}]", "is no tool of the Responses API: it has no type")
     if server:
         vendor["tools"] = server
         if order != [*range(len(specs)), *(-1 - at for at in range(len(server)))]:
@@ -162,7 +162,7 @@ def _spec(tool: dict[str, Any], extras: dict[str, Any]) -> ToolSpec:
 
 
 def custom_tools(vendor: Mapping[str, Any]) -> frozenset[str]:
-    """The tools that take text as it is, not JSON."""
+    """Return the tools that take text as it is, not JSON."""
     extras = object_of(vendor.get("tool_extras"))
     return frozenset(name for name, told in extras.items() if object_of(told).get("type") == "custom")
 
@@ -170,7 +170,7 @@ def custom_tools(vendor: Mapping[str, Any]) -> frozenset[str]:
 def render_tools(
     tools: Sequence[ToolSpec], vendor: Mapping[str, Any], names: ToolNames, losses: list[Loss]
 ) -> list[Any]:
-    """The declarations of all tools."""
+    """Return the declarations of all tools."""
     extras = object_of(vendor.get("tool_extras"))
     ours: list[Any] = []
     for at, tool in enumerate(tools):
@@ -224,7 +224,7 @@ def _tool(
 
 
 def _is_strict(schema: object) -> bool:
-    """Whether every object in a schema is closed and requires all that it has."""
+    """True if every object in a schema is closed and requires all that it has."""
     if isinstance(schema, list):
         return all(_is_strict(each) for each in cast("list[object]", schema))
     told = object_of(schema)
@@ -245,7 +245,7 @@ def _is_strict(schema: object) -> bool:
 def render_options(
     context: Context, *, model: str, endpoint: str, names: ToolNames, losses: list[Loss]
 ) -> dict[str, Any]:
-    """The fields of a request beside its input and tools; `endpoint` is whose server it goes to."""
+    """Return the fields of a request beside its input and tools; `endpoint` is whose server it goes to."""
     options = context.options
     vendor = object_of(object_of(options.get("vendor")).get(API))
     body: dict[str, Any] = {
@@ -278,7 +278,7 @@ def _drop_sampling(body: dict[str, Any], model: str, losses: list[Loss]) -> None
 
 
 def _raise_limit(body: dict[str, Any], losses: list[Loss]) -> None:
-    """The API refuses a limit below its least."""
+    """Raise a limit to the least that the API accepts."""
     limit = body.get("max_output_tokens")
     if isinstance(limit, int) and limit < _LIMIT_MIN:
         body["max_output_tokens"] = _LIMIT_MIN
@@ -287,7 +287,7 @@ def _raise_limit(body: dict[str, Any], losses: list[Loss]) -> None:
 
 
 def _drop_foreign_words(body: dict[str, Any], endpoint: str, losses: list[Loss]) -> None:
-    """Leave out tiers and efforts that only another vendor has a word for."""
+    """Leave out tiers and efforts that only another vendor has."""
     tiers = _TIERS if endpoint in _TIERED else ()
     if (tier := body.get("service_tier")) is not None and tier not in tiers:
         del body["service_tier"]

@@ -1,4 +1,4 @@
-"""Messages as items of the Responses API, without anything that only OpenAI can read."""
+"""Writes messages as items of the Responses API, without the fields that only OpenAI reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FILE_ID = "file-id://openai/"
 
 
 class ItemWriter:
-    """Writes messages as items, and what could not be said in the same way."""
+    """Writes messages as items, and reports what changed."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class ItemWriter:
         name_of: Callable[[str], str] = str,
         is_custom: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """Ids and names are those of the request; a custom tool takes text, not JSON."""
+        """Take the ids and names of the request; a custom tool takes text, not JSON."""
         self.losses, self.id_of, self.name_of, self.is_custom = losses, id_of, name_of, is_custom
 
     def message(self, message: Message, where: str) -> list[dict[str, Any]]:
-        """The items of a message and its calls, without the results."""
+        """Return the items of a message and its calls, without the results."""
         match message.role:
             case "assistant":
                 return self._assistant(message, where)
@@ -56,7 +56,7 @@ class ItemWriter:
                 assert_never(message.role)
 
     def moved(self, message: Message, where: str) -> list[dict[str, Any]]:
-        """What the assistant cannot say here: its pictures and files, as a message of the user's behind its turn."""
+        """Return the assistant's pictures and files as a message of the user after its turn."""
         if message.role != "assistant" or all(isinstance(block, Text) for block in message.content):
             return []
         media = [
@@ -71,7 +71,7 @@ class ItemWriter:
         return [{"role": "user", "content": [note, *(part for part in parts if part)]}]
 
     def call(self, call: ToolCall, where: str) -> dict[str, Any]:
-        """A call."""
+        """Return a call."""
         at = {"call_id": self.id_of(call.id), "name": self.name_of(call.name)}
         if at["name"] != call.name:
             self._lose("repaired", where, "tool name", f"it is {at['name']!r} here")
@@ -80,7 +80,7 @@ class ItemWriter:
         return {"type": "function_call", **at, "arguments": self._arguments(call.args, where)}
 
     def result(self, call: ToolCall, result: ToolResult, where: str) -> dict[str, Any]:
-        """A result."""
+        """Return a result."""
         kind = "custom_tool_call_output" if self.is_custom(call.name) else "function_call_output"
         output = self._output(result.content, where)
         if result.status == "error":
@@ -91,7 +91,7 @@ class ItemWriter:
         return {"type": kind, "call_id": self.id_of(call.id), "output": output}
 
     def part(self, block: Block, where: str) -> dict[str, Any] | None:
-        """A block as a part of a message of the user's."""
+        """Return a block as a part of a message of the user's."""
         match block:
             case Text("") | ReasoningSummary(""):
                 return None
@@ -191,7 +191,7 @@ class ItemWriter:
         return {"type": "input_text", "text": f"[{_what(block)} {block.mime_type}{told_uri}]"}
 
     def _line(self, block: File, where: str) -> str:
-        self._lose("converted", where, "server tool", "another vendor's tool; it is told in words")
+        self._lose("converted", where, "server tool", "another vendor's tool; it is written as text")
         return told(block)
 
     def _lose(self, kind: str, where: str, what: str, why: str) -> None:
@@ -199,7 +199,7 @@ class ItemWriter:
 
 
 def plain_items(message: Message) -> list[dict[str, Any]]:
-    """The items of a message that was just read, for comparison: with its own ids and names."""
+    """Return the items of a message that was just read, for comparison: with its own ids and names."""
     writer = ItemWriter([])
     if message.tool_results:
         result = message.tool_results[0]

@@ -1,6 +1,6 @@
-"""A context as a request of the Responses API.
+"""Renders a context as a request of the Responses API.
 
-Items put into the order that the Responses API demands, each repair reported.
+The items are put into the order that the API demands; each repair is reported.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _CALLS_LAST = frozenset({"deepseek"})
 def mended(
     items: RequestItems, losses: list[Loss], places_of: Places, *, continues: bool, endpoint: str
 ) -> RequestItems:
-    """The items as the API takes them; `continues`: some are on the server already.
+    """Return the items in a form that the API accepts; `continues` is True if some are on the server already.
 
-    `places_of` gives the places in the context of what an item says.
+    `places_of` gives the places of an item's content in the context.
     """
     kinds = {item.get("type") for item in items}
     found = items if continues or kinds <= _OURS else _paired(items, losses, places_of)
@@ -68,13 +68,13 @@ def mended(
 
 
 def dropped(item: Mapping[str, Any], places_of: Places, why: str) -> list[Loss]:
-    """The losses of an item that is left out."""
+    """Return the losses of an item that is left out."""
     what = "reasoning" if item.get("type") == "reasoning" else "server tool"
     return [Loss(kind="dropped", where=place, what=what, why=why) for place in places_of(item)]
 
 
 def _paired(items: RequestItems, losses: list[Loss], places_of: Places) -> RequestItems:
-    """Without results whose calls are not there, and calls that nothing answers: both are refused."""
+    """Return the items without unmatched results and calls, which the API refuses."""
     answered = {item.get("call_id") for item in items if _is_result(item)}
     asked: set[Any] = set()
     found: RequestItems = []
@@ -96,7 +96,7 @@ def _paired(items: RequestItems, losses: list[Loss], places_of: Places) -> Reque
 
 
 def _is_for_program(item: Mapping[str, Any]) -> bool:
-    """Whether a program, not the server, carries out a call of OpenAI's own tools."""
+    """True if a program, not the server, carries out a call of OpenAI's own tools."""
     if item.get("call_id") is None or item.get("execution") == "server":
         return False
     return item.get("type") in _FOR_PROGRAM
@@ -107,7 +107,7 @@ def _is_result(item: Mapping[str, Any]) -> bool:
 
 
 def _told_once(items: RequestItems, losses: list[Loss], places_of: Places) -> RequestItems:
-    """Each item id once: a second reasoning of the same id goes, anything else stands without its id."""
+    """Return the items with each id once: a repeated reasoning is dropped, any other item loses its id."""
     seen: set[Any] = set()
     found: RequestItems = []
     for item in items:
@@ -118,13 +118,13 @@ def _told_once(items: RequestItems, losses: list[Loss], places_of: Places) -> Re
             continue
         if item.get("type") in ("reasoning", "item_reference"):
             losses += dropped(item, places_of, "another item has its id")
-        else:  # nothing that anybody reads is lost with the id
+        else:  # the id carries no content
             found.append({name: value for name, value in item.items() if name != "id"})
     return found
 
 
 def _with_output(items: RequestItems, losses: list[Loss], places_of: Places) -> RequestItems:
-    """Without reasoning that no output of the model follows: it is refused alone."""
+    """Return the items without reasoning that no output follows, which the API refuses."""
     found: RequestItems = []
     for item in reversed(items):
         if item.get("type") == "reasoning" and not (found and _is_output(found[-1])):
@@ -143,7 +143,7 @@ def _is_output(item: Mapping[str, Any]) -> bool:
 
 
 def _calls_last(items: RequestItems, losses: list[Loss]) -> RequestItems:
-    """DeepSeek refuses words between a call and its result."""
+    """Return the items with calls after text: DeepSeek refuses text between a call and its result."""
     found: RequestItems = []
     waiting: RequestItems = []
     for item in items:
@@ -170,7 +170,7 @@ Items: TypeAlias = list[dict[str, Any]]
 
 
 def render(context: Context, *, model: str, provider: str | None = None) -> Rendered:
-    """A request that the API takes."""
+    """Return a request that the API takes."""
     losses: list[Loss] = []
     vendor = object_of(object_of(context.options.get("vendor")).get(API))
     endpoint = provider or _issuer(context.messages) or DEFAULT_ENDPOINT
@@ -197,7 +197,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
 
 
 def _issuer(messages: Sequence[Message]) -> str | None:
-    """Whose server the history came from last; it is asked where nobody says whose the request goes to."""
+    """Return the provider of the server that wrote the last message; the request goes there if no provider is given."""
     for message in reversed(messages):
         facts = kept(message, VENDOR)
         if facts is not None and facts.keys() & {"items", "call_ids"}:
@@ -206,7 +206,7 @@ def _issuer(messages: Sequence[Message]) -> str | None:
 
 
 def _system(system: str, vendor: Mapping[str, Any]) -> tuple[dict[str, Any], Items]:
-    """The instructions, and the system messages that came with them, if they still say the same."""
+    """Return the instructions, and the system messages that came with them, if they still say the same."""
     held = object_of(vendor.get("system"))
     items = [object_of(item) for item in items_of(held.get("items"))]
     texts = [text_of(held.get("instructions")), *(_words(item.get("content")) for item in items)]
@@ -223,7 +223,7 @@ def _words(content: object) -> str:
 
 
 class _Origin(NamedTuple):
-    """The message that an item of OpenAI's own was kept with, and which of its shells it was made of."""
+    """The message that stores an item of OpenAI's own, and the index of the item."""
 
     item: dict[str, Any]  # keeps its identity from being given to another item
     message: Message
@@ -233,7 +233,7 @@ class _Origin(NamedTuple):
 
 
 class _InputItems:
-    """The messages on their way to items."""
+    """Turns messages into items."""
 
     def __init__(
         self, messages: Sequence[Message], writer: ItemWriter, endpoint: str, body: Mapping[str, Any]
@@ -241,7 +241,7 @@ class _InputItems:
         self._messages, self._writer, self._endpoint = messages, writer, endpoint
         self._stateless = body.get("store") is False
         self._origins: dict[int, _Origin] = {}  # by the identity of the item
-        self._in_words: set[int] = set()  # the calls that are told in words, by their identity
+        self._in_words: set[int] = set()  # the calls that are sent as text, by their identity
         self.continues = bool(body.get("previous_response_id") or body.get("conversation"))
 
     def items(self) -> Items:
@@ -261,7 +261,7 @@ class _InputItems:
         return items
 
     def places_of(self, item: Mapping[str, Any]) -> list[str]:
-        """The places in the context of what an item says."""
+        """Return the places of an item's content in the context."""
         origin = self._origins.get(id(item))
         if origin is None:
             return ["messages"]
@@ -276,7 +276,7 @@ class _InputItems:
         return [*(f"{where}.content[{at}]" for at in accounts[told : told + 1]), *places]
 
     def _orphans(self) -> dict[int, list[tuple[ToolCall, ToolResult, int, str]]]:
-        """Results whose calls the server has: the request continues what it keeps."""
+        """Return results whose calls the server has: the request continues what it stores."""
         calls = {call.id for message in self._messages for call in message.tool_calls}
         return {
             where: [
@@ -313,8 +313,8 @@ class _InputItems:
         return item
 
     def _told_in_words(self, answer: CallAnswer, asked: dict[str, Any]) -> dict[str, Any]:
-        """A result that OpenAI's own tool cannot give, and its call, which is refused without one."""
-        why = "OpenAI's own tool takes no such answer; call and result are told in words"
+        """Return a result that OpenAI's own tool cannot give, and its call, which is refused without one."""
+        why = "OpenAI's own tool takes no such answer; call and result are sent as text"
         self._in_words.add(id(asked))
         for place in self.places_of(asked):
             self._lose("converted", place, "tool call", why)
@@ -334,14 +334,14 @@ class _InputItems:
         return self._writer.result(call, result, where)
 
     def _shells(self, message: Message, content: Sequence[Block]) -> list[Any] | None:
-        """The shells that were kept with a result, if it is still the same."""
+        """Return the items stored with a result, if it is unchanged."""
         facts = kept(message, VENDOR, endpoint=self._endpoint)
         if facts is None or "items" not in facts:
             return None
         return items_of(facts["items"]) if facts.get("size") == size_of(content) else None
 
     def _native(self, message: Message, where: str) -> Items | None:
-        """The vendor's own items, if it made the message and nobody changed it since."""
+        """Return the vendor's own items, if it wrote the message and the message is unchanged."""
         facts = kept(message, VENDOR, endpoint=self._endpoint)
         if facts is None or "items" not in facts:
             return None
@@ -380,7 +380,7 @@ class _InputItems:
         }
 
     def _reachable(self, items: Items) -> Items:
-        """Nothing that the server would have to look up: it has kept nothing."""
+        """Return the items without references that the server would have to look up: it stores nothing."""
         whole = [item for item in items if not _by_id_alone(item)]
         if len(whole) == len(items):
             return items
@@ -401,7 +401,7 @@ class _InputItems:
 
 
 def _has_account(shell: Mapping[str, Any]) -> bool:
-    """Whether a block of the message tells what an item did: a tool of OpenAI's own."""
+    """True if a block of the message describes what one of OpenAI's own tools did."""
     return CALL not in shell and shell.get("type") not in (None, "message", "reasoning")
 
 
@@ -447,7 +447,7 @@ def _input(items: Items, body: Mapping[str, Any], losses: list[Loss]) -> Any:
 
 
 def _without_tools(request: dict[str, Any], losses: list[Loss]) -> None:
-    """A choice among no tools: forcing one is refused."""
+    """Drop the choice of a tool if there is none: the API refuses it."""
     choice = request.get("tool_choice")
     if choice not in (None, "auto", "none"):
         del request["tool_choice"]

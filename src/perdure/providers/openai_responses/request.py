@@ -1,4 +1,4 @@
-"""Requests of the Responses API, read."""
+"""Reads requests of the Responses API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import Invalid
 from perdure.model.message import Message, Role, ToolResult
 from perdure.providers.contract import Asked, Loss
 from perdure.providers.openai_responses.items import CALLS, read_item, read_parts
@@ -23,6 +22,7 @@ from perdure.providers.wire.fields.vendor_items import (
     text_of,
 )
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
+from perdure.providers.wire.malformed import malformed, unreadable
 
 __all__ = ["BARE", "OUTPUTS", "read_request"]
 
@@ -42,17 +42,19 @@ _FROM_PROGRAM = frozenset(
 
 
 def read_request(body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None) -> Asked:
-    """The context that a request shows."""
+    """Return the context that a request shows."""
     if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(
-            f"this is no request of the Responses API: it is a {type(body).__name__}, not an object."
+        raise unreadable(
+            "not_a_request",
+            f"this is no request of the Responses API: it is a {type(body).__name__}, not an object",
         )
     given: object = body.get("input")
     if not (isinstance(given, str | None) or is_list(given)) or not (
         given is not None or body.keys() & {"previous_response_id", "prompt", "conversation"}
     ):
-        raise Invalid(
-            "this is no request of the Responses API: it has no 'input', a text or a list of items."
+        raise unreadable(
+            "not_a_request",
+            "this is no request of the Responses API: it has no 'input', a text or a list of items",
         )
     options = read_options(body)
     vendor = object_of(object_of(options.get("vendor")).get(API))
@@ -71,7 +73,7 @@ def read_request(body: Mapping[str, Any], *, model: str | None = None, provider:
 
 
 def _system(instructions: object, items: list[Any], vendor: dict[str, Any]) -> tuple[list[Any], str]:
-    """The system words: the instructions, and the system messages that the input begins with."""
+    """Return the system words: the instructions, and the system messages that the input begins with."""
     texts = [instructions] if isinstance(instructions, str) else []
     if instructions is not None and not texts:
         vendor["instructions"] = instructions
@@ -85,7 +87,7 @@ def _system(instructions: object, items: list[Any], vendor: dict[str, Any]) -> t
 
 
 def _system_words(item: object) -> str | None:
-    """What a system message says, if it is one that says words alone."""
+    """Return the text of a system message, if it holds text alone."""
     told = object_of(item)
     if told.get("role") not in ("system", "developer") or told.get("type") not in (None, "message"):
         return None
@@ -99,7 +101,7 @@ def _system_words(item: object) -> str | None:
 
 
 class _ItemsReader:
-    """Items on their way to messages: what the model said in one go is one message."""
+    """Turns items into messages: consecutive items of the model are one message."""
 
     def __init__(self, *, endpoint: str, model: str | None) -> None:
         self._facts = {"endpoint": endpoint, "model": model}
@@ -116,7 +118,7 @@ class _ItemsReader:
         told = object_of(item)
         kind, role = told.get("type"), told.get("role")
         if not all(isinstance(told.get(name), str | None) for name in ("type", "role", "call_id", "id")):
-            raise Invalid(f"{where} has a type, a role or an id that is no text; nothing was read.")
+            raise malformed(where, "has a type, a role or an id that is no text")
         if BARE in told:
             self._bare(told[BARE])
         elif kind in OUTPUTS and told.get("call_id") not in self._server_calls:
@@ -157,9 +159,9 @@ class _ItemsReader:
     def _other(self, told: dict[str, Any], where: str) -> None:
         role = told.get("role")
         if role not in ("user", "system", "developer"):
-            raise Invalid(f"{where} is no item of the Responses API: its role is {role!r}.")
+            raise malformed(where, f"is no item of the Responses API: its role is {role!r}")
         if told.get("content") is None:
-            raise Invalid(f"{where} is no item of the Responses API: it has no content.")
+            raise malformed(where, "is no item of the Responses API: it has no content")
         self._end()
         self._one("user" if role == "user" else "system", told, where)
 
@@ -172,7 +174,7 @@ class _ItemsReader:
         turn = VendorTurn()
         call_id = text_of(told.get("call_id"))
         if not call_id:
-            raise Invalid(f"{where} is a result that names no call.")
+            raise malformed(where, "is a result that names no call")
         output = read_parts(told.get("output"), turn, self.losses, where)
         result = ToolResult(self._latest.get(call_id, call_id), "success", tuple(turn.content))
         shell = {**told, "output": output}
@@ -185,7 +187,7 @@ class _ItemsReader:
         self._found.append(self._with(message, natives, shells, turn))
 
     def _with(self, message: Message, natives: list[Any], shells: list[Any], turn: VendorTurn) -> Message:
-        """The message, with its native form where the canonical one says less."""
+        """Return the message, with its native form where the canonical one holds less."""
         ids = call_ids(turn.calls)
         if plain_items(message) != natives:
             facts = {**self._facts, "items": shells, "size": turn.size, "call_ids": ids}

@@ -1,4 +1,4 @@
-"""Sending Responses by OpenAI's SDK; addresses, keys and errors are as for Chat Completions."""
+"""Sends Responses by OpenAI's SDK; addresses, keys and errors are as for Chat Completions."""
 
 from __future__ import annotations
 

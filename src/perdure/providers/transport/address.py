@@ -66,7 +66,7 @@ _VENDORS = (
 
 
 def identity(address: str) -> str:
-    """The server at an address: `scheme://host[:port][/path]`; a declared name stands for itself.
+    """Return the server at an address: `scheme://host[:port][/path]`; a declared name is returned unchanged.
 
     Raises `Invalid` for an address that names no host.
     """
@@ -76,9 +76,11 @@ def identity(address: str) -> str:
         parts = urlsplit(address)
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError as error:
-        raise Invalid(f"no server can be read from the address: {error}; nothing was sent.") from error
+        raise Invalid(
+            f"no server can be read from the address: {error}; nothing was sent.", code="address_invalid"
+        ) from error
     if not host:
-        raise Invalid("the address of a server has no host; nothing was sent.")
+        raise Invalid("the address of a server has no host; nothing was sent.", code="address_invalid")
     scheme = parts.scheme.lower()
     shown = f"[{host}]" if ":" in host else host
     numbered = "" if port is None or port == _PORTS.get(scheme) else f":{port}"
@@ -86,13 +88,13 @@ def identity(address: str) -> str:
 
 
 def is_vendor(server: str | None) -> bool:
-    """Whether a server is at a public address of one of the vendors that are known by name."""
+    """True if a server is at a public address of one of the vendors that are known by name."""
     host = urlsplit(server).hostname or "" if server and "://" in server else ""
     return any(host == domain or host.endswith(f".{domain}") for domain in _VENDORS)
 
 
 def client_address(client: Any) -> str | None:
-    """The address that a client of a vendor's SDK sends to; None if it cannot be read."""
+    """Return the address that a client of a vendor's SDK sends to; None if it cannot be read."""
     found = getattr(client, "base_url", None)  # OpenAI, Anthropic
     if found is None:
         found = getattr(getattr(client, "meta", None), "endpoint_url", None)  # boto3
@@ -133,7 +135,7 @@ def guard_redirects(request: Request, http_client: Any) -> Generator[None]:
 
 
 def redirection(error: BaseException | None) -> ServerChanged | None:
-    """The refused redirect among the causes of an SDK's error; None if there is none."""
+    """Return the refused redirect among the causes of an SDK's error; None if there is none."""
     while error is not None and not isinstance(error, ServerChanged):
         error = error.__cause__ or error.__context__
     return error

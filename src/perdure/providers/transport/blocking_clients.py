@@ -1,7 +1,7 @@
-"""Clients that block, read from an event loop: each answer on a thread of its own.
+"""Reads blocking clients from an event loop, each answer on a thread of its own.
 
-The thread reads only as fast as the loop takes, and ends when the loop is no longer interested; what
-it waits for then is bounded by the client's own time-outs.
+The thread reads only as fast as the loop consumes, and ends when the loop stops reading; how long it may
+still wait is bounded by the client's own time-outs.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _AHEAD_MAX = 64  # items that may wait for the loop
 
 
 class _Stopped(Exception):
-    """The loop is no longer interested."""
+    """The loop has stopped reading."""
 
 
 async def drawn(begin: Callable[[], Iterator[_T]]) -> AsyncGenerator[_T]:
-    """What the iterator gives that `begin` makes, both on another thread; raises what they raise."""
+    """Yield the items of the iterator that `begin` returns; both run on another thread, and their errors are raised here."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[_T] | BaseException | None] = asyncio.Queue()
     room = threading.Semaphore(_AHEAD_MAX)
     over = threading.Event()
 
     def tell(what: tuple[_T] | BaseException | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody listens
+        with suppress(RuntimeError):  # the loop is closed, and no reader is left
             loop.call_soon_threadsafe(arrived.put_nowait, what)
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Clients that are kept for the next request, one set for each event loop.
+"""Keeps clients open for the next request, one set for each event loop.
 
 Connections belong to the loop that opened them, so a client cannot be used on another one.  It is
 closed when its loop shuts down; where a loop is closed without that, its clients are dropped.
@@ -24,7 +24,7 @@ _guard = ThreadLock()
 
 
 async def held(key: Hashable, make: Callable[[], _C], close: Callable[[_C], Awaitable[object]]) -> _C:
-    """The client that goes by `key` on this loop, made if there is none."""
+    """Return the client that goes by `key` on this loop, made if there is none."""
     clients = _of_loop(asyncio.get_running_loop())
     found = clients.get(key)
     if found is None:
@@ -34,7 +34,7 @@ async def held(key: Hashable, make: Callable[[], _C], close: Callable[[_C], Awai
 
 
 def settings(*prefixes: str) -> tuple[tuple[str, str], ...]:
-    """The environment that an SDK reads, as part of a key: after a change another client is made."""
+    """Return the environment that an SDK reads, as part of a key: after a change another client is made."""
     return tuple(sorted(each for each in os.environ.items() if each[0].startswith(prefixes)))
 
 
@@ -49,10 +49,10 @@ def _of_loop(loop: asyncio.AbstractEventLoop) -> _Held:
 async def _kept(
     client: _C, close: Callable[[_C], Awaitable[object]], forget: Callable[[], object]
 ) -> AsyncGenerator[_C]:
-    """A generator that holds the client; loops close those that are left when they shut down."""
+    """Yield a generator that holds the client; loops close those that are left when they shut down."""
     try:
         yield client
     finally:
         forget()
-        with suppress(Exception):  # nobody is left who could be told
+        with suppress(Exception):  # no caller is left to raise it to
             await close(client)

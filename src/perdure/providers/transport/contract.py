@@ -1,4 +1,4 @@
-"""What a transport is given, and what it gives back."""
+"""Defines a transport: the request that it takes and the bytes that it yields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Request", "Send"]
 
 @dataclass(frozen=True)
 class Request:
-    """A rendered request, and where it is to go.  Its `repr` shows neither key nor content."""
+    """A rendered request and its destination.  Its `repr` shows neither key nor content."""
 
     backend: str  # provider:model, for the words of errors
     _: KW_ONLY
@@ -23,12 +23,12 @@ class Request:
     losses: tuple[Loss, ...] = field(default=(), repr=False)  # what it could not carry over unchanged
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # of tools, from theirs to ours
     stream: bool = True  # whether the answer comes in pieces
-    pending: str | None = None  # fetch the answer of this id, which the server works on; None: ask for one
+    pending: str | None = None  # fetch the answer of this id from the server; None: send a new request
     base_url: str | None = None  # None: the vendor's own
-    address: str | None = None  # where the conversation may go, as it was resolved; None: not checked
+    address: str | None = None  # the only server that the conversation may go to; None: not checked
     client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request
     api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks, for its own vendor
-    is_vouched: bool = False  # whether the user said, by name, whose server `base_url` is
+    is_vouched: bool = False  # True if the user named the provider of `base_url`
     timeout: float = 600.0  # seconds of silence after which it is given up
     client_retries: bool = False  # whether a client of the user's may repeat the request by itself
 

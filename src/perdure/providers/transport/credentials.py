@@ -1,9 +1,8 @@
-"""Whose address it is: what the environment holds for a vendor goes to that vendor alone.
+"""Decides which addresses receive a vendor's credentials from the environment: only the vendor's own.
 
 The vendors' SDKs look for keys, tokens, profiles and headers in variables and files, and send them to
-whatever address they are told.  At an address that is not the vendor's own they are given `NO_KEY`
-instead, unless the user named a key (`api_key=`) or said that the address is a way to the vendor
-(`provider=`).  An address that the SDK itself finds beside the key, in a variable such as
+any address.  For an address that is not the vendor's own the SDK gets `NO_KEY` instead, unless the user gave
+a key (`api_key=`) or named the provider of the address (`provider=`).  An address that the SDK itself finds beside the key, in a variable such as
 `ANTHROPIC_BASE_URL`, is where the user sent that key.
 """
 
@@ -15,28 +14,28 @@ from perdure.providers.transport.contract import Request
 
 __all__ = ["NO_KEY", "host_of", "is_home", "is_under", "is_vouched"]
 
-NO_KEY = "none"  # an SDK wants a key, a server that is not the vendor's may not
+NO_KEY = "none"  # SDKs demand a key even for servers that need none
 
 
 def is_home(request: Request, provider: str, *domains: str) -> bool:
-    """Whether the request goes to that provider: to its domains, as its SDK finds it, or as the user said."""
+    """True if the request goes to that provider: to one of its domains, to the address that its SDK finds, or by the user's word."""
     if request.base_url is None or is_vouched(request, provider):
         return True
     return is_under(host_of(request.base_url), *domains)
 
 
 def is_vouched(request: Request, *providers: str) -> bool:
-    """Whether the user said that the address is a way to one of those."""
+    """True if the user named one of these as the provider of the address."""
     return request.is_vouched and request.provider in providers
 
 
 def is_under(host: str, *domains: str) -> bool:
-    """Whether a host is one of those domains, or in one; by whole labels, not by how it looks."""
+    """True if a host is one of those domains, or in one; by whole labels, not by how it looks."""
     return any(host == domain or host.endswith(f".{domain}") for domain in domains if domain)
 
 
 def host_of(address: str) -> str:
-    """The host of an address; "" for one without encryption, where a key could be read on the way, or for none."""
+    """Return the host of an address; "" for one without encryption, where a key could be read on the way, or for none."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -1,19 +1,19 @@
-"""What can go wrong between here and a backend, as errors that a caller would treat differently.
+"""Defines the errors of a request to a backend, one class for each that a caller treats differently.
 
     Unavailable
-    └── BackendUnavailable   not reached, overloaded or silent; asking again may work
-        ├── RateLimited      it wants to be asked less often; `retry_after` is the wait it named
+    └── BackendUnavailable   not reached, overloaded or silent; a repeat may work
+        ├── RateLimited      too many requests; `retry_after` is the wait that the backend named
         └── CutOff           the answer broke off; nothing of it was kept
     Refused
     ├── AccessRefused        the key is missing or wrong, or lacks the right or the credit
-    └── ContentRefused       a policy of the backend's took offence at the words
+    └── ContentRefused       a content policy of the backend refused the request
     Invalid
-    └── RequestRejected      the backend does not take the request as it is
+    └── RequestRejected      the backend does not accept this request
         └── ContextTooLong   the conversation does not fit into the model's context
     NotFound                 no such model there
 
-Vendors say the same in many ways; `fault` sorts what they say by the status and by their words.
-No key or header ever enters a text: what looks like a key is left out of the vendor's words too.
+Vendors report the same failure in many ways; `fault` chooses the class by the status and the vendor's text.
+No key or header enters a message: text that looks like a key is removed from the vendor's words too.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ __all__ = [
     "RequestRejected",
     "Trouble",
     "fault",
+    "key_missing",
     "retry_after",
     "unreached",
     "words_of",
@@ -69,11 +70,11 @@ _NO_ACCESS = re.compile(
 
 
 class BackendUnavailable(Unavailable):
-    """The backend was not reached, is overloaded, or fell silent."""
+    """The backend was not reached, is overloaded, or stopped answering."""
 
 
 class RateLimited(BackendUnavailable):
-    """The backend wants to be asked less often."""
+    """The backend received too many requests; `retry_after` is the wait in seconds that it named."""
 
 
 class CutOff(BackendUnavailable):
@@ -81,15 +82,15 @@ class CutOff(BackendUnavailable):
 
 
 class AccessRefused(Refused):
-    """The backend lets nobody in with this key, or not to this."""
+    """The key is missing or wrong, or does not allow this request."""
 
 
 class ContentRefused(Refused):
-    """A policy of the backend's took offence at the words."""
+    """A content policy of the backend refused the request."""
 
 
 class RequestRejected(Invalid):
-    """The backend does not take the request as it is."""
+    """The backend does not accept this request; a repeat would fail too."""
 
 
 class ContextTooLong(RequestRejected):
@@ -97,49 +98,78 @@ class ContextTooLong(RequestRejected):
 
 
 class Trouble(NamedTuple):
-    """What a vendor said when it did not answer."""
+    """A vendor's report of a failed request."""
 
-    status: int | None  # of HTTP; None: there was none
+    status: int | None  # of HTTP; None if there was none
     said: str  # its code, type and message, in one text
-    wait: float | None = None  # seconds that it asked for
+    wait: float | None = None  # seconds that the vendor asks to wait
 
 
 def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureError:
-    """The error for what a vendor said; `secret` is a key that must not be repeated."""
+    """Return the error for a vendor's report; `secret` is a key that no message may repeat."""
     status, said, wait = trouble
     quoted = _quoted(said, secret)
     if status in (401, 403) or _NO_ACCESS.search(said):
-        return AccessRefused(_no_access(backend, status, quoted, secret))
+        return _no_access(backend, status, quoted, secret)
     if status == 402 or _NO_CREDIT.search(said):
-        return AccessRefused(f"{backend} has no credit for this account{quoted}")
+        return AccessRefused(
+            f"{backend} has no credit for this account{quoted}",
+            code="no_credit",
+            backend=backend,
+            status=status,
+        )
     if status == 429:
         return RateLimited(
-            f"{backend} wants to be asked less often; nothing was done{_waiting(wait)}.{quoted}",
+            f"{backend} is rate limited; nothing was done{_waiting(wait)}.{quoted}",
             retry_after=wait,
+            backend=backend,
         )
     if status is not None and 400 <= status < 500 and status not in (404, 408, 409, 425):
         return _rejected(backend, status, said, quoted)
     if status == 404:
-        return NotFound(f"{backend} was not found there; nothing was done. Check model and address.{quoted}")
+        return NotFound(
+            f"{backend} was not found there; nothing was done. Check model and address.{quoted}",
+            code="model_not_found",
+            backend=backend,
+            status=status,
+        )
     what = f"failed with status {status}" if status is not None else "failed"
     return BackendUnavailable(
         f"{backend} {what}; nothing was kept{_waiting(wait)}. Trying again may work.{quoted}",
         retry_after=wait,
+        backend=backend,
+        status=status,
+    )
+
+
+def key_missing(backend: str, variable: str) -> AccessRefused:
+    """Return the error for a request that needs a key, which `variable` would hold."""
+    return AccessRefused(
+        f"{backend} needs a key, and there is none; set {variable}, or give api_key=",
+        code="key_missing",
+        backend=backend,
+        variable=variable,
     )
 
 
 def unreached(
     backend: str, error: BaseException, *, begun: bool, secret: object = None
 ) -> BackendUnavailable:
-    """The error for a connection that was not made, fell silent, or broke."""
+    """Return the error for a connection that failed; `begun` is True if the answer had begun to arrive."""
     why = _quoted(f"{type(error).__name__} {error}".strip(), secret)
     if begun:
-        return CutOff(f"the answer of {backend} broke off; nothing of it was kept. Ask again.{why}")
-    return BackendUnavailable(f"{backend} was not reached; nothing was done. Trying again may work.{why}")
+        return CutOff(
+            f"the answer of {backend} broke off; nothing of it was kept. Ask again.{why}", backend=backend
+        )
+    return BackendUnavailable(
+        f"{backend} was not reached; nothing was done. Trying again may work.{why}",
+        code="backend_unreachable",
+        backend=backend,
+    )
 
 
 def retry_after(headers: Mapping[str, Any]) -> float | None:
-    """The seconds that an answer's headers ask to wait; None where they do not say."""
+    """Return the seconds that an answer's headers ask to wait; None if they name no wait."""
     milliseconds = headers.get("retry-after-ms")
     given = headers.get("retry-after")
     try:
@@ -151,7 +181,7 @@ def retry_after(headers: Mapping[str, Any]) -> float | None:
 
 
 def words_of(body: object) -> str:
-    """Code, type and message of an error's body, whatever its shape, in one text."""
+    """Return code, type and message of an error's body as one text, for every shape that vendors use."""
     if not isinstance(body, Mapping):
         return "" if body is None else str(body)
     outer = cast("Mapping[str, Any]", body)
@@ -168,22 +198,37 @@ def _rejected(backend: str, status: int, said: str, quoted: str) -> PerdureError
     if status == 413 or _TOO_LONG.search(said):
         return ContextTooLong(
             f"the conversation is too long for {backend}; nothing was done. Shorten it, or use a model with a larger "
-            f"context.{quoted}"
+            f"context.{quoted}",
+            backend=backend,
+            status=status,
         )
     if _OFFENSIVE.search(said):
-        return ContentRefused(f"a content policy of {backend} took offence at the request{quoted}")
-    return RequestRejected(f"{backend} rejected the request with status {status}; nothing was done.{quoted}")
-
-
-def _no_access(backend: str, status: int | None, quoted: str, secret: object) -> str:
-    # What vendors say of a wrong key repeats parts of it.
-    told = quoted if status == 403 else ""
-    if secret == NO_KEY:
-        return (
-            f"{backend} wants a key, and none was sent: a key in a variable goes to its vendor's own address alone. "
-            f"Give api_key=, or provider= if that address is a way to the vendor.{told}"
+        return ContentRefused(
+            f"a content policy of {backend} refused the request{quoted}", backend=backend, status=status
         )
-    return f"{backend} does not accept the key, or not for this; set the key of its SDK, or api_key=.{told}"
+    return RequestRejected(
+        f"{backend} rejected the request with status {status}; nothing was done.{quoted}",
+        backend=backend,
+        status=status,
+    )
+
+
+def _no_access(backend: str, status: int | None, quoted: str, secret: object) -> AccessRefused:
+    # Vendors repeat parts of a wrong key in their message.
+    quotable = quoted if status == 403 else ""
+    if secret == NO_KEY:
+        return AccessRefused(
+            f"{backend} wants a key, and none was sent: a key in a variable goes to its vendor's own address alone. "
+            f"Give api_key=, or provider= if that address is a way to the vendor.{quotable}",
+            code="key_not_sent",
+            backend=backend,
+            status=status,
+        )
+    return AccessRefused(
+        f"{backend} does not accept the key, or not for this; set the key of its SDK, or api_key=.{quotable}",
+        backend=backend,
+        status=status,
+    )
 
 
 def _waiting(wait: float | None) -> str:
@@ -191,7 +236,7 @@ def _waiting(wait: float | None) -> str:
 
 
 def _quoted(said: str, secret: object) -> str:
-    """What it said, in one line, without what could be a key."""
+    """Return the vendor's text in one line, without anything that could be a key."""
     text = " ".join(said.split())
     if isinstance(secret, str) and secret != NO_KEY and len(secret) >= 4:
         text = text.replace(secret, _LEFT_OUT)

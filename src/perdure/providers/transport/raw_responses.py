@@ -1,4 +1,4 @@
-"""SDKs that are made the same way: a request is a context manager, its bytes are read raw.
+"""Reads raw bytes from the SDKs of OpenAI and Anthropic, whose requests are context managers.
 
 OpenAI's and Anthropic's SDKs give, from `with_streaming_response`, a manager of a response: one for
 `async with` from their async clients, one for `with` from the others.  Both kinds are read here, and
@@ -27,7 +27,7 @@ _AMBIENT = ("organization", "project", "admin_api_key", "auth_token")
 
 
 async def answer_of(opening: Any, guard: Guard = nullcontext) -> AsyncGenerator[bytes]:
-    """The bytes of the response that `opening` opens within `guard`, as they come."""
+    """Yield the bytes of the response that `opening` opens within `guard`, as they come."""
     if not hasattr(opening, "__aenter__"):
         async for piece in drawn(lambda: _pieces(opening, guard)):
             yield piece
@@ -40,7 +40,7 @@ async def answer_of(opening: Any, guard: Guard = nullcontext) -> AsyncGenerator[
 
 
 def patient(client: Any, request: Request) -> Any:
-    """The client, told that repeating is ours to do, unless it is the user's and may."""
+    """Return the client without retries of its own, unless it is the user's and has them."""
     # One of ours repeats nothing, and a copy of it would read the environment once more.
     if request.client is None or request.client_retries or not hasattr(client, "with_options"):
         return client
@@ -48,18 +48,16 @@ def patient(client: Any, request: Request) -> Any:
 
 
 def estranged(client: Any, headers: Mapping[str, str] | None = None) -> Any:
-    """The client of ours without what it found in the environment; `headers` are sent with each request."""
+    """Return the client of ours without what it found in the environment; `headers` are sent with each request."""
     for name in _AMBIENT:
         if hasattr(client, name):
             setattr(client, name, None)
-    client._custom_headers = dict(
-        headers or {}
-    )  # the SDKs add what *_CUSTOM_HEADERS says, and offer no way not to
+    client._custom_headers = dict(headers or {})  # the SDKs always add the headers of *_CUSTOM_HEADERS
     return client
 
 
 def translated(request: Request, error: Exception, *, begun: bool, secret: object = None) -> PerdureError:
-    """What an error of such an SDK, or of the HTTP client below it, is to us."""
+    """Return our error for an error of such an SDK, or of its HTTP client."""
     refused = redirection(error)
     if refused is not None:
         return refused

@@ -1,8 +1,8 @@
-"""From the name of a wire format to its transport, and from a missing SDK to the words that help.
+"""Finds the transport of a wire format, and names the package to install for a missing SDK.
 
 Other packages add transports by entry points in the group `perdure.transports`, each a function
-under the name of its wire format.  Such a function may have an attribute `address`, which says
-where a request would go without sending it.
+under the name of its wire format.  Such a function may have an attribute `address`, which returns
+the address of a request without sending it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MODULES = {
 
 
 def transport(api: str) -> Send:
-    """The transport for a wire format; raises `Unsupported` if no package has one."""
+    """Return the transport for a wire format; raises `Unsupported` if no package has one."""
     module = _MODULES.get(api)
     if module is not None:
         return cast("Send", import_module(module).send)
@@ -44,12 +44,15 @@ def transport(api: str) -> Send:
         return cast("Send", point.load())
     raise Unsupported(
         f"no transport sends '{api}'; nothing was sent. Give a backend= that takes steps itself, or register one in "
-        f"the entry point group '{GROUP}'."
+        f"the entry point group '{GROUP}'.",
+        code="transport_not_found",
+        api=api,
+        group=GROUP,
     )
 
 
 def address_of(api: str) -> Address | None:
-    """How the transport of a wire format finds its address; None: it does not say."""
+    """Return the function that finds a format's address; None if its transport has none."""
     module = _MODULES.get(api)
     if module is not None:
         return cast("Address", import_module(module).address)
@@ -57,8 +60,12 @@ def address_of(api: str) -> Address | None:
 
 
 def missing(backend: str, package: str, extra: str) -> Unsupported:
-    """The error for an SDK that is not installed."""
+    """Return the error for an SDK that is not installed."""
     return Unsupported(
         f"{backend} needs the package '{package}', which is not installed; nothing was sent. "
-        f"pip install 'perdure[{extra}]'"
+        f"pip install 'perdure[{extra}]'",
+        code="package_missing",
+        backend=backend,
+        package=package,
+        extra=extra,
     )

@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API demands, A01 to A24."""
+"""The rules of Anthropic's Messages API, A01 to A24."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class _RoleRun(msgspec.Struct):
     blocks: list[Block]
 
     def of(self, *kinds: str) -> list[Block]:
-        """The blocks of these types."""
         return [each for each in self.blocks if each[1].get("type") in kinds]
 
 

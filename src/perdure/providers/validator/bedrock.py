@@ -1,4 +1,4 @@
-"""What Bedrock's Converse API demands, B01 to B12."""
+"""The rules of Bedrock's Converse API, B01 to B12."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Gemini's generateContent demands, G01 to G17.
+"""The rules of Gemini's generateContent, G01 to G17.
 
 The service reads field names in both spellings, functionCall and function_call, and takes one object
 where a list is meant.
@@ -85,12 +85,10 @@ class _Content(msgspec.Struct):
 
     @property
     def calls(self) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-        """Its function calls."""
         return self.of("functionCall", "function_call")
 
     @property
     def responses(self) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-        """Its function responses."""
         return self.of("functionResponse", "function_response")
 
 

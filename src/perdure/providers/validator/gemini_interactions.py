@@ -1,4 +1,4 @@
-"""What Gemini's Interactions API demands, I01 to I08."""
+"""The rules of Gemini's Interactions API, I01 to I08."""
 
 from __future__ import annotations
 

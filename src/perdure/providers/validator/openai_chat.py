@@ -1,9 +1,4 @@
-"""What OpenAI's Chat Completions demand, and servers that speak the same format, C01 to C19.
-
-What Mistral demands beyond the shared chat format, M01 to M04.
-
-What Ollama's native chat demands, O01 to O05.
-"""
+"""The rules of Chat Completions and its servers, C01 to C19, of Mistral, M01 to M04, and of Ollama, O01 to O05."""
 
 from __future__ import annotations
 
@@ -186,7 +181,7 @@ def c10(request: CheckedRequest) -> Iterator[Found]:
 
 
 def c11(request: CheckedRequest) -> Iterator[Found]:
-    """JSON that nobody asked for."""
+    """A request for JSON without the word in any message."""
     if object_at(request.body, "response_format").get("type") != "json_object" or not _is_openai(request):
         return
     said = json.dumps([message.get("content") for _, message in _messages(request)], ensure_ascii=False)

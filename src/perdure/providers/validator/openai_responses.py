@@ -1,4 +1,4 @@
-"""What OpenAI's Responses API demands, R01 to R14."""
+"""The rules of OpenAI's Responses API, R01 to R14."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""What a rule is, what breaks it, and how a request is read to find out.
+"""Defines rules, and the functions by which they read a request.
 
 A rule is data (code, level, sentence) and one small function of the same name that yields the places
-where a request breaks it.  Requests come from outside: nothing here assumes that a field is there or
-has its type, so a rule that finds no sense in a place says nothing about it.
-
-Bytes in requests: whether base64 is base64, and whether a picture is one.
-
-JSON schemas in requests: every schema within one, with its place, and what the strict form wants.
+where a request breaks it.  Requests come from outside: no function here assumes that a field is there or
+has its type, and a rule ignores places that it cannot read.
 """
 
 from __future__ import annotations
@@ -59,7 +55,7 @@ class BrokenRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the rules see it."""
+    """A request with the facts that rules need."""
 
     body: Mapping[str, Any]
     provider: str  # whose server it goes to
@@ -70,7 +66,7 @@ Check: TypeAlias = Callable[[CheckedRequest], Iterable[Found]]
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Something that an API demands."""
+    """A demand of an API."""
 
     code: str
     level: Level
@@ -79,14 +75,14 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def object_at(holder: object, *names: str) -> dict[str, Any]:
-    """The object in the first of these fields that is there; an empty one for anything else."""
+    """Return the object in the first of these fields that is there; an empty one for anything else."""
     held = cast("Mapping[str, Any]", holder if isinstance(holder, Mapping) else {})
     value = next((held[name] for name in names if held.get(name) is not None), None)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def items(value: object) -> list[dict[str, Any]]:
-    """The objects of a list, others aside; one object is a list of one."""
+    """Return the objects of a list, others aside; one object is a list of one."""
     if isinstance(value, dict):
         return [cast("dict[str, Any]", value)]
     listed = cast("list[object]", value) if isinstance(value, list) else []
@@ -94,7 +90,7 @@ def items(value: object) -> list[dict[str, Any]]:
 
 
 def numbered(value: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a list, each with its place."""
+    """Yield the objects of a list, each with its place."""
     listed = cast("list[object]", value) if isinstance(value, list) else []
     for at, each in enumerate(listed):
         if isinstance(each, dict):
@@ -102,7 +98,7 @@ def numbered(value: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def words(value: object) -> str:
-    """Text; none for anything else."""
+    """Return the value if it is text; an empty text otherwise."""
     return value if isinstance(value, str) else ""
 
 
@@ -112,7 +108,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 
 
 def decoded(text: object) -> bytes | None:
-    """The bytes behind base64 text; None if it is none."""
+    """Return the bytes behind base64 text; None if it is none."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -122,12 +118,12 @@ def decoded(text: object) -> bytes | None:
 
 
 def looks_like_token(text: object) -> bool:
-    """Whether it could be an opaque token: base64 of either alphabet."""
+    """True if it could be an opaque token: base64 of either alphabet."""
     return isinstance(text, str) and _TOKEN.fullmatch(text) is not None
 
 
 def picture_fault(text: object, declared: str) -> str | None:
-    """What is wrong with a picture in base64 that is declared to be of some type; None if nothing is."""
+    """Return what is wrong with a picture in base64 that is declared to be of some type; None if nothing is."""
     body = decoded(text)
     if body is None:
         return "its data is not base64"
@@ -140,7 +136,7 @@ def picture_fault(text: object, declared: str) -> str | None:
 
 
 def url_fault(url: str) -> str | None:
-    """What is wrong with the address of a picture; None if nothing is."""
+    """Return what is wrong with the address of a picture; None if nothing is."""
     if url.startswith(("https://", "http://")):
         return None
     held = inline(url)
@@ -157,7 +153,7 @@ _DEPTH_MAX = 100
 
 
 def within(schema: object, where: str, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The schema itself and all schemas inside it, each with its place."""
+    """Yield the schema itself and all schemas inside it, each with its place."""
     if not isinstance(schema, dict) or depth > _DEPTH_MAX:
         return
     held = cast("dict[str, Any]", schema)
@@ -177,13 +173,13 @@ def _inner(key: str, value: Any, where: str) -> Iterator[tuple[str, object]]:
 
 
 def is_object(schema: dict[str, Any]) -> bool:
-    """Whether a schema is of objects."""
+    """True if a schema is of objects."""
     kind = schema.get("type")
     return kind == "object" or (isinstance(kind, list) and "object" in kind) or "properties" in schema
 
 
 def not_strict(schema: object, where: str) -> Iterator[tuple[str, str]]:
-    """Where a schema is not as strict ones are: objects closed, and all their properties required."""
+    """Yield the places where a schema is not strict: open objects, and properties that are not required."""
     for place, each in within(schema, where):
         if not is_object(each):
             continue

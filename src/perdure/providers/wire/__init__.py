@@ -1,1 +1,1 @@
-"""What several wire formats share: frames of streams, ids, media, pairs of calls and results."""
+"""Code that several wire formats share: streams, ids, media, pairs of calls and results."""

@@ -1,9 +1,9 @@
-"""Layouts: in which order a vendor wrote the blocks of a message, and what it said beside them.
+"""Records the order of a vendor's blocks in a message, and the fields that only the vendor reads.
 
 The canonical form keeps content, calls and results apart.  Where a vendor's own order, or something
 that only it can read, would be lost, vendorMetadata holds one *piece* for each of its blocks, and
-the vendor gets every block back in its place.  Words and media are not kept twice: a piece points
-at the canonical block.
+the vendor gets every block back in its place.  Text and media are stored once: a piece points
+to the canonical block.
 
     [{"content": 0, "native": {"type": "thinking", "signature": "…"}, "fill": "thinking"},
      {"call": 0, "add": {"caller": …}}]
@@ -22,31 +22,31 @@ __all__ = ["Piece", "fits", "layout_of", "shown"]
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One block of the vendor's."""
+    """One block of the vendor's message."""
 
-    content: int | None = None  # the canonical block that it is, or stands for
+    content: int | None = None  # index of the canonical block
     call: int | None = None
     result: int | None = None
     native: dict[str, Any] | None = None  # the vendor's own block, verbatim
     fill: str | None = None  # the field of `native` that takes the words of the canonical block
-    add: dict[str, Any] | None = None  # what the vendor said beside the canonical block
+    add: dict[str, Any] | None = None  # the vendor's fields beside the canonical block
     inside: tuple[Piece, ...] | None = None  # the blocks inside a result
 
     @property
     def plain(self) -> bool:
-        """Whether the canonical block says it all."""
+        """True if the canonical block holds the whole piece."""
         return self.native is None and self.add is None and self.inside is None
 
 
 def shown(pieces: Sequence[Piece], *, results_first: bool = False) -> list[dict[str, Any]] | None:
-    """A layout as it is kept; None where the canonical form says the same: content, then calls."""
+    """Return the stored form of a layout; None if it is the canonical order: content, then calls."""
     if all(piece.plain for piece in pieces) and _in_order(pieces, results_first=results_first):
         return None
     return [msgspec.to_builtins(piece) for piece in pieces]
 
 
 def layout_of(facts: Mapping[str, Any] | None, message: Message) -> tuple[Piece, ...] | None:
-    """The layout that was kept with a message, if it is one and still fits it."""
+    """Return the layout that is stored with a message, if it is valid and still fits."""
     told = None if facts is None else facts.get("blocks")
     if told is None:
         return None
@@ -59,7 +59,7 @@ def layout_of(facts: Mapping[str, Any] | None, message: Message) -> tuple[Piece,
 
 
 def fits(pieces: Sequence[Piece], content: int, calls: int = 0, results: int = 0) -> bool:
-    """Whether every block, call and result has exactly one place."""
+    """True if every block, call and result has exactly one place."""
     found = (
         [piece.content for piece in pieces if piece.content is not None],
         [piece.call for piece in pieces if piece.call is not None],

@@ -1,7 +1,7 @@
-"""Turns of blocks: what formats share in which a message is a list of blocks, calls and results among them.
+"""Writes the turns of formats whose messages are lists of blocks, with calls and results among them.
 
-A message that the vendor itself made goes back in the vendor's own order and with its own blocks (see
-`layout`); any other is written plainly, content first, then calls.  A format adds how each block looks.
+The vendor's own messages return to it in its order and with its blocks (see `block_order`).  Any other
+message is written content first, then calls.  A format supplies how each block is written.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from perdure.providers.wire.server_tools import is_account
 
 __all__ = ["BlockTurns", "TargetCall", "Layout", "parsed", "words_of"]
 
-_STANDS_FOR = " "  # in the place of thinking that has no words, so that it counts as something said
+_STANDS_FOR = " "  # replaces reasoning without text, so that the message does not count as empty
 
 
 class Layout(NamedTuple):
-    """What the vendor itself said with a message."""
+    """The vendor's own fields of a message."""
 
     pieces: tuple[Piece, ...]
     thinking: bool  # whether its model is the one that is asked now
 
 
 class TargetCall(NamedTuple):
-    """A call as the target takes it."""
+    """A call in the target's form."""
 
     id: str
     name: str
@@ -42,14 +42,14 @@ class TargetCall(NamedTuple):
 
 
 class BlockTurns:
-    """The turns of one request, as they are written."""
+    """Writes the turns of one request."""
 
     vendor: ClassVar[str]  # its key in vendorMetadata
     legal_id: ClassVar[str]  # which ids of calls it takes
     id_prefix: ClassVar[str]  # of ids that are made here
 
     def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
-        """`names` are tools by their canonical names, as they are called here."""
+        """Take the names of tools in this request, by their canonical names."""
         self.turns: list[dict[str, Any]] = []
         self.losses: list[Loss] = []
         self.system: list[str] = []  # words of system messages that stood before everything else
@@ -61,7 +61,7 @@ class BlockTurns:
         self._answered: set[int | None] = set()  # the messages whose results are in the last turn
 
     def write(self, messages: Sequence[Message]) -> None:
-        """All messages."""
+        """Write all messages."""
         own = own_ids(messages, self.vendor, endpoint=self._provider)
         self._ids = CallIds(self.legal_id, prefix=self.id_prefix, own=own)
         self._layouts = {
@@ -81,7 +81,7 @@ class BlockTurns:
         raise NotImplementedError
 
     def _is_asked(self, made_by: object) -> bool:
-        """Whether the model that made a message is the one that is asked now."""
+        """True if the request goes to the model that wrote the message."""
         raise NotImplementedError
 
     def _lose(self, kind: LossKind, where: str, what: str, why: str) -> None:
@@ -95,7 +95,7 @@ class BlockTurns:
         return Layout(pieces, self._is_asked(facts.get("model")))
 
     def _laid_out(self, exchange: Exchange) -> tuple[Message, Sequence[Piece], Layout | None]:
-        """A message, the pieces that it is written in, and what the vendor itself said with it."""
+        """Return a message, the pieces to write, and the vendor's own fields of it."""
         layout = self._layouts.get(exchange.where)
         if layout is not None:
             return self._messages[exchange.where], layout.pieces, layout
@@ -103,7 +103,7 @@ class BlockTurns:
         return message, _plain(len(message.content), len(exchange.answers)), None
 
     def _called(self, answer: CallAnswer, where: str) -> TargetCall:
-        """A call by the id and the name that it has here; `where` is its place in the context."""
+        """Return a call by the id and the name that it has here; `where` is its place in the context."""
         call = answer.call
         id_here = self._ids.of(call.id)
         if self._ids.changed(call.id):
@@ -123,7 +123,7 @@ class BlockTurns:
         return {"arguments": value}
 
     def _inside(self, answer: CallAnswer) -> tuple[Sequence[Piece], dict[str, Any]]:
-        """The pieces that a result is written in, and what the vendor said beside it."""
+        """Return the pieces to write for a result, and the vendor's own fields of it."""
         piece = self._piece_of(answer)
         count = len(answer.result.content)
         if piece is None:
@@ -132,11 +132,11 @@ class BlockTurns:
         return inside or _plain(count), piece.add or {}
 
     def _words_alone(self, message: Message, where: str) -> None:
-        """Report pictures, files and vendors' own blocks of a system message, of which only the words are told."""
+        """Report pictures, files and vendors' own blocks of a system message, of which only the text is sent."""
         for at, block in enumerate(message.content):
             if isinstance(block, Image | File):
                 what = "server-side tool" if is_account(block) else "media"
-                why = "a system message is told in words alone"
+                why = "a system message is sent as text alone"
                 self._lose("dropped", f"{where}.content[{at}]", what, why)
 
     def _piece_of(self, answer: CallAnswer) -> Piece | None:
@@ -147,7 +147,7 @@ class BlockTurns:
 
 
 def parsed(text: str, *, default: object = None) -> object:
-    """The JSON value of a text; `default` if it is none, or nested too deeply."""
+    """Return the JSON value of a text; `default` if it is none, or nested too deeply."""
     try:
         value = cast("object", _DECODER.decode(text))
     except (ValueError, RecursionError):
@@ -156,12 +156,12 @@ def parsed(text: str, *, default: object = None) -> object:
 
 
 def words_of(block: ReasoningSummary) -> str:
-    """The words of thinking; none where something was put in their place."""
+    """Return the words of thinking; none where something was put in their place."""
     return "" if block.text == _STANDS_FOR else block.text
 
 
 def _standing(message: Message, pieces: Sequence[Piece]) -> Message:
-    """The message with something in the place of thinking that has no words, so that it is not taken for empty."""
+    """Return the message with something in the place of thinking that has no words, so that it is not taken for empty."""
     wordless = {
         piece.content
         for piece in pieces

@@ -1,9 +1,8 @@
-"""Call ids on entry: the vendor's own, made unique where it repeats them or gives none.
+"""Maps call ids between vendors and the canonical form.
 
-Call ids for one target: legal there, unique, the same every time, and the same for call and result.
-
-Canonical ids are ours.  Where the target itself made a call, its own id goes back to it; else one
-is derived from ours.  Two calls never share one, whatever the vendors did.
+On reading, `CallNames` keeps the vendor's ids and makes them unique where the vendor repeats or omits them.
+On rendering, `CallIds` chooses ids that are legal for the target, unique, stable, and equal for a call and its
+result.  A target gets its own id back for a call that it made; any other id is derived from the canonical one.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ __all__ = ["CallNames", "CallIds"]
 
 
 class CallNames:
-    """The ids of the calls in one request or reply, in the order in which they are met."""
+    """The ids of the calls in one request or reply, in their order."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._taken: set[str] = set()
         self._number: dict[str, int] = {}  # how many calls of each id there were
         self._open: dict[str, deque[str]] = {}  # by the vendor's id, those without a result
         self._last: dict[str, str] = {}
 
     def call(self, id: object) -> str:
-        """The id of a call that the vendor calls `id`."""
+        """Return the id of a call that the vendor calls `id`."""
         said = id if isinstance(id, str) and id else "call"
         number = self._number.get(said, 0) + 1
         made = said if number == 1 else f"{said}-{number}"
@@ -41,7 +39,7 @@ class CallNames:
         return made
 
     def result(self, id: str) -> str:
-        """The id of the call that a result for `id` belongs to: the first that has none, else the last."""
+        """Return the id of the call that a result for `id` belongs to: the first that has none, else the last."""
         waiting = self._open.get(id)
         return waiting.popleft() if waiting else self._last.get(id, id)
 
@@ -50,14 +48,14 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class CallIds:
-    """The ids of one request."""
+    """Chooses the ids of the calls in one request."""
 
     def __init__(
         self, legal: str, *, prefix: str = "call_", length: int = 24, own: Mapping[str, str] | None = None
     ) -> None:
-        """Ids must match `legal` as a whole; made ones are `prefix` and so many characters of letters and digits.
+        """Ids must match `legal` as a whole; derived ones are `prefix` and `length` letters and digits.
 
-        `own` is what the target itself called the calls that it made, by their canonical ids.
+        `own` has the target's own ids of the calls that it made, by their canonical ids.
         """
         self._legal = re.compile(legal)
         self._own = own or {}
@@ -66,7 +64,7 @@ class CallIds:
         self._taken: set[str] = set()
 
     def of(self, id: str, own: str | None = None) -> str:
-        """The id of a call here; `own` is what the target called it itself, None: as was said before, if at all."""
+        """Return the id of a call here; `own` is the target's own id; None: the one given to the constructor, if any."""
         known = self._given.get(id)
         if known is not None:
             return known
@@ -79,7 +77,7 @@ class CallIds:
         return self._give(id, made)
 
     def changed(self, id: str) -> bool:
-        """Whether the call goes by another id here than canonically, and not by the one that the target gave it."""
+        """True if the call goes by another id here than canonically, and not by the one that the target gave it."""
         return self._given.get(id, id) not in (id, self._own.get(id))
 
     def _give(self, id: str, made: str) -> str:

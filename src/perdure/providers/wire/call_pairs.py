@@ -1,9 +1,8 @@
-"""Exchanges: a history as every target can take it, each call with exactly one result, right behind it.
+"""Repairs a history so that every target accepts it: each call has exactly one result, right after it.
 
-Whatever the history looks like (crashed, trimmed, merged, imported) it comes out whole: a call
-without a result gets one that says so, a result without a call is left out, of several results the
-last stands, a call that goes by the id of an earlier one gets its own, a message that says nothing goes.
-Each repair is an entry in the report.
+Any history (crashed, trimmed, merged, imported) is repaired: a call without a result gets one that says so, a
+result without a call is left out, the last of several results counts, a call with the id of an earlier one
+gets an id of its own, and an empty message is left out.  Each repair is an entry in the report.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ NO_PLACE = "messages"  # of a result that the history does not hold: nothing of 
 
 
 class CallAnswer(msgspec.Struct, frozen=True, gc=False):
-    """A call, and what came of it."""
+    """A call and its result."""
 
     call: ToolCall
     result: ToolResult
-    where: int | None  # the message that holds the result; None: it was made up
+    where: int | None  # index of the message with the result; None: the result was added here
     at: int = 0  # which of that message's results it is
 
     @property
     def place(self) -> str:
-        """Where the result stands, as a report says it."""
+        """Return the place of the result, as reports name it."""
         return NO_PLACE if self.where is None else f"messages[{self.where}].tool_results[{self.at}]"
 
 
 class Exchange(msgspec.Struct, frozen=True, gc=False):
     """One message of the history, and the results of its calls; the message itself holds none.
 
-    Its blocks stand where they stood, so that a report names their places; those that say nothing are not written.
+    Its blocks keep their places, so that a report can name them; empty ones are not written.
     """
 
     where: int  # its place in the context
@@ -48,7 +47,7 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
 
 class _OpenCall:
-    """A call on its way to a result."""
+    """A call that waits for its result."""
 
     __slots__ = ("at", "call", "result", "where")
 
@@ -60,7 +59,7 @@ class _OpenCall:
 
 
 def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
-    """The history in exchanges, and what had to be mended."""
+    """Return the history in exchanges, and what had to be mended."""
     losses: list[Loss] = []
     asked = {
         where: [_OpenCall(call) for call in message.tool_calls]
@@ -69,7 +68,7 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     }
     _match(messages, asked, losses)
     found: list[Exchange] = []
-    taken: dict[str, int] = {}  # ids of calls, and how many had to be told apart from each
+    taken: dict[str, int] = {}  # ids of calls, and how many calls repeated each
     for where, message in enumerate(messages):
         bare = msgspec.structs.replace(message, tool_results=()) if message.tool_results else message
         says = _says(where, message, losses)
@@ -85,7 +84,7 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
 
 
 def _match(messages: Sequence[Message], asked: Mapping[int, list[_OpenCall]], losses: list[Loss]) -> None:
-    """Give every result to its call: the first open one of that id before it, else the last that has one."""
+    """Match every result with its call: the first open one of that id before it, else the last that has one."""
     by_id: dict[str, _SameId] = {}
     for where, calls in asked.items():
         for each in calls:
@@ -101,7 +100,7 @@ def _match(messages: Sequence[Message], asked: Mapping[int, list[_OpenCall]], lo
 
 
 class _SameId:
-    """The calls that go by one id; results fill them in their order."""
+    """The calls of one id; results are matched in their order."""
 
     __slots__ = ("_calls", "_open", "_places")
 
@@ -142,7 +141,7 @@ def _answer(where: int, at: int, each: _OpenCall, losses: list[Loss]) -> CallAns
 def _distinct(
     where: int, message: Message, answers: tuple[CallAnswer, ...], taken: dict[str, int], losses: list[Loss]
 ) -> tuple[Message, tuple[CallAnswer, ...]]:
-    """The calls of a message under ids that no other call of the history has."""
+    """Return the calls of a message under ids that no other call of the history has."""
     ids = {answer.call.id for answer in answers}
     if len(ids) == len(answers) and taken.keys().isdisjoint(ids):
         taken.update(dict.fromkeys(ids, 1))
@@ -167,9 +166,9 @@ def _distinct(
 
 
 def _says(where: int, message: Message, losses: list[Loss]) -> bool:
-    """Whether any block says something; texts that do not are reported.
+    """True if any block has content; empty texts are reported.
 
-    What reasoning without words holds is its vendor's to read, and reported with what else the vendor said.
+    Reasoning without text holds only the vendor's data, which is reported elsewhere.
     """
     empty = [at for at, block in enumerate(message.content) if _is_empty(block)]
     losses += [

@@ -1,4 +1,4 @@
-"""A wire format as an adapter: its pure functions under the names that every adapter has."""
+"""Turns the pure functions of a wire format into an adapter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Supports(Protocol):
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """The adapter of a format that is a handful of pure functions."""
+    """An adapter made of a format's pure functions."""
 
     api: str
     vendor: str  # its key in vendorMetadata
@@ -55,7 +55,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     fields: Known = {}  # of requests, where the reader keeps no others
 
     def render(self, context: Context, *, model: str, provider: str | None = None) -> Rendered:
-        """A request that the vendor takes, and what could not be carried over unchanged."""
+        """Return a request that the vendor takes, and what could not be carried over unchanged."""
         try:
             shown, losses = detached(context)
             rendered = self.renders(shown, model=model, provider=provider)
@@ -67,26 +67,26 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     def read_request(
         self, body: Mapping[str, Any], *, model: str | None = None, provider: str | None = None
     ) -> Asked:
-        """The context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
+        """Return the context that a request shows, and what it does not hold; raises `Invalid` if it is none."""
         check_depth(body, "the request", "nothing was read")
         return asked(self.reads(body, model=model, provider=provider), body, self.fields)
 
     def parse(self, body: Mapping[str, Any], *, provider: str | None = None) -> Reply:
-        """The answer; raises `Invalid` if it is none of this format."""
+        """Return the answer; raises `Invalid` if it is none of this format."""
         check_depth(body, "the answer", "nothing was read")
         return self.parses(body, provider=provider)
 
     def stream(self, *, provider: str | None = None) -> StreamParser:
-        """A parser for a streamed answer."""
+        """Return a parser for a streamed answer."""
         return GuardedStream(self.opens(provider=provider))
 
     def parse_stream(self, chunks: Iterable[bytes], *, provider: str | None = None) -> Reply:
-        """A streamed answer, from all its chunks."""
+        """Return a streamed answer, from all its chunks."""
         parser = self.stream(provider=provider)
         for chunk in chunks:
             parser.feed(chunk)
         return parser.close()
 
     def supports(self, capability: str, *, model: str | None = None, provider: str | None = None) -> Level:
-        """How well the format, or that model on that server, does one thing."""
+        """Return the level of a capability for the format, or for that model on that server."""
         return self.can(capability, model=model, provider=provider)

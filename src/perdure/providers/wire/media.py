@@ -1,7 +1,7 @@
-"""Media as messages name them: data URLs, web addresses, references.
+"""Reads and classifies media: data URLs, web addresses, references.
 
-Adapters deal in plain JSON, so bytes travel as data URLs.  What a vendor declares is held against
-the bytes: some compare, and refuse what is not what it says.
+Adapters deal in plain JSON, so bytes travel as data URLs.  The declared type is compared
+with the bytes: some vendors refuse media of another type than declared.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _BY_ENDING = {
 
 
 class Inline(msgspec.Struct, frozen=True):
-    """Bytes that a data URL holds."""
+    """The bytes of a data URL."""
 
-    media_type: str  # what the bytes are, where that can be told; else what was declared
+    media_type: str  # the detected type; else the declared one
     declared: str
     base64: str  # as it came, white space aside
     bytes: bytes
 
 
 def inline(uri: str) -> Inline | None:
-    """What a data URL holds; None if it is none, or cannot be read."""
+    """Return the content of a data URL; None if it is none, or unreadable."""
     found = _DATA.match(uri)
     if found is None:
         return None
@@ -67,26 +67,26 @@ def inline(uri: str) -> Inline | None:
 
 
 def data_url(media_type: str, text: str) -> str:
-    """The data URL of bytes that are in base64 already."""
+    """Return the data URL of bytes that are in base64 already."""
     return f"data:{media_type};base64,{text}"
 
 
 def media_type_of(declared: str, body: bytes) -> str:
-    """What the bytes are, by their first ones; images and documents are often declared wrongly."""
+    """Return the type of the bytes by their first ones; images and documents are often declared wrongly."""
     named = _OTHER_NAMES.get(declared.lower(), declared.lower())
     found = sniff(body[:4_096], whole=len(body) <= 4_096)
     if found.startswith("image/") or found == "application/pdf" or named in _PICTURES:
-        return found  # a picture of these types has its first bytes; whatever else it is, it is none
+        return found  # a picture of these types has its signature; other bytes are no picture
     return named
 
 
 def kind_of(media_type: str, uri: str = "") -> str:
-    """`image`, `audio`, `video`, `text` or `file`."""
+    """Return `image`, `audio`, `video`, `text` or `file`."""
     named = media_type or _BY_ENDING.get(uri.rpartition(".")[2].lower().partition("?")[0], "")
     top = named.partition("/")[0]
     return top if top in ("image", "audio", "video", "text") else "file"
 
 
 def is_web(uri: str) -> bool:
-    """Whether a vendor could fetch it."""
+    """True if a vendor could fetch it."""
     return uri.startswith(("https://", "http://"))

@@ -1,7 +1,7 @@
-"""How deep JSON may be nested: what is deeper is refused as a body, and stays text within one.
+"""Limits how deep JSON may be nested: a deeper body is refused, a deeper text within one stays text.
 
-A hostile body of a few kilobytes can be nested deeper than a program can follow.  Bodies are looked at
-before they are read; whatever is met later and still too deep ends in `Invalid`, never in a crash.
+A hostile body of a few kilobytes can be nested deeper than a program can follow.  Bodies are checked
+before they are read; deep nesting that is found later raises `Invalid` and never crashes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEPTH_MAX = 200
 
 
 def is_shallow(value: object) -> bool:
-    """Whether a value is nested no deeper than can be read."""
+    """True if a value is nested no deeper than can be read."""
     level: list[Any] = [value]
     for _ in range(DEPTH_MAX):
         below: list[Any] = []
@@ -34,7 +34,7 @@ def is_shallow(value: object) -> bool:
 
 
 def is_shallow_text(text: str) -> bool:
-    """Whether a JSON text is certainly so: it opens too few objects and lists to be otherwise."""
+    """True if a JSON text is certainly so: it opens too few objects and lists to be otherwise."""
     return text.count("{") + text.count("[") <= DEPTH_MAX
 
 
@@ -45,26 +45,31 @@ def check_depth(value: object, what: str, not_done: str) -> None:
 
 
 def too_deep(what: str, not_done: str) -> Invalid:
-    """The error for what is nested too deeply."""
-    return Invalid(f"{what} is nested more than {DEPTH_MAX} levels deep; {not_done}.")
+    """Return the error for what is nested too deeply."""
+    return Invalid(
+        f"{what} is nested more than {DEPTH_MAX} levels deep; {not_done}.",
+        code="nested_too_deep",
+        what=what,
+        depth_max=DEPTH_MAX,
+    )
 
 
 class GuardedStream:
-    """A stream whose events may be nested too deeply: that is `Invalid`, whichever event it is."""
+    """Parses a stream, and raises `Invalid` for events that are nested too deeply."""
 
     def __init__(self, parser: StreamParser) -> None:
         """Guard `parser`."""
         self._parser = parser
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """Take some more bytes; what they tell."""
+        """Return the events that these next bytes complete."""
         try:
             return self._parser.feed(data)
         except RecursionError as error:
             raise too_deep("an event of the stream", "nothing of it was read") from error
 
     def close(self) -> Reply:
-        """The stream has ended; what was said in all."""
+        """Return the whole answer, at the end of the stream."""
         try:
             return self._parser.close()
         except RecursionError as error:

@@ -1,11 +1,11 @@
-"""Canonical options, looked at before a format renders them: one of a wrong type is left out, and reported.
+"""Checks canonical options before a format renders them: one of a wrong type is left out and reported.
 
-What an option means is the same for every format, so what it may be is, too.  A whole number that came
-as 40.0 is 40, and one stop is a list of one.
+An option has the same meaning and type in every format.  The number 40.0 counts as 40, and one stop as a
+list of one.
 
-A reader keeps under `vendor` what only its format can say, and notes of its own (the order of tools, the blocks
+A reader keeps under `vendor` the options that only its format has, and notes of its own (the order of tools, the blocks
 of the system words, an option once more in the vendor's spelling).  `foreign_options` reports the first to every
-other format as a loss; the notes say nothing that the canonical context does not say, and are no loss.
+other format as a loss; the notes repeat the canonical context, and are no loss.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _SYSTEM_FORM = frozenset(
 
 
 def checked(options: Mapping[str, Json]) -> tuple[dict[str, Json], list[Loss]]:
-    """The options that are what they have to be, and a loss for each that is not."""
+    """Return the options that are what they have to be, and a loss for each that is not."""
     kept: dict[str, Json] = {}
     losses: list[Loss] = []
     for name, value in options.items():
@@ -81,7 +81,7 @@ def checked(options: Mapping[str, Json]) -> tuple[dict[str, Json], list[Loss]]:
 def own_options(
     fields: Mapping[str, Any], api: str, server: str | None, losses: list[Loss]
 ) -> dict[str, Any]:
-    """The fields of a format without those that only other servers of it know, each of which is a loss."""
+    """Return the fields of a format without those that only other servers of it know, each of which is a loss."""
     foreign = {name for name in fields.keys() & _SERVERS.keys() if server not in _SERVERS[name]}
     for name in sorted(foreign):
         why = f"only {', '.join(sorted(_SERVERS[name]))} knows it"
@@ -90,7 +90,7 @@ def own_options(
 
 
 def output_words(output: object) -> str:
-    """The words that ask a model for JSON that no field can ask it for."""
+    """Return the words that ask a model for JSON that no field can ask it for."""
     asked = "Answer with one JSON object and nothing else."
     schema = object_of(output).get("schema")
     if not isinstance(schema, Mapping):
@@ -99,7 +99,7 @@ def output_words(output: object) -> str:
 
 
 def foreign_options(options: Mapping[str, Any], tools: Sequence[ToolSpec], api: str) -> list[Loss]:
-    """A loss for each thing that a request of a format other than `api` said and no canonical option says."""
+    """Return a loss for each option of a format other than `api` that no canonical option expresses."""
     others = {other: object_of(fields) for other, fields in object_of(options.get("vendor")).items()}
     if not others.keys() - {api}:
         return []
@@ -124,7 +124,7 @@ def _foreign_loss(where: str, other: str) -> Loss:
 def _foreign(
     vendor: str, name: str, value: object, places: Mapping[str, str], said: set[object]
 ) -> Iterator[str]:
-    """The places of what a field of another format says."""
+    """Yield the places of the values in a field of another format."""
     if name in _NOTES or (name == "output_format" and value is True):
         return
     if name == "tool_extras":
@@ -143,7 +143,7 @@ def _foreign(
 
 
 def _foreign_tools(tools: Iterable[Any], vendor: str, places: Mapping[str, str]) -> Iterator[str]:
-    """What a list of tools says beside the declared functions, and the tools that the vendor runs itself."""
+    """Yield the fields of a list of tools beside the declared functions, and the vendor's own tools."""
     for entry in map(object_of, tools):
         named = object_of(entry.get("function")).get("name") or ("type" not in entry and entry.get("name"))
         if isinstance(named, str):
@@ -160,14 +160,14 @@ def _beside_tool(fields: Mapping[str, Any], known: Iterable[str], place: str | N
 
 
 def _canonical_leaves(options: Mapping[str, Any]) -> set[object]:
-    """What the canonical options say, in every spelling."""
+    """Return the values of the canonical options, in every spelling."""
     said = _leaves([value for name, value in options.items() if name != "vendor"])
     said |= {key.casefold() for name, value in options.items() if name != "vendor" for key in _keys(value)}
     return said.union(*(words for name, words in _SPELLINGS.items() if options.get(name) is not None))
 
 
 def _leaves(value: object) -> set[object]:
-    """The scalars within a value; texts in lower case, those that are JSON taken apart."""
+    """Return the scalars within a value; texts in lower case, those that are JSON taken apart."""
     if isinstance(value, Mapping):
         return {leaf for each in cast("Mapping[str, object]", value).values() for leaf in _leaves(each)}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""What can be sent: JSON that is UTF-8, as every server and every SDK wants it.
+"""Makes a request sendable: JSON in UTF-8, with copies of the caller's values.
 
 Half of a character (a lone surrogate, from a reply that was cut or a string that was escaped by hand)
-cannot be encoded, and would stop an SDK before anything is sent.  It becomes U+FFFD, and a loss.
+cannot be encoded, and would make an SDK fail before it sends anything.  U+FFFD replaces it, and a loss reports it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from perdure.model.context import Context
+from perdure.model.text import well_formed
 from perdure.providers.contract import Loss, Rendered
 from perdure.providers.wire.nesting import check_depth
 from perdure.providers.wire.options import checked
@@ -20,7 +21,7 @@ __all__ = ["detached", "sendable"]
 
 
 def detached(context: Context) -> tuple[Context, list[Loss]]:
-    """The same context with tools and options of its own, and the options that are none.
+    """Return the same context with tools and options of its own, and the options that are none.
 
     What a caller does to a request that is made of it changes nothing else.
     """
@@ -32,7 +33,7 @@ def detached(context: Context) -> tuple[Context, list[Loss]]:
 
 
 def sendable(rendered: Rendered, losses: Sequence[Loss] = ()) -> Rendered:
-    """The same request, with every half of a character replaced, and further losses in its report."""
+    """Return the same request, with every half of a character replaced, and further losses in its report."""
     body, report = rendered.body, (*losses, *rendered.losses)
     try:
         msgspec.json.encode(body)
@@ -58,7 +59,7 @@ def _copied(value: Any) -> Any:
 def _mended(value: Any) -> Any:
     match value:
         case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return well_formed(value)
         case Mapping():
             held = cast("Mapping[str, Any]", value)
             return {_mended(name): _mended(each) for name, each in held.items()}

@@ -1,8 +1,7 @@
-"""What a vendor's own tools did, as other vendors can be told of it.
+"""Describes the calls of a vendor's own tools to other vendors.
 
 The vendor gets its own block back, verbatim, from vendorMetadata.  In the canonical content it is one
-`File` block that holds an account of all that can be read in it, and for every other vendor that is one line
-of text.
+`File` block with all its readable fields, and every other vendor gets it as one line of text.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MEDIA_TYPE = "application/vnd.perdure.server-tool+json"
 
 
 def account(type: str, name: str, *, input: object = None, result: object = None) -> File:
-    """The canonical block for something that a vendor's own tool was asked, or gave."""
+    """Return the canonical block for a call of a vendor's own tool, or for its result."""
     facts: dict[str, Any] = {"type": type, "name": name}
     if input is not None:
         facts["input"] = _readable(input)
@@ -32,12 +31,12 @@ def account(type: str, name: str, *, input: object = None, result: object = None
 
 
 def is_account(block: Block) -> bool:
-    """Whether a block tells of a vendor's own tool."""
+    """True if a block describes a vendor's own tool."""
     return isinstance(block, File) and block.mime_type == MEDIA_TYPE
 
 
 def told(block: File) -> str:
-    """The account as one line: `[web_search: …]`."""
+    """Return the account as one line: `[web_search: …]`."""
     held = inline(block.uri)
     try:
         facts = json.loads(held.bytes) if held is not None else None
@@ -58,7 +57,7 @@ def _words(value: object) -> str:
 
 
 def _readable(value: object) -> object:
-    """A value without what says nothing to anybody but its vendor; words are never cut."""
+    """Return a value without the fields that only its vendor reads; text is never cut."""
     match value:
         case Mapping():
             items = cast("Mapping[str, object]", value).items()
@@ -72,7 +71,7 @@ def _readable(value: object) -> object:
 
 
 def _is_opaque(key: object, value: object) -> bool:
-    """What says nothing to anybody but its vendor: tokens, signatures, bytes, and fields that are empty."""
+    """True for values that only the vendor reads: tokens, signatures, bytes, and empty fields."""
     if value is None or str(key).startswith("encrypted_") or key == "signature":
         return True
     if not isinstance(value, str) or len(value.split(maxsplit=1)) > 1:

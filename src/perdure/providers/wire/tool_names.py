@@ -1,4 +1,4 @@
-"""Names of tools for one target: legal there, no two the same, and the same every time."""
+"""Chooses tool names for one target: legal, unique and stable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ToolNames", "names_in"]
 
 
 class ToolNames:
-    """The names of one request: a legal one stays, whatever others become."""
+    """The names of one request; a legal name never changes."""
 
     def __init__(
         self, names: Iterable[str], legal: str, *, strange: str = r"[^a-zA-Z0-9_-]", length: int = 64
@@ -27,16 +27,16 @@ class ToolNames:
 
     @property
     def given(self) -> Mapping[str, str]:
-        """What every tool is called here, by its canonical name."""
+        """Return the names in this request, by their canonical names."""
         return self._given
 
     @property
     def renamed(self) -> dict[str, str]:
-        """What tools are called canonically, by their names here, where that is another."""
+        """Return the canonical names of renamed tools, by their names in this request."""
         return {here: name for name, here in self._given.items() if here != name}
 
     def of(self, name: str) -> str:
-        """What a tool is called here."""
+        """Return a tool's name in this request."""
         known = self._given.get(name)
         if known is not None:
             return known
@@ -50,7 +50,7 @@ class ToolNames:
         return made
 
     def losses(self, context: Context) -> list[Loss]:
-        """The tools of a context that are declared under another name."""
+        """Return the tools of a context that are declared under another name."""
         return [
             Loss(
                 kind="converted",
@@ -68,6 +68,6 @@ class ToolNames:
 
 
 def names_in(context: Context) -> list[str]:
-    """All tools of a context: those that it declares, and those that its history calls."""
+    """Return all tools of a context: those that it declares, and those that its history calls."""
     called = [call.name for message in context.messages for call in message.tool_calls]
     return [*(tool.name for tool in context.tools), *called]

@@ -1,1 +1,1 @@
-"""What only its vendor can read: kept beside a message, given back to its issuer, reported where it is lost."""
+"""Keeps the fields that only their vendor reads, returns them to it, and reports where they are lost."""

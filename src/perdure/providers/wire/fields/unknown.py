@@ -1,6 +1,6 @@
-"""What of a request its reader did not take in: fields beside those that it knows, each a loss.
+"""Reports the fields of a request that its reader does not know, each as a loss.
 
-A reader takes a vendor's request apart by its known fields, and keeps most others verbatim.  Where it
+A reader reads the known fields of a vendor's request, and keeps most others verbatim.  Where it
 keeps none, a table says which fields it knows there:
 
     {"messages[]": frozenset({"role", "content"}), "tools[].function": frozenset({"name", …})}
@@ -22,11 +22,11 @@ __all__ = ["Known", "asked"]
 Known: TypeAlias = Mapping[str, frozenset[str]]
 
 _STRANGE = "it is no field that is known here; it was not read"
-_MARKS = "where marks for the prompt cache stood is not kept; they are made anew on render"
+_MARKS = "the places of prompt cache marks are not kept; render sets them again"
 
 
 def asked(context: Context, body: Mapping[str, Any], known: Known) -> Asked:
-    """The context with what the request says and it does not hold."""
+    """Return the context with a report of the fields that it lacks."""
     losses = list(context.losses) if isinstance(context, Asked) else []
     strange = [
         (place, name) for path, fields in known.items() for place, name in _strange(body, path, fields)
@@ -50,13 +50,13 @@ def _strange_field(place: str, name: str) -> Loss:
 
 
 def _held(context: Context) -> str:
-    """All that is kept beside the canonical form, as text."""
+    """Return everything that is stored beside the canonical form, as text."""
     kept = [message.vendor_metadata or "" for message in context.messages]
     return "\n".join([*kept, json.dumps(context.options.get("vendor") or {}, default=str)])
 
 
 def _strange(body: Mapping[str, Any], path: str, known: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The fields at a path that are not known, each with the place where it stands."""
+    """Yield the fields at a path that are not known, each with its place."""
     for place, found in _at(body, path.split("."), ""):
         if isinstance(found, Mapping):
             fields = cast("Mapping[str, Any]", found).items()

@@ -1,6 +1,6 @@
-"""Losses for vendorMetadata: what a vendor said with a message and the rendered request does not hold.
+"""Reports the vendor's own fields of a message that the rendered request lacks.
 
-Adapters give a vendor its own blocks back and write every other message from the canonical form alone.  Whatever
+Adapters give a vendor its own blocks back and write every other message from the canonical form alone.  Everything that
 vendorMetadata holds beyond that form (signatures, encrypted reasoning, citations, names of files and speakers) is
 then absent from the request.  `unsent` lists these fields, looks for each in the request, and reports those that
 it does not find.  It only reports: no request depends on it.
@@ -40,14 +40,14 @@ _WHATS = {
     "thought_signature": "thought signature",
     "urlContextMetadata": "citations",
 }
-# Fields that say how the vendor's item is written or kept, not what it says.
+# Fields about an item's form or storage, not about its content.
 _FORM = frozenset(
     {
         *("type", "id", "status", "role", "index", "logprobs", "call_id", "size", "cut", "mimeType"),
         *("json", "source", "function_call", "custom", "prefix", "detail", "thought"),
     }
 )
-# The parts of a Responses message and of a step; any other kind is told whole in a block of its own.
+# The parts of a Responses message and of a step; a block of its own holds any other kind whole.
 _CONTENTS = frozenset(
     {
         *("input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal"),
@@ -68,7 +68,7 @@ Leaf: TypeAlias = tuple[object, ...]
 
 
 class _Field(NamedTuple):
-    """Something that a vendor said beyond the canonical form, and its place in the context."""
+    """A vendor's field beyond the canonical form, and its place in the context."""
 
     where: str
     name: str
@@ -77,7 +77,7 @@ class _Field(NamedTuple):
 
     @classmethod
     def of(cls, place: str, name: str, value: object) -> _Field:
-        """A field at `place`; what it is follows from its name."""
+        """Return a field at `place`; what it is follows from its name."""
         what = _WHATS.get(name, name)
         if name == "citations" and set(object_of(value)) == {"enabled"}:
             what = "citation settings"
@@ -92,7 +92,7 @@ def unsent(
     endpoint: str | None,
     is_chat: bool = False,
 ) -> list[Loss]:
-    """A loss for every field of the messages' vendorMetadata that the rendered request does not hold.
+    """Return a loss for every field of the messages' vendorMetadata that the rendered request does not hold.
 
     `vendor` and `endpoint` are whose request it is, `is_chat` whether it is one of Chat Completions: fields
     of answers that no server takes back are a loss for other servers alone.
@@ -120,7 +120,7 @@ def unsent(
 
 
 def _leaves_of(value: object) -> set[Leaf]:
-    """The scalars within a value, each under its key; keys themselves too.  None says nothing."""
+    """Return the scalars within a value, each under its key, and the keys themselves; None is left out."""
     found: set[Leaf] = set()
     waiting: list[tuple[str, str, object]] = [("", "", value)]
     while waiting:
@@ -161,12 +161,12 @@ def _fields(
 
 
 def _citing(answer: Mapping[str, Any], where: str) -> Iterator[_Field]:
-    """The citations of an answer, which no request has a field for."""
+    """Yield the citations of an answer, which no request has a field for."""
     yield from (_Field.of(where, name, answer[name]) for name in _CITING if answer.get(name))
 
 
 def _beside(fields: Mapping[str, Any], place: str, without: Iterable[str] = ()) -> Iterator[_Field]:
-    """The fields of an item that are neither its form, nor empty, nor written elsewhere."""
+    """Yield the fields of an item that are neither its form, nor empty, nor written elsewhere."""
     for name, value in fields.items():
         is_empty = value is None or value is False or value in ("", [], {})
         if name in _FORM or name.startswith("#") or name in without or is_empty:
@@ -205,7 +205,7 @@ def _added(add: Mapping[str, Any], place: str, block: Block | None) -> Iterator[
 
 
 def _native(native: Mapping[str, Any], block: Block | None, place: str) -> Iterator[_Field]:
-    """What a vendor's own block says beyond the canonical one that stands for it."""
+    """Yield the fields of a vendor's block beyond its canonical block."""
     match block:
         case ReasoningSummary(""):
             yield from (
@@ -223,7 +223,7 @@ def _native(native: Mapping[str, Any], block: Block | None, place: str) -> Itera
 
 
 def _without(value: object, words: str) -> object:
-    """What a value says beyond words that are said elsewhere; None where it says nothing more."""
+    """Return the parts of a value that are not written elsewhere; None if there are none."""
     if isinstance(value, Mapping):
         held = {key: _without(each, words) for key, each in cast("Mapping[str, object]", value).items()}
         return {key: each for key, each in held.items() if each is not None and key != "type"} or None
@@ -271,7 +271,7 @@ def _contents(parts: Sequence[Any], where: str, data: tuple[str, ...] = _ITEM_DA
 
 
 def _step(step: Mapping[str, Any], where: str) -> Iterator[_Field]:
-    """What a step of an interaction says beside what is canonical."""
+    """Yield the fields of an interaction's step beyond its canonical form."""
     match step.get("type"):
         case "thought":
             yield from map(_signed, _beside(step, where, ("summary",)))
@@ -294,9 +294,9 @@ def _signed(field: _Field) -> _Field:
 
 
 def _part(part: Mapping[str, Any], where: str) -> Iterator[_Field]:
-    """What a part of Gemini's says beside its data, and the data beside what is canonical."""
+    """Yield the fields of a Gemini part beside its data, and its data beyond the canonical form."""
     place = _part_place(part, where)
-    if part.keys().isdisjoint((*_PART_DATA, *_SERVER_PARTS)):  # its kind is unknown, and told in a block
+    if part.keys().isdisjoint((*_PART_DATA, *_SERVER_PARTS)):  # its kind is unknown, and a block holds it
         part = {name: value for name, value in part.items() if name == "thoughtSignature"}
     yield from _beside(part, place, (*_PART_DATA, *_SERVER_PARTS))
     for name in ("inlineData", "fileData"):
@@ -341,7 +341,7 @@ def _chat(told: Mapping[str, Any], message: Message, where: str) -> Iterator[_Fi
 
 
 def _says_more(value: object, message: Message) -> bool:
-    """Whether reasoning holds more than the words that the canonical message has of it."""
+    """True if reasoning holds more than the words that the canonical message has of it."""
     words = "".join(block.text for block in message.content if isinstance(block, ReasoningSummary))
     held = [leaf[-1] for leaf in _leaves_of(value) if len(leaf) > 1 and leaf[-2] in ("data", "signature")]
     texts = [leaf[1] for leaf in _leaves_of(value) if len(leaf) == 2 and leaf[0] in ("text", "summary")]
@@ -349,7 +349,7 @@ def _says_more(value: object, message: Message) -> bool:
 
 
 def _details(add: Mapping[str, Any], place: str) -> Iterator[_Field]:
-    """What stood beside a part, each scalar under its own name."""
+    """Yield the fields beside a part, each scalar under its own name."""
     for name, value in add.items():
         inner = object_of(value)
         if name == "detail" and value != "auto":

@@ -1,10 +1,10 @@
-"""Shells: a vendor's own items with holes where the canonical message says the same.
+"""Stores a vendor's own items with holes in place of what the canonical message holds.
 
     {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "annotations": [], "text": {"#": 0}}]}
 
-A hole names a block of the message's content, or a piece of one.  Filled again, the item is what the vendor sent, and
-nothing is kept twice.  Where the message is no longer the one that the shell was taken from, filling
-it raises `Changed`, and the message is rendered as anybody's.
+A hole names a block of the message's content, or a piece of one.  Filling the holes restores what the vendor sent, and
+nothing is stored twice.  If the message has changed since, filling raises `Changed`, and the message is
+rendered from its canonical form.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ __all__ = [
     "object_of",
     "size_of",
     "text_of",
+    "json_or_text",
 ]
 
 _TEXT, _JSON, _URI, _BASE64 = "#", "#json", "#uri", "#base64"
@@ -41,56 +42,56 @@ _CUT = "cut"
 
 
 class Changed(Exception):
-    """The message is not the one that the shell was taken from."""
+    """The message has changed since the item was stored."""
 
 
 class VendorTurn:
-    """A message that is being read: its content and calls, each given out as a hole."""
+    """Collects the content and calls of a message, and returns a hole for each."""
 
     def __init__(self, taken: TakenIds | None = None) -> None:
-        """Begin with nothing; `taken` are the ids of earlier calls, which no later one gets."""
+        """Start empty; `taken` are the ids of earlier calls, which no later one gets."""
         self.content: list[Block] = []
         self.calls: list[ToolCall] = []
         self._taken = TakenIds() if taken is None else taken
 
     def text(self, words: str) -> Any:
-        """Words; empty ones stay in the shell, since no block says nothing."""
+        """Add text; an empty one stays in the item, since no block is empty."""
         return self._hole(_TEXT, Text(words)) if words else words
 
     def more_text(self, words: str) -> Any:
-        """Words that go on where the last block ended, if it was words; its piece of them."""
+        """Append text to the last block if that is text; return the hole for it."""
         return self._more(Text, words)
 
     def reasoning(self, words: str) -> Any:
-        """What a model tells of its thinking."""
+        """Add a summary of reasoning; return the hole for it."""
         return self._hole(_TEXT, ReasoningSummary(words)) if words else words
 
     def more_reasoning(self, words: str) -> Any:
-        """The same, going on where the last block ended."""
+        """Return the same, going on where the last block ended."""
         return self._more(ReasoningSummary, words)
 
     def json(self, value: Any) -> Any:
-        """A value, shown as JSON text."""
+        """Return a value, shown as JSON text."""
         return self._hole(
             _JSON, Text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
         )
 
     def media(self, block: Image | File, *, base64: bool = False) -> Any:
-        """A picture or a file, by its address; `base64`: the vendor has the bytes alone there."""
+        """Return a picture or a file, by its address; `base64`: the vendor has the bytes alone there."""
         return self._hole(_BASE64 if base64 else _URI, block)
 
     def add(self, block: Block) -> None:
-        """A block that no hole refers to."""
+        """Add a block that no hole refers to."""
         self.content.append(block)
 
     def call(self, id: str, name: str, args: str) -> int:
-        """A call; its place among the calls.  An id that is missing, repeated or not legal is made up."""
+        """Return a call; its place among the calls.  An id that is missing, repeated or not legal is made up."""
         self.calls.append(ToolCall(self._taken.give(id, name, args), name, args))
         return len(self.calls) - 1
 
     @property
     def size(self) -> list[int]:
-        """What tells the message from a changed one, to be kept beside the shells."""
+        """Return the size by which a changed message is recognised."""
         return size_of(self.content, self.calls)
 
     def _more(self, kind: type[Text | ReasoningSummary], words: str) -> Any:
@@ -110,7 +111,7 @@ class VendorTurn:
 
 
 def size_of(content: Sequence[Block], calls: Sequence[ToolCall] = ()) -> list[int]:
-    """How many blocks, calls and characters there are."""
+    """Return the numbers of blocks, calls and characters."""
     words = sum(len(block.text) for block in content if isinstance(block, Text | ReasoningSummary))
     return [len(content), len(calls), words]
 
@@ -121,12 +122,11 @@ class TakenIds:
     __slots__ = ("_salts", "_taken")
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._taken: set[str] = set()
         self._salts: dict[str, int] = {}  # by what an id is derived from, how many were
 
     def give(self, id: str, name: str, args: str) -> str:
-        """The id of a call that the vendor calls `id`; the same calls in the same order always get the same ones."""
+        """Return the id of a call that the vendor calls `id`; the same calls in the same order always get the same ones."""
         made = id
         while made in self._taken or not _is_legal(made):
             seed = f"{id}\n{name}\n{args}"
@@ -146,7 +146,7 @@ def _is_legal(id: str) -> bool:
 
 
 def fill(shell: Any, content: Sequence[Block]) -> Any:
-    """The vendor's item again; raises `Changed` where a hole finds no block of its kind."""
+    """Return the vendor's item again; raises `Changed` where a hole finds no block of its kind."""
     if isinstance(shell, dict):
         held = cast("dict[str, Any]", shell)
         hole = _hole_in(held)
@@ -159,7 +159,7 @@ def fill(shell: Any, content: Sequence[Block]) -> Any:
 
 
 def holes_of(shell: object) -> list[int]:
-    """The blocks that a vendor's item has holes for, in its order."""
+    """Return the blocks that a vendor's item has holes for, in its order."""
     held = object_of(shell)
     at = next((held[kind] for kind in (_TEXT, _JSON, _URI, _BASE64) if isinstance(held.get(kind), int)), None)
     if at is not None:
@@ -206,12 +206,20 @@ def _parsed(text: str) -> Any:
 
 
 def object_of(value: object) -> dict[str, Any]:
-    """A JSON object; an empty one for anything else."""
+    """Return a JSON object; an empty one for anything else."""
     return cast("dict[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
+def json_or_text(text: str) -> object:
+    """Return the JSON value that `text` spells, as leniently as vendors write it; the text itself if it spells none."""
+    try:
+        return cast("object", json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
 def is_object(text: str) -> bool:
-    """Whether a text is a JSON object."""
+    """True if a text is a JSON object."""
     try:
         msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
@@ -227,15 +235,15 @@ def is_object(text: str) -> bool:
 
 
 def is_list(value: object) -> bool:
-    """Whether it is a JSON list."""
+    """True if it is a JSON list."""
     return isinstance(value, list)
 
 
 def items_of(value: object) -> list[Any]:
-    """A JSON list; an empty one for anything else."""
+    """Return a JSON list; an empty one for anything else."""
     return cast("list[Any]", value) if isinstance(value, list | tuple) else []
 
 
 def text_of(value: object) -> str:
-    """Text; none for anything else."""
+    """Return the value if it is text; an empty text otherwise."""
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""What only its issuer can read, kept verbatim beside a message and given back to nobody else.
+"""Stores the fields that only their vendor reads, verbatim beside a message, and returns them to it alone.
 
     {"anthropic": {"endpoint": "anthropic", "model": "claude-…", "message_id": "msg_…", …}}
 
@@ -23,7 +23,7 @@ _TOOL = "tool:"
 
 
 def keep(vendor: str, facts: Mapping[str, Any]) -> str:
-    """The vendorMetadata that holds `facts` of `vendor`, as JSON text; absent ones are left out."""
+    """Return the vendorMetadata that holds `facts` of `vendor`, as JSON text; absent ones are left out."""
     told = {name: value for name, value in facts.items() if value is not None}
     return json.dumps({vendor: told}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
@@ -31,7 +31,7 @@ def keep(vendor: str, facts: Mapping[str, Any]) -> str:
 def kept(
     message: Message, vendor: str, *, endpoint: str | None = None, model: str | None = None
 ) -> Mapping[str, Any] | None:
-    """What `vendor` itself said with a message, if that endpoint (and model) made it; None asks for any."""
+    """Return the fields of `vendor`, if that endpoint (and model) wrote the message; None matches any."""
     told = parsed_metadata(message)
     own = cast("dict[str, Any]", told).get(vendor) if isinstance(told, dict) else None
     if not isinstance(own, dict):
@@ -44,7 +44,7 @@ def kept(
 
 
 def made_by(message: Message, model: str) -> Message:
-    """The message as one of that model's, where what its vendor kept with it does not say whose it is."""
+    """Return the message marked as that model's, if its stored fields name no model."""
     told = parsed_metadata(message)
     if not isinstance(told, dict) or len(cast("dict[str, Any]", told)) != 1:
         return message
@@ -55,17 +55,17 @@ def made_by(message: Message, model: str) -> Message:
 
 
 def id_of_tool(name: str) -> str:
-    """What a result goes by that names its tool alone, and whose call is not in the same request."""
+    """Return the id of a result that names only its tool, and whose call is not in the same request."""
     return _TOOL + name
 
 
 def tool_of_id(id: str) -> str | None:
-    """The tool of such a result; None for the id of a call."""
+    """Return the tool of such a result; None for the id of a call."""
     return id.removeprefix(_TOOL) if id.startswith(_TOOL) else None
 
 
 def parsed_metadata(message: Message) -> object:
-    """The vendorMetadata of a message; None where it has none, or that is no JSON, or nested too deeply."""
+    """Return the vendorMetadata of a message; None where it has none, or that is no JSON, or nested too deeply."""
     text = message.vendor_metadata
     if text is None:
         return None
@@ -84,12 +84,12 @@ def _leniently(text: str) -> object:
 
 
 def call_ids(calls: Sequence[ToolCall]) -> list[str] | None:
-    """The vendor's own ids of a message's calls, as they are kept with it; None where it has no calls."""
+    """Return the vendor's own ids of a message's calls, to be stored with it; None if it has no calls."""
     return [call.id for call in calls] or None
 
 
 def own_ids(messages: Sequence[Message], vendor: str, *, endpoint: str | None = None) -> dict[str, str]:
-    """What `vendor` itself called the calls that it made at that endpoint, by their canonical ids."""
+    """Return the ids that `vendor` gave to its calls at that endpoint, by their canonical ids."""
     found: dict[str, str] = {}
     for message in messages:
         facts = kept(message, vendor, endpoint=endpoint) if message.tool_calls else None

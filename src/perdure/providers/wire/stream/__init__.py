@@ -1,1 +1,1 @@
-"""Reads the bytes of a streamed reply: server-sent events, AWS event streams, and the events of a reply."""
+"""Reads the bytes of a streamed reply: server-sent events, and the events of a reply."""

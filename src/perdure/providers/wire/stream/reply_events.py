@@ -1,9 +1,7 @@
-"""What every answer is told by: the events of a message that came whole, counts of tokens, the last event.
-
-Texts that a stream sends in pieces, inside JSON objects that are held meanwhile.
+"""Returns the events of a reply, and joins texts that a stream sends in pieces.
 
 Adding each piece to the text so far would copy the text with every piece, and a long answer would cost the
-square of its length.  So the pieces are kept apart, and `settle` joins them once.
+square of its length.  So `GrowingTexts` keeps the pieces apart, and `settle` joins them once.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ import msgspec
 from perdure.model.message import Message, ReasoningSummary, Text
 from perdure.providers.contract import CallDelta, Finished, ModelEvent, ReasoningDelta, Reply, TextDelta
 
-__all__ = ["count_of", "told", "with_events", "GrowingTexts"]
+__all__ = ["count_of", "events_of", "with_events", "GrowingTexts"]
 
 
-def told(message: Message) -> list[ModelEvent]:
-    """The events that a stream of the same message would have told, all but the last."""
+def events_of(message: Message) -> list[ModelEvent]:
+    """Return the events of a stream of the same message, without the last."""
     events: list[ModelEvent] = []
     for block in message.content:
         if isinstance(block, Text) and block.text:
@@ -32,14 +30,14 @@ def told(message: Message) -> list[ModelEvent]:
 
 
 def with_events(reply: Reply, events: Iterable[ModelEvent] | None = None) -> Reply:
-    """The reply with the events of its stream, and the last; None: it came whole."""
-    before = told(reply.message) if events is None else events
+    """Return the reply with the events of its stream, and the last; None: it came whole."""
+    before = events_of(reply.message) if events is None else events
     last = Finished(message=reply.message, usage=reply.usage, stop=reply.stop, stop_kind=reply.stop_kind)
     return msgspec.structs.replace(reply, events=(*before, last))
 
 
 def count_of(value: object) -> int:
-    """A number of tokens; 0 for what is none."""
+    """Return a number of tokens; 0 for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     try:
@@ -54,11 +52,10 @@ class GrowingTexts:
     __slots__ = ("_growing",)
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._growing: dict[tuple[int, str | int], tuple[Any, list[str]]] = {}
 
     def add(self, container: Any, key: str | int, piece: str) -> None:
-        """Append `piece` to the text at `key` of `container`, where a text stands, or nothing does."""
+        """Append `piece` to the text at `key` of `container`, which is a text or missing."""
         place = (id(container), key)
         held = self._growing.get(place)
         if held is None:

@@ -1,4 +1,4 @@
-"""Server-sent events, read from bytes that are cut anywhere.
+"""Reads server-sent events from bytes that are cut anywhere.
 
 Lines end in LF, CR or CRLF; an event ends with an empty line.  A character that is cut in two
 is put together again.  What is left when the stream ends without an empty line is given by `rest`.
@@ -19,19 +19,18 @@ class ServerEvent(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """A stream that is being read."""
+    """Parses a streamed answer."""
 
     __slots__ = ("_data", "_line", "_name", "_skip_lf")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._line = bytearray()
         self._skip_lf = False  # the last byte was CR, and a LF after it belongs to it
         self._name = ""
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """Take some more bytes; the events that are whole now."""
+        """Return the events that these next bytes complete."""
         found: list[ServerEvent] = []
         for line in self._lines(data):
             event = self._take(line)
@@ -40,7 +39,7 @@ class Events:
         return found
 
     def rest(self) -> list[ServerEvent]:
-        """The event that was not ended, if there is one."""
+        """Return the event that was not ended, if there is one."""
         line = bytes(self._line)
         self._line.clear()
         found = [self._take(line)] if line else []

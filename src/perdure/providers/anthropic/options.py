@@ -1,7 +1,4 @@
-"""Options as Anthropic takes them, by model.
-
-Tools as Anthropic is told of them: names, schemas, and its own server-side tools.
-"""
+"""Writes and reads the options and tools of Anthropic Messages, by model."""
 
 from __future__ import annotations
 
@@ -10,18 +7,29 @@ from typing import Any, cast
 
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.anthropic.capabilities import EFFORT_BUDGETS, room_for, thinking_budget, traits_of
-from perdure.providers.anthropic.parse import VENDOR
-from perdure.providers.anthropic.request import API, reasoning_of
+from perdure.providers.anthropic.parse import VENDOR, Raw, as_object
 from perdure.providers.contract import Loss, LossKind
+from perdure.providers.wire.malformed import malformed
 from perdure.providers.wire.options import output_words, own_options
 
-__all__ = ["AnthropicSettings", "NAMES", "NAME_MAX", "closed", "tools_of"]
+__all__ = [
+    "AnthropicSettings",
+    "NAMES",
+    "NAME_MAX",
+    "closed",
+    "tools_of",
+    "API",
+    "read_options",
+    "reasoning_of",
+]
+
+API = "anthropic-messages"
 
 
 NAME_MAX = 128
 NAMES = rf"[a-zA-Z0-9_-]{{1,{NAME_MAX}}}"
 
-# What a schema that has to be kept may not say; the service refuses each of these.
+# Keywords that the service refuses in a strict schema.
 _UNKEPT = frozenset(
     {
         "minimum",
@@ -42,13 +50,13 @@ _UNKEPT = frozenset(
 )
 _SCHEMAS = ("properties", "$defs", "definitions")
 _SCHEMA = ("items", "not", "additionalProperties")
-_TOOL_CHOICES = ("anyOf", "allOf", "oneOf", "prefixItems")
+_SCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
 
 
 def tools_of(
     context: Context, listed: object, names: Mapping[str, str], losses: list[Loss]
 ) -> list[dict[str, Any]]:
-    """The tools; in the order of `listed`, where an Anthropic request had such a list."""
+    """Return the tools; in the order of `listed`, where an Anthropic request had such a list."""
     specs: dict[str, tuple[int, ToolSpec]] = {}
     for at, spec in enumerate(context.tools):
         if spec.name in specs:
@@ -73,7 +81,7 @@ def _listed(listed: object) -> Sequence[Mapping[str, Any]]:
 
 
 def _once(tools: list[dict[str, Any]], losses: list[Loss]) -> list[dict[str, Any]]:
-    """No two tools of one name."""
+    """Return the tools without repeated names."""
     found: dict[object, dict[str, Any]] = {}
     for at, tool in enumerate(tools):
         key = str(tool["name"]) if tool.get("name") else at
@@ -102,7 +110,7 @@ def _tool(at: int, spec: ToolSpec, names: Mapping[str, str], losses: list[Loss])
 
 
 def closed(schema: Any, where: str, losses: list[Loss]) -> Any:
-    """A schema as the service keeps it: every object closed, no limits on sizes; each removal is a loss."""
+    """Return a schema as the service keeps it: every object closed, no limits on sizes; each removal is a loss."""
     if not isinstance(schema, Mapping):
         return schema
     made: dict[str, Any] = {}
@@ -115,7 +123,7 @@ def closed(schema: Any, where: str, losses: list[Loss]) -> Any:
             made[key] = {name: closed(part, f"{where}.{key}.{name}", losses) for name, part in parts.items()}
         elif key in _SCHEMA:
             made[key] = closed(value, f"{where}.{key}", losses)
-        elif key in _TOOL_CHOICES and isinstance(value, list):
+        elif key in _SCHEMA_LISTS and isinstance(value, list):
             parts = enumerate(cast("list[Any]", value))
             made[key] = [closed(part, f"{where}.{key}[{at}]", losses) for at, part in parts]
         else:
@@ -163,14 +171,14 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 class AnthropicSettings:
-    """The options of one request, as they are written."""
+    """Writes the options of one request."""
 
     def __init__(
         self, options: Mapping[str, Any], vendor: Mapping[str, Any], model: str, provider: str | None
     ) -> None:
-        """`vendor` is what a request of this format said beyond canonical options; `provider` is whose server it is."""
+        """Take the canonical options, and in `vendor` those that only this format has; `provider` names the server."""
         self.losses: list[Loss] = []
-        self.words: list[str] = []  # what could only be said in words, to the system's
+        self.words: list[str] = []  # options that only text can express; it is added to the system text
         self._options, self._traits, self._provider = options, traits_of(model), provider
         self._vendor = own_options(vendor, API, provider, self.losses)
         self._body: dict[str, Any] = {}
@@ -178,7 +186,9 @@ class AnthropicSettings:
     def write(
         self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, loop: bool
     ) -> dict[str, Any]:
-        """All options; `names` are those of tools here, `loop` says that they have just answered a turn without thinking."""
+        """Return all options; `names` are those of the tools here.
+
+        `loop` is True if tools have just answered a turn without thinking."""
         self._body = {name: value for name, value in self._vendor.items() if name not in _WRITTEN}
         self._limits()
         self._choice(tools, names)
@@ -202,7 +212,7 @@ class AnthropicSettings:
             self._body["stop_sequences"] = told
 
     def _given_limit(self) -> int | None:
-        """The longest answer that the options name; None: they name none."""
+        """Return the longest answer that the options name; None: they name none."""
         wanted = self._options.get("max_tokens")
         return wanted if isinstance(wanted, int) and wanted > 0 else None
 
@@ -285,7 +295,7 @@ class AnthropicSettings:
             self._lose("converted", "reasoning.summary", "Anthropic has one kind of summary")
 
     def _effort(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """What `output_config` says beside the form of the answer."""
+        """Return `output_config` without the form of the answer."""
         raw = self._vendor.get("output_config")
         config: dict[str, Any] = dict(cast("Mapping[str, Any]", raw)) if isinstance(raw, Mapping) else {}
         effort = wanted.get("effort")
@@ -300,7 +310,7 @@ class AnthropicSettings:
         return config | {"effort": nearest}
 
     def _thinking(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The thinking that is asked for; None leaves it to the model."""
+        """Return the thinking that is asked for; None leaves it to the model."""
         raw = self._vendor.get("thinking")
         asked = {key: wanted[key] for key in ("enabled", "budget_tokens") if key in wanted}
         if isinstance(raw, Mapping) and "type" in raw and reasoning_of(cast("object", raw)) == asked:
@@ -332,7 +342,7 @@ class AnthropicSettings:
         return {"type": "enabled", "budget_tokens": EFFORT_BUDGETS.get(str(effort), _BUDGET_USUAL)}
 
     def _possible(self, thinking: dict[str, Any], *, loop: bool) -> dict[str, Any] | None:
-        """The thinking within what else is asked; None if that excludes it."""
+        """Return the thinking that the other options allow; None if they exclude it."""
         if not self._traits.thinking:
             return self._unthought("this model does not think")
         if thinking["type"] != "enabled":
@@ -353,7 +363,7 @@ class AnthropicSettings:
         return thinking | {"budget_tokens": budget}
 
     def _is_budgeted(self) -> bool:
-        """Whether the options name a number of tokens; one that was derived from an effort is ours to change."""
+        """True if the options name a number of tokens; one that was derived from an effort is ours to change."""
         return "budget_tokens" in _mapping(self._options.get("reasoning"))
 
     def _unthought(self, why: str) -> None:
@@ -397,3 +407,101 @@ class AnthropicSettings:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+_SAME = ("max_tokens", "temperature", "top_p", "top_k", "stream", "service_tier")
+_HANDLED = frozenset(
+    {
+        *_SAME,
+        "messages",
+        "model",
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "output_format",
+        "stop_sequences",
+        "metadata",
+        "cache_control",
+    }
+)
+_CANONICAL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def reasoning_of(thinking: object) -> dict[str, Any]:
+    """Return the canonical options for a `thinking` field."""
+    raw = as_object(thinking, "thinking")
+    made: dict[str, Any] = {"enabled": raw.get("type") != "disabled"}
+    if isinstance(raw.get("budget_tokens"), int):
+        made["budget_tokens"] = raw["budget_tokens"]
+    return made
+
+
+def read_options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options in canonical names, and what has none, as it is."""
+    options: dict[str, Any] = {name: raw[name] for name in _SAME if raw.get(name) is not None}
+    vendor = {name: value for name, value in raw.items() if name not in _HANDLED and value is not None}
+    if raw.get("stop_sequences"):
+        options["stop"] = list(raw["stop_sequences"])
+    if raw.get("tool_choice"):
+        _choice(as_object(raw["tool_choice"], "tool_choice"), options)
+    if raw.get("metadata"):
+        _metadata(as_object(raw["metadata"], "metadata"), options, vendor)
+    _reasoning(raw, options, vendor)
+    _output(raw, options, vendor)
+    return options, vendor
+
+
+def _choice(choice: Raw, options: dict[str, Any]) -> None:
+    kind = choice.get("type")
+    if kind == "tool":
+        options["tool_choice"] = {"name": choice.get("name")}
+    elif isinstance(kind, str) and kind in _CANONICAL_CHOICES:
+        options["tool_choice"] = _CANONICAL_CHOICES[kind]
+    else:
+        raise malformed("tool_choice", f"is of type {kind!r}, none of Anthropic Messages")
+    if isinstance(choice.get("disable_parallel_tool_use"), bool):
+        options["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
+
+
+def _metadata(metadata: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    if isinstance(metadata.get("user_id"), str):
+        options["user"] = metadata["user_id"]
+    more = {key: value for key, value in metadata.items() if key != "user_id"}
+    if more:
+        vendor["metadata"] = more
+
+
+def _reasoning(raw: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    reasoning: dict[str, Any] = {}
+    if raw.get("thinking"):
+        thinking = as_object(raw["thinking"], "thinking")
+        reasoning = reasoning_of(thinking)
+        if thinking.get("type") == "adaptive" or thinking.keys() - {"type", "budget_tokens"}:
+            vendor["thinking"] = dict(thinking)
+    config = as_object(raw.get("output_config") or {}, "output_config")
+    if isinstance(config.get("effort"), str):
+        reasoning["effort"] = config["effort"]
+    rest = {key: value for key, value in config.items() if key != "format" and value is not None}
+    if rest:
+        vendor["output_config"] = rest
+    if reasoning:
+        options["reasoning"] = reasoning
+
+
+def _output(raw: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    config = as_object(raw.get("output_config") or {}, "output_config")
+    wanted: object = config.get("format") or raw.get("output_format")
+    if not wanted:
+        return
+    described = as_object(wanted, "output_format")
+    older = not config.get("format")
+    if described.get("type") == "json_schema" and isinstance(described.get("schema"), Mapping):
+        options["output"] = {"schema": dict(described["schema"])}
+        if older:
+            vendor["output_format"] = True  # the older place of the same thing
+    elif older:
+        vendor["output_format"] = dict(described)
+    else:
+        vendor["output_config"] = {**vendor.get("output_config", {}), "format": dict(described)}

@@ -1,12 +1,13 @@
-"""Where Mistral's chat differs from OpenAI's, as data."""
+"""Builds the adapter for Mistral's chat from its differences to OpenAI's, as data."""
 
 from __future__ import annotations
 
 from perdure.providers.capabilities import Capability, Levels
-from perdure.providers.openai_chat.capabilities import CAPABILITIES as CHAT
+from perdure.providers.openai_chat.adapter import ChatAdapter
+from perdure.providers.openai_chat.servers import CAPABILITIES as CHAT
 from perdure.providers.openai_chat.servers import CallIdRule, Server
 
-__all__ = ["CAPABILITIES", "SERVERS"]
+__all__ = ["ADAPTER", "CAPABILITIES", "SERVERS"]
 
 _MISTRAL = Server(
     prefix_last=True,
@@ -35,3 +36,7 @@ CAPABILITIES: Levels = {
     Capability.PROMPT_CACHE: "none",
     Capability.TOP_K: "full",
 }
+
+ADAPTER = ChatAdapter(
+    api="mistral-chat", vendor="mistral", provider="mistral", servers=SERVERS, capabilities=CAPABILITIES
+)

@@ -1,12 +1,13 @@
-"""What model inference lacks of OpenAI's Chat, as data."""
+"""Builds the adapter for Foundry's model inference from what it lacks of OpenAI's Chat, as data."""
 
 from __future__ import annotations
 
 from perdure.providers.capabilities import Capability, Levels
-from perdure.providers.openai_chat.capabilities import CAPABILITIES as CHAT
+from perdure.providers.openai_chat.adapter import ChatAdapter
+from perdure.providers.openai_chat.servers import CAPABILITIES as CHAT
 from perdure.providers.openai_chat.servers import Server
 
-__all__ = ["CAPABILITIES", "SERVERS"]
+__all__ = ["ADAPTER", "CAPABILITIES", "SERVERS"]
 
 _FOUNDRY = Server(
     developer=True,
@@ -41,3 +42,7 @@ CAPABILITIES: Levels = {
     Capability.REFUSALS: "lossy",
     Capability.TOP_K: "none",
 }
+
+ADAPTER = ChatAdapter(
+    api="azure-inference-chat", vendor="azure", provider="azure", servers=SERVERS, capabilities=CAPABILITIES
+)

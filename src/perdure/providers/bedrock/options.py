@@ -1,7 +1,4 @@
-"""Options as Bedrock takes them, by the family of the model.
-
-Tools as Bedrock is told of them.
-"""
+"""Writes and reads the options and tools of Bedrock Converse, by the family of the model."""
 
 from __future__ import annotations
 
@@ -12,12 +9,14 @@ from typing import Any, cast
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.anthropic.capabilities import EFFORT_BUDGETS, Traits, room_for, thinking_budget
 from perdure.providers.bedrock.capabilities import claude, family, keeps_to_schema, refuses, takes_top_k
-from perdure.providers.bedrock.request import of_fields, output_of
+from perdure.providers.bedrock.parse import Raw, as_object
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Loss, LossKind
 from perdure.providers.wire.options import output_words
 
-__all__ = ["BedrockSettings", "NAMES", "NAME_MAX", "tools_of"]
+__all__ = ["BedrockSettings", "NAMES", "NAME_MAX", "tools_of", "API", "read_options"]
+
+API = "bedrock-converse"
 
 
 _BUDGET_USUAL = 8_192
@@ -45,12 +44,12 @@ _TIERS = frozenset({"priority", "default", "flex", "reserved"})
 
 
 class BedrockSettings:
-    """The options of one request, as they are written."""
+    """Writes the options of one request."""
 
     def __init__(self, options: Mapping[str, Any], vendor: Mapping[str, Any], model: str) -> None:
-        """`vendor` is what a request of this format said beyond canonical options."""
+        """Take the canonical options, and in `vendor` those that only this format has."""
         self.losses: list[Loss] = []
-        self.words: list[str] = []  # what could only be said in words, to the system's
+        self.words: list[str] = []  # options that only text can express; it is added to the system text
         self._options, self._vendor, self._model = options, vendor, model
         self._claude, self._family = claude(model), family(model)
         self._body: dict[str, Any] = {}
@@ -59,7 +58,7 @@ class BedrockSettings:
     def write(
         self, tools: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, loop: bool
     ) -> dict[str, Any]:
-        """All options; `loop` says that tools have just answered a message without thinking."""
+        """Return all options; `loop` is True if tools have just answered a message without thinking."""
         self._body = {name: value for name, value in self._vendor.items() if name not in _WRITTEN}
         self._limits()
         self._tools(tools, names)
@@ -170,7 +169,7 @@ class BedrockSettings:
         config["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": told}}
 
     def _fields(self, *, loop: bool) -> None:
-        """The model's own fields: as they came, if they still say the same; else made for it."""
+        """Write the model's own fields: unchanged if they still match the options, else new ones."""
         raw = _mapping(self._vendor.get(_FIELDS))
         told = _mapping(self._options.get("reasoning"))
         own_effort = _mapping(self._vendor.get("outputConfig")).get("effort")
@@ -217,7 +216,7 @@ class BedrockSettings:
         return fields | self._reasoning(wanted)
 
     def _reasoning(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """How much a model that is not Claude is to think."""
+        """Return the reasoning fields of a model that is not Claude."""
         effort, off = wanted.get("effort"), wanted.get("enabled") is False
         level = "high" if effort in ("xhigh", "max") else "low" if effort == "minimal" else effort or "medium"
         if self._family == "gpt-oss" and not off:
@@ -231,7 +230,7 @@ class BedrockSettings:
         return {}
 
     def _levelled(self, wanted: Mapping[str, Any], level: object) -> None:
-        """Report what a level of effort does not say."""
+        """Report the reasoning options that a level of effort cannot express."""
         if wanted.get("effort") not in (None, level):
             self._lose("converted", "reasoning.effort", f"it is '{level}' here")
         if wanted.get("budget_tokens") is not None:
@@ -265,7 +264,7 @@ class BedrockSettings:
         return {"thinking": {"type": "enabled", "budget_tokens": fits}}
 
     def _adapted(self, wanted: Mapping[str, Any], traits: Traits) -> None:
-        """Report what a model that thinks as much as it likes is not told."""
+        """Report the reasoning options that an adaptive model does not take."""
         why = "this model thinks as much as it likes here"
         for name in ("effort", "budget_tokens"):
             if wanted.get(name) is not None:
@@ -306,7 +305,7 @@ NAMES = rf"[a-zA-Z0-9_-]{{1,{NAME_MAX}}}"
 def tools_of(
     context: Context, listed: object, names: Mapping[str, str], losses: list[Loss], *, called: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The tools; in the order of `listed`, where a Bedrock request had such a list; and those of the history."""
+    """Return the tools; in the order of `listed`, where a Bedrock request had such a list; and those of the history."""
     specs: dict[str, tuple[int, ToolSpec]] = {}
     for at, spec in enumerate(context.tools):
         if spec.name in specs:
@@ -331,7 +330,7 @@ def tools_of(
 
 
 def _of_history(called: Sequence[str], losses: list[Loss]) -> list[dict[str, Any]]:
-    """Bedrock wants tools declared wherever the history has calls."""
+    """Return declarations for the tools that the history calls: Bedrock demands them."""
     for name in called:
         why = f"'{name}' was called, and Bedrock wants it declared; it takes anything"
         _lose(losses, "repaired", "tools", "tool", why)
@@ -355,3 +354,94 @@ def _tool(at: int, spec: ToolSpec, names: Mapping[str, str], losses: list[Loss])
 
 def _lose(losses: list[Loss], kind: LossKind, where: str, what: str, why: str) -> None:
     losses.append(Loss(kind=kind, where=where, what=what, why=why))
+
+
+_HANDLED = frozenset(
+    {
+        "modelId",
+        "messages",
+        "system",
+        "inferenceConfig",
+        "toolConfig",
+        "additionalModelRequestFields",
+        "outputConfig",
+        "requestMetadata",
+        "serviceTier",
+    }
+)
+_INFERENCE = {
+    "maxTokens": "max_tokens",
+    "temperature": "temperature",
+    "topP": "top_p",
+    "stopSequences": "stop",
+}
+
+
+def of_fields(fields: object) -> dict[str, Any]:
+    """Return the canonical options in a model's own fields: reasoning and top_k."""
+    raw = as_object(fields or {}, "additionalModelRequestFields")
+    found: dict[str, Any] = {}
+    thinking = raw.get("thinking") or raw.get("reasoning_config") or raw.get("reasoningConfig")
+    if isinstance(thinking, Mapping):
+        told = cast("Raw", thinking)
+        found["reasoning"] = {"enabled": told.get("type") != "disabled"}
+        if isinstance(told.get("budget_tokens"), int):
+            found["reasoning"]["budget_tokens"] = told["budget_tokens"]
+        if isinstance(told.get("maxReasoningEffort"), str):
+            found["reasoning"]["effort"] = told["maxReasoningEffort"]
+    effort = thinking if isinstance(thinking, str) else raw.get("reasoning_effort")
+    if isinstance(effort, str):
+        found["reasoning"] = {"effort": effort}
+    inner = as_object(raw.get("inferenceConfig") or {}, "inferenceConfig")
+    top_k = raw.get("top_k", inner.get("topK"))
+    if isinstance(top_k, int):
+        found["top_k"] = top_k
+    return found
+
+
+def output_of(config: object) -> dict[str, Any] | None:
+    """Return the answer that an `outputConfig` asks for; None if it is none that is known."""
+    form = as_object(as_object(config or {}, "outputConfig").get("textFormat") or {}, "textFormat")
+    told = as_object(
+        as_object(form.get("structure") or {}, "structure").get("jsonSchema") or {}, "jsonSchema"
+    )
+    try:
+        schema: object = json.loads(told["schema"]) if isinstance(told.get("schema"), str) else None
+    except (ValueError, RecursionError):
+        schema = None
+    if not isinstance(schema, dict):
+        return None
+    more = {key: told[key] for key in ("name", "description") if isinstance(told.get(key), str)}
+    return {"schema": schema, **more}
+
+
+def read_options(raw: Raw) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options in canonical names, and what has none, as it is."""
+    vendor = {name: value for name, value in raw.items() if name not in _HANDLED and value is not None}
+    options: dict[str, Any] = {}
+    inference = as_object(raw.get("inferenceConfig") or {}, "inferenceConfig")
+    for name, ours in _INFERENCE.items():
+        if inference.get(name) is not None:
+            options[ours] = inference[name]
+    if raw.get("additionalModelRequestFields"):
+        fields = as_object(raw["additionalModelRequestFields"], "additionalModelRequestFields")
+        vendor["additionalModelRequestFields"] = dict(fields)
+        options |= of_fields(fields)
+    _output(as_object(raw.get("outputConfig") or {}, "outputConfig"), options, vendor)
+    if raw.get("requestMetadata"):
+        options["metadata"] = dict(as_object(raw["requestMetadata"], "requestMetadata"))
+    tier = as_object(raw.get("serviceTier") or {}, "serviceTier").get("type")
+    if tier:
+        options["service_tier"] = tier
+    return options, vendor
+
+
+def _output(config: Raw, options: dict[str, Any], vendor: dict[str, Any]) -> None:
+    if not config:
+        return
+    vendor["outputConfig"] = dict(config)  # the schema is text there, and goes back as it came
+    output = output_of(config)
+    if output is not None:
+        options["output"] = output
+    if isinstance(config.get("effort"), str):
+        options["reasoning"] = {**options.get("reasoning", {}), "effort": config["effort"]}
