@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import perdure
 from perdure.errors import Invalid
 from perdure.model.message import File, Image, Message, Text, ToolResult
-from perdure.runtime.tools.arguments import why_refused
 from perdure.runtime.tools.result import PREVIEW_BYTES, Told, keep, preview, told
+from perdure.runtime.tools.signature import why_refused
 
 REF = "artifact://sha256/" + "ab" * 32
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
