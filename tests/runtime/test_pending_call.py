@@ -16,9 +16,9 @@ from perdure.runtime.calls.pending_call import (
     NO_CHANGES,
     CallChanges,
     PendingCall,
-    Ready,
-    Settled,
-    Suspended,
+    ReadyCall,
+    SettledCall,
+    SuspendedCall,
     settle_as_recorded,
 )
 from perdure.runtime.tools.signature import Arguments
@@ -65,7 +65,7 @@ def test_a_new_call_is_ready_and_changes_nothing() -> None:
     """Before any step there is neither a result nor anything to write."""
     pending_call = new_call()
 
-    assert (pending_call.stage, pending_call.state) == ("ready", Ready())
+    assert (pending_call.stage, pending_call.state) == ("ready", ReadyCall())
     assert (pending_call.result, pending_call.changes) == (None, NO_CHANGES)
     assert (pending_call.transition, pending_call.has_entered, pending_call.is_known) == (None, False, False)
 
@@ -96,7 +96,7 @@ def test_a_settled_call_has_result_changes_and_transition(keeper: Keeper) -> Non
 
     pending_call.settle(transition, RESULT, ours)
 
-    assert isinstance(pending_call.state, Settled)
+    assert isinstance(pending_call.state, SettledCall)
     assert (pending_call.result, pending_call.changes, pending_call.transition) == (RESULT, ours, transition)
     assert pending_call.changes_state
 
@@ -122,7 +122,7 @@ def test_a_new_question_is_in_no_history(keeper: Keeper) -> None:
         pending_call.suspend(ending(pending_call), is_in_history=True)
     pending_call.suspend(None, is_in_history=True)
 
-    assert pending_call.state == Suspended(is_in_history=True)
+    assert pending_call.state == SuspendedCall(is_in_history=True)
 
 
 def test_a_note_is_kept_when_the_next_attempt_is_prepared() -> None:
@@ -132,7 +132,7 @@ def test_a_note_is_kept_when_the_next_attempt_is_prepared() -> None:
     pending_call.annotate("edited")
     pending_call.prepare(ARGUMENTS, is_interrupted=True)
 
-    assert pending_call.ready == Ready(ARGUMENTS, is_interrupted=True, note="edited")
+    assert pending_call.ready == ReadyCall(ARGUMENTS, is_interrupted=True, note="edited")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_what_the_ledger_says_makes_any_call_ready_again(keeper: Keeper, end: st
 
     pending_call.reload(newer)
 
-    assert (pending_call.state, pending_call.transition) == (Ready(), None)
+    assert (pending_call.state, pending_call.transition) == (ReadyCall(), None)
     assert pending_call.recorded is newer
 
 

@@ -2,12 +2,13 @@
 
 A pending call is in one of three states, and what belongs to a state is kept there:
 
-    Ready       it is to be carried out: its arguments, and whether an earlier attempt was cut off
-    Suspended   it waits for a decision: what the tool has put aside
-    Settled     it has a result for the model: the result, and what the call changes
+    ReadyCall       it is to be carried out: its arguments, and whether an earlier attempt was cut off
+    SuspendedCall   it waits for a decision: what the tool has put aside
+    SettledCall     it has a result for the model: the result, and what the call changes
 
-    Ready      ── settle ──▶ Settled       Ready ── suspend ──▶ Suspended
-    any state  ── reload ──▶ Ready         the ledger holds something else than this process assumed
+    ready     ── settle ───▶ settled
+    ready     ── suspend ──▶ suspended
+    any state ── reload ───▶ ready        the ledger holds something else than this process assumed
 
 Beside the state it holds the call as the ledger has it (`recorded`) and the next transition of the
 ledger that is still to be written (`transition`).  A call with an unwritten transition takes no other
@@ -39,9 +40,9 @@ __all__ = [
     "PendingCall",
     "CallChanges",
     "NO_CHANGES",
-    "Ready",
-    "Settled",
-    "Suspended",
+    "ReadyCall",
+    "SettledCall",
+    "SuspendedCall",
     "encode_result",
     "settle_as_recorded",
     "settle_with_result_of_key",
@@ -94,7 +95,7 @@ class CallChanges(msgspec.Struct, frozen=True, kw_only=True):
 NO_CHANGES = CallChanges()
 
 
-class Ready(msgspec.Struct, frozen=True):
+class ReadyCall(msgspec.Struct, frozen=True):
     """The call is to be carried out."""
 
     arguments: Arguments | None = None  # None: not validated, or the tool refuses them now
@@ -102,14 +103,14 @@ class Ready(msgspec.Struct, frozen=True):
     note: str | None = None  # what the model is shown before the result
 
 
-class Suspended(msgspec.Struct, frozen=True):
+class SuspendedCall(msgspec.Struct, frozen=True):
     """The call waits for a decision."""
 
     is_in_history: bool  # a commit names this question already
     changes: CallChanges = NO_CHANGES
 
 
-class Settled(msgspec.Struct, frozen=True):
+class SettledCall(msgspec.Struct, frozen=True):
     """The call has a result for the model.  What the call did may still be unknown: then the result says so."""
 
     result: ToolResult
@@ -128,14 +129,14 @@ class PendingCall:
     def __init__(self, call: ToolCall, tool: Tool | None, recorded: VersionedCall | None = None) -> None:
         """Begin as ready; `recorded` is the call in the ledger, None if it has not entered the ledger."""
         self.call, self.tool = call, tool
-        self._state: Ready | Suspended | Settled = Ready()
+        self._state: ReadyCall | SuspendedCall | SettledCall = ReadyCall()
         self._recorded = recorded
         self._transition: CallTransition | None = None
 
     # ---- what it is
 
     @property
-    def state(self) -> Ready | Suspended | Settled:
+    def state(self) -> ReadyCall | SuspendedCall | SettledCall:
         """The state, with what belongs to it."""
         return self._state
 
@@ -145,20 +146,20 @@ class PendingCall:
         return _STAGES[type(self._state)]
 
     @property
-    def ready(self) -> Ready:
+    def ready(self) -> ReadyCall:
         """The state of a call that is ready."""
-        assert isinstance(self._state, Ready), f"call '{self.call.id}' is {self.stage}, not ready"
+        assert isinstance(self._state, ReadyCall), f"call '{self.call.id}' is {self.stage}, not ready"
         return self._state
 
     @property
     def result(self) -> ToolResult | None:
         """What the model is shown; None until the call is settled."""
-        return self._state.result if isinstance(self._state, Settled) else None
+        return self._state.result if isinstance(self._state, SettledCall) else None
 
     @property
     def changes(self) -> CallChanges:
         """What the call changes; nothing while it is ready."""
-        return NO_CHANGES if isinstance(self._state, Ready) else self._state.changes
+        return NO_CHANGES if isinstance(self._state, ReadyCall) else self._state.changes
 
     @property
     def recorded(self) -> VersionedCall:
@@ -179,7 +180,7 @@ class PendingCall:
     @property
     def transition_alone(self) -> CallTransition | None:
         """The same for a write without a message: then the ledger has to hold the words of the result."""
-        alone = self._state.alone if isinstance(self._state, Settled) else None
+        alone = self._state.alone if isinstance(self._state, SettledCall) else None
         return self._transition if self._transition is None or alone is None else alone()
 
     @property
@@ -197,7 +198,7 @@ class PendingCall:
         """True if the commit of its round changes the thread's state for it: a patch, or scratch to remove."""
         if self.changes.patch is not None:
             return True
-        return isinstance(self._state, Settled) and self.is_known and self.record.ticket is not None
+        return isinstance(self._state, SettledCall) and self.is_known and self.record.ticket is not None
 
     # ---- what happens to it
 
@@ -205,18 +206,18 @@ class PendingCall:
         """Ready, not in the ledger: `transition` will enter the call, so that it can be carried out."""
         assert self._recorded is None
         self._leave_ready(transition)
-        self._state = Ready(arguments)
+        self._state = ReadyCall(arguments)
 
     def prepare(self, arguments: Arguments | None, *, is_interrupted: bool = False) -> None:
         """Ready: set what the next attempt is made with."""
-        self._state = Ready(arguments, is_interrupted, self.ready.note)
+        self._state = ReadyCall(arguments, is_interrupted, self.ready.note)
 
     def annotate(self, note: str) -> None:
         """Ready: show the model this note before the result."""
         self._state = msgspec.structs.replace(self.ready, note=note)
 
     def advance(self, recorded: VersionedCall) -> None:
-        """Ready: this process has just written the next record of the call."""
+        """Ready: the ledger has a newer record of the call, and the call is still to be carried out."""
         self._leave_ready(None)
         self._recorded = recorded
 
@@ -233,7 +234,7 @@ class PendingCall:
         """
         assert transition is None or not is_in_history, "a new question is in no history"
         self._leave_ready(transition)
-        self._state = Suspended(is_in_history, changes)
+        self._state = SuspendedCall(is_in_history, changes)
 
     def settle(
         self,
@@ -249,15 +250,15 @@ class PendingCall:
         `alone` makes the transition that is written if no message is written with it; None: the same.
         """
         self._leave_ready(transition)
-        self._state = Settled(result, changes, staged, alone)
+        self._state = SettledCall(result, changes, staged, alone)
 
     def reload(self, recorded: VersionedCall) -> None:
         """Any state to ready: the ledger has moved on, and what this process found or asked is dropped."""
-        self._recorded, self._transition, self._state = recorded, None, Ready()
+        self._recorded, self._transition, self._state = recorded, None, ReadyCall()
 
     def announce(self, transition: CallTransition) -> None:
         """Settled, with nothing to write: `transition` lets one more commit apply what the call changes."""
-        assert isinstance(self._state, Settled), f"call '{self.call.id}' is {self.stage}, not settled"
+        assert isinstance(self._state, SettledCall), f"call '{self.call.id}' is {self.stage}, not settled"
         assert self._transition is None, "one transition at a time"
         self._transition = transition
 
@@ -278,10 +279,10 @@ class PendingCall:
 
 
 Stage: TypeAlias = Literal["ready", "suspended", "settled"]
-_STAGES: dict[type[Ready | Suspended | Settled], Stage] = {
-    Ready: "ready",
-    Suspended: "suspended",
-    Settled: "settled",
+_STAGES: dict[type[ReadyCall | SuspendedCall | SettledCall], Stage] = {
+    ReadyCall: "ready",
+    SuspendedCall: "suspended",
+    SettledCall: "settled",
 }
 
 

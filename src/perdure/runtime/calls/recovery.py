@@ -32,7 +32,7 @@ from perdure.model.effect import higher
 from perdure.model.event import MessageAppended, ToolCallSuspended
 from perdure.model.message import ToolCall, ToolResult, decode_message
 from perdure.model.ticket import Decision, Ticket
-from perdure.runtime.calls.pending_call import PendingCall, Suspended, encode_result, settle_as_recorded
+from perdure.runtime.calls.pending_call import PendingCall, SuspendedCall, encode_result, settle_as_recorded
 from perdure.runtime.calls.round import RoundContext, fingerprint_for
 from perdure.runtime.calls.settlement import Settler, words_for_recorded
 from perdure.runtime.session.result import begin_of
@@ -208,7 +208,7 @@ def withdraw(
     A question of another timeline is left to that timeline.
     """
     state, record = pending_call.state, pending_call.recorded.record
-    assert isinstance(state, Suspended)
+    assert isinstance(state, SuspendedCall)
     if record.timeline != round_context.env.timeline:
         return
     with suppress(Decided):

@@ -38,7 +38,7 @@ from perdure.model.message import Message, ToolCall
 from perdure.model.patch import Op, Patch, Stored
 from perdure.runtime import failpoints
 from perdure.runtime.agent.builtin_tools import BUILT_IN
-from perdure.runtime.calls.pending_call import CallChanges, PendingCall, Suspended
+from perdure.runtime.calls.pending_call import CallChanges, PendingCall, SuspendedCall
 from perdure.runtime.calls.settlement import Settler, record_alone, record_without_lease
 from perdure.runtime.events import CallProgress
 from perdure.runtime.session.environment import RunEnvironment
@@ -372,7 +372,7 @@ def _source_of(space: Space, changes: CallChanges) -> ValueSource:
 
 def _events(space: Space, pending_call: PendingCall) -> list[Event]:
     record, state = pending_call.record, pending_call.state
-    if isinstance(state, Suspended):
+    if isinstance(state, SuspendedCall):
         if state.is_in_history:
             return []
         return [ToolCallSuspended(id=space.ids(), call=pending_call.call.id, ticket=record.ticket or "")]

@@ -27,7 +27,7 @@ from perdure.runtime.calls.pending_call import (
     NO_CHANGES,
     CallChanges,
     PendingCall,
-    Settled,
+    SettledCall,
     encode_result,
     settle_as_recorded,
 )
@@ -230,7 +230,7 @@ class Settler:
 def record_without_lease(journal: Journal, pending_call: PendingCall) -> None:
     """Record the result of a call, once, as evidence: the lease was lost while the tool ran."""
     state = pending_call.state
-    if not isinstance(state, Settled) or state.staged is None:
+    if not isinstance(state, SettledCall) or state.staged is None:
         return
     if pending_call.transition is None or not pending_call.has_entered:
         return

@@ -298,7 +298,7 @@ class CallMemory:
             raise Invalid(
                 "a tool cannot remember with the trust of the system; nothing was remembered.",
                 code="trust_not_allowed",
-                advice="Give the source as trust=.",
+                advice="Name the source, for instance the user.",
             )
         now = memory.space.clock()
         item = Item(
