@@ -47,7 +47,7 @@ from perdure.runtime.calls.round import RoundContext, args_body, fingerprint_for
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.tools.call import Call
-from perdure.runtime.tools.result import Told, told
+from perdure.runtime.tools.result import NoResult, explain
 from perdure.runtime.tools.signature import Arguments, why_refused
 from perdure.runtime.tools.tool import Tool
 
@@ -187,9 +187,11 @@ def _approval(round_context: RoundContext, tool: Tool, record: CallRecord) -> Ti
     )
 
 
-def _refuse(pending_call: PendingCall, record: CallRecord, state: CallState, as_what: Told, why: str) -> None:
+def _refuse(
+    pending_call: PendingCall, record: CallRecord, state: CallState, as_what: NoResult, why: str
+) -> None:
     """Settle a call that is not made; the model is shown why."""
-    result = ToolResult(record.id, "error", told(as_what, why, record.tool))
+    result = ToolResult(record.id, "error", explain(as_what, why, record.tool))
     body = Object.of(Kind.BODY, encode_result(result))
     record = msgspec.structs.replace(record, status="error", why=why or as_what, preview=body.digest)
     pending_call.settle(calls.propose(record, state).also(objects=(body,)), result)

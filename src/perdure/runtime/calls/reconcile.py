@@ -34,7 +34,7 @@ from perdure.runtime.session.journal import Journal
 from perdure.runtime.tools import result
 from perdure.runtime.tools.call import Outcome
 from perdure.runtime.tools.execution import ask_reconcile
-from perdure.runtime.tools.result import told
+from perdure.runtime.tools.result import explain
 from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import Tool
 
@@ -218,7 +218,7 @@ def _not_done(round_context: RoundContext, pending_call: PendingCall) -> calls.C
         return calls.advance(
             pending_call.recorded, *states, "requested", at=round_context.now(), why=_NOT_DONE
         )
-    shown = ToolResult(record.id, "error", told("failed", _NOT_DONE, record.tool))
+    shown = ToolResult(record.id, "error", explain("failed", _NOT_DONE, record.tool))
     return calls.settle(
         pending_call.recorded,
         *states,

@@ -22,7 +22,7 @@ import msgspec
 
 from perdure.engines.contract import Step
 from perdure.errors import Decided, Invalid
-from perdure.history import artifacts, reader
+from perdure.history import reader
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, repeat_guard, tickets
 from perdure.ledger.calls import VersionedCall
@@ -30,15 +30,14 @@ from perdure.model.call import SETTLED, UNCLEAR, CallState
 from perdure.model.digest import Digest
 from perdure.model.effect import higher
 from perdure.model.event import MessageAppended, ToolCallSuspended
-from perdure.model.message import ToolCall, ToolResult, decode_message
+from perdure.model.message import ToolCall, decode_message
 from perdure.model.ticket import Decision, Ticket
 from perdure.runtime.calls.pending_call import PendingCall, SuspendedCall, encode_result, settle_as_recorded
 from perdure.runtime.calls.round import RoundContext, fingerprint_for
-from perdure.runtime.calls.settlement import Settler, words_for_recorded
+from perdure.runtime.calls.settlement import Settler, error_result, stage_result, words_for_recorded
 from perdure.runtime.session.result import begin_of
-from perdure.runtime.tools import result
 from perdure.runtime.tools.call import Ruling
-from perdure.runtime.tools.result import Told, told
+from perdure.runtime.tools.result import NoResult
 from perdure.runtime.tools.signature import why_refused
 from perdure.runtime.tools.tool import Tool
 
@@ -282,10 +281,7 @@ def _settle_with_decision(
         if ruling.verdict in ("answer", "edit")
         else {"decision": ruling.verdict, "by": ruling.by}
     )
-    stored = result.keep(value)
-    staged = artifacts.stage(round_context.space, (stored.content,), media_type=stored.media_type)
-    blocks = result.preview(stored, calls.reference(staged.digest))
-    shown = ToolResult(pending_call.call.id, "success", blocks)
+    staged, shown = stage_result(round_context.space, pending_call.call.id, value)
     transition = calls.settle(
         pending_call.recorded,
         "succeeded",
@@ -324,9 +320,9 @@ def _continue_without_tool(round_context: RoundContext, pending_call: PendingCal
 
 
 def _settle(
-    round_context: RoundContext, pending_call: PendingCall, state: CallState, as_what: Told, why: str
+    round_context: RoundContext, pending_call: PendingCall, state: CallState, as_what: NoResult, why: str
 ) -> None:
-    shown = ToolResult(pending_call.call.id, "error", told(as_what, why, pending_call.call.name))
+    shown = error_result(pending_call, as_what, why)
     transition = calls.settle(
         pending_call.recorded,
         state,
@@ -340,8 +336,7 @@ def _settle(
 
 def _settle_unrecorded(pending_call: PendingCall) -> None:
     """Settle a call that is in the conversation but not in the ledger: nothing is known of it."""
-    words = told("unknown", "it was never recorded here", pending_call.call.name)
-    pending_call.settle(None, ToolResult(pending_call.call.id, "error", words))
+    pending_call.settle(None, error_result(pending_call, "unknown", "it was never recorded here"))
 
 
 def _ruling(round_context: RoundContext, decision: Decision) -> Ruling:

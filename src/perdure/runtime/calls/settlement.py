@@ -34,16 +34,18 @@ from perdure.runtime.calls.pending_call import (
 from perdure.runtime.session.journal import Journal
 from perdure.runtime.tools import result
 from perdure.runtime.tools.call import Outcome
-from perdure.runtime.tools.result import StoredResult, Told, told
+from perdure.runtime.tools.result import NoResult, explain
 from perdure.runtime.tools.tool import Tool
 
 __all__ = [
     "ATTEMPTS_MAX",
     "Settler",
     "attempts_max",
+    "error_result",
     "record_alone",
     "record_late",
     "record_without_lease",
+    "stage_result",
     "words_for_recorded",
 ]
 
@@ -52,7 +54,7 @@ ATTEMPTS_MAX = 3  # of a call that is proven not to have been done, unless its t
 # The states that a call passes before it ends, where its start did not have to be durable.
 _BEFORE_END: dict[CallState, tuple[CallState, ...]] = {"started": (), "approved": ("requested", "started")}
 
-_WORDS: dict[CallState, Told] = {
+_WORDS: dict[CallState, NoResult] = {
     "failed": "failed",
     "denied": "denied",
     "expired": "expired",
@@ -82,8 +84,7 @@ class Settler:
         is_last: bool = False,
     ) -> None:
         """Settle a call whose tool has returned `value`."""
-        stored, staged = _stage_result(self._journal.space, value)
-        shown = _preview(pending_call.call.id, stored, staged)
+        staged, shown = stage_result(self._journal.space, pending_call.call.id, value)
         note = pending_call.ready.note
         if note is not None:
             shown = ToolResult(shown.call_id, shown.status, (Text(note), *shown.content))
@@ -93,7 +94,7 @@ class Settler:
     def fail(
         self,
         pending_call: PendingCall,
-        as_what: Told,
+        as_what: NoResult,
         why: str,
         *,
         states: tuple[CallState, ...] | None = None,
@@ -101,7 +102,7 @@ class Settler:
     ) -> None:
         """Settle a call that has failed, without any effect."""
         states = states or _ending(pending_call, "failed")
-        shown = _error(pending_call, as_what, why)
+        shown = error_result(pending_call, as_what, why)
         self._settle(pending_call, states, shown, why=why or as_what, is_last=is_last)
 
     def cut_off(self, pending_call: PendingCall, why: str, *, is_last: bool = False) -> None:
@@ -114,17 +115,23 @@ class Settler:
     def leave_unknown(self, pending_call: PendingCall, why: str, *, is_last: bool = False) -> None:
         """Settle a call whose outcome is not known; the repeat guard treats it as possibly done."""
         states: tuple[CallState, ...] = ("unknown",) if pending_call.record.state == "started" else ()
-        shown = _error(pending_call, "unknown", why)
+        shown = error_result(pending_call, "unknown", why)
         self._settle(pending_call, states, shown, why=why, is_last=is_last)
 
     def end_unstarted(
-        self, pending_call: PendingCall, state: CallState, as_what: Told, why: str, *, is_last: bool = False
+        self,
+        pending_call: PendingCall,
+        state: CallState,
+        as_what: NoResult,
+        why: str,
+        *,
+        is_last: bool = False,
     ) -> None:
         """Settle a call that is not carried out."""
         states = (
             ("requested", state) if (pending_call.record.state, state) == ("approved", "denied") else (state,)
         )
-        self._settle(pending_call, states, _error(pending_call, as_what, why), why=why, is_last=is_last)
+        self._settle(pending_call, states, error_result(pending_call, as_what, why), why=why, is_last=is_last)
 
     def reconcile(
         self,
@@ -161,7 +168,7 @@ class Settler:
             case "dont_know":
                 states = () if state == "needs_human" else (*passed, "needs_human")
                 why = outcome.why or why
-                shown = _error(pending_call, "needs_human", why)
+                shown = error_result(pending_call, "needs_human", why)
                 self._settle(pending_call, states, shown, why=why, is_last=is_last)
         return False
 
@@ -264,8 +271,7 @@ def record_alone(journal: Journal, pending_call: PendingCall) -> None:
 def record_late(space: Space, record: CallRecord, value: object) -> None:
     """Record a result that arrived after the call's timeout: evidence of what happened."""
     with suppress(PerdureError):  # the call is settled, or the store is closed: the call stays unknown
-        stored, staged = _stage_result(space, value)
-        shown = _preview(record.id, stored, staged)
+        staged, shown = stage_result(space, record.id, value)
         settlement.late(
             space,
             record.id,
@@ -279,7 +285,7 @@ def record_late(space: Space, record: CallRecord, value: object) -> None:
 
 def words_for_recorded(record: CallRecord) -> tuple[Block, ...]:
     """Return what a model is shown of a call that the ledger holds no words for."""
-    return told(_WORDS.get(record.state, "unknown"), record.why or "", record.tool)
+    return explain(_WORDS.get(record.state, "unknown"), record.why or "", record.tool)
 
 
 def attempts_max(tool: Tool | None) -> int:
@@ -323,23 +329,22 @@ def _ending(pending_call: PendingCall, state: CallState) -> tuple[CallState, ...
     return (*_BEFORE_END.get(pending_call.record.state, ("started",)), state)
 
 
-def _error(pending_call: PendingCall, as_what: Told, why: str) -> ToolResult:
-    return ToolResult(pending_call.call.id, "error", told(as_what, why, pending_call.call.name))
+def error_result(pending_call: PendingCall, as_what: NoResult, why: str) -> ToolResult:
+    """Return what a model is shown of a call without a result."""
+    return ToolResult(pending_call.call.id, "error", explain(as_what, why, pending_call.call.name))
 
 
-def _stage_result(space: Space, value: object) -> tuple[StoredResult, Staged]:
-    """Stage a result for the store; cut one that is larger than an artifact may be."""
+def stage_result(space: Space, call: str, value: object) -> tuple[Staged, ToolResult]:
+    """Stage a result for the store, cut to the size of an artifact, and return what a model is shown of it."""
     stored, bytes_max = result.keep(value), space.limits.artifact_bytes_max
     if len(stored.content) > bytes_max:
         note = Text(f"[the result had {len(stored.content):,} bytes; only the first {bytes_max:,} are kept]")
         stored = msgspec.structs.replace(
             stored, content=stored.content[:bytes_max], blocks=(note, *stored.blocks)
         )
-    return stored, artifacts.stage(space, (stored.content,), media_type=stored.media_type)
-
-
-def _preview(call: str, stored: StoredResult, staged: Staged) -> ToolResult:
-    return ToolResult(call, stored.status, result.preview(stored, calls.reference(staged.digest)))
+    staged = artifacts.stage(space, (stored.content,), media_type=stored.media_type)
+    blocks = result.preview(stored, calls.reference(staged.digest))
+    return staged, ToolResult(call, stored.status, blocks)
 
 
 def _encoded(change: Patch | Remembering | None) -> bytes | None:

@@ -26,12 +26,12 @@ from perdure.model.names import with_article
 from perdure.model.text import SHOWN_BYTES, cut, described, shortened, shown, well_formed
 from perdure.runtime.tools.signature import opened
 
-__all__ = ["PREVIEW_BYTES", "StoredResult", "Told", "keep", "preview", "told"]
+__all__ = ["PREVIEW_BYTES", "StoredResult", "NoResult", "keep", "preview", "explain"]
 
 PREVIEW_BYTES = SHOWN_BYTES
 TEXT_TYPE, JSON_TYPE = "text/plain; charset=utf-8", "application/json"
 
-Told: TypeAlias = Literal[
+NoResult: TypeAlias = Literal[
     "failed",
     "unknown",
     "needs_human",
@@ -95,7 +95,7 @@ def preview(kept: StoredResult, ref: str, *, preview_bytes: int = PREVIEW_BYTES)
     return Text(f"{head}\n{note}\n{tail}".rstrip("\n")), *others
 
 
-def told(state: Told, why: str, tool: str) -> tuple[Block, ...]:
+def explain(state: NoResult, why: str, tool: str) -> tuple[Block, ...]:
     """Return what a model is shown of a call without a result: what happened, and what to do about it.
 
     `timed_out` is for calls that may be repeated; one that may not be repeated is `unknown`.
@@ -104,7 +104,7 @@ def told(state: Told, why: str, tool: str) -> tuple[Block, ...]:
     return (Text(_WORDS[state].format(tool=tool, why=f": {because}" if because else "")),)
 
 
-_WORDS: dict[Told, str] = {
+_WORDS: dict[NoResult, str] = {
     "failed": "Error: the call to {tool} failed{why}. It had no effect.",
     "unknown": (
         "Error: the outcome of this call to {tool} is unknown{why}. It may have happened. Do not simply call it "
@@ -115,7 +115,7 @@ _WORDS: dict[Told, str] = {
         "out. Do not call it again with the same intent; tell the user that it is not known."
     ),
     "denied": "Error: the call to {tool} was denied{why}. It was not run. Do not ask for it again unchanged.",
-    "expired": "Error: nobody decided in time about the call to {tool}{why}. It was not run.",
+    "expired": "Error: no decision was made in time about the call to {tool}{why}. It was not run.",
     "cancelled": "Error: the call to {tool} was cancelled{why}. It gave no result.",
     "timed_out": "Error: {tool} did not answer in time{why}. It changes nothing outside, so it may be tried again.",
     "invalid": "Error: the call to {tool} was not run{why}. Mend the arguments and call it again.",
