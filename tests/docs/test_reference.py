@@ -29,7 +29,7 @@ from perdure.model.limits import Limits
 from perdure.model.patch import OPS_VERSION, Op, Verb
 from perdure.model.run import REASONS, Usage
 from perdure.runtime.agent import builtin_tools
-from perdure.runtime.calls import executor
+from perdure.runtime.calls import settlement
 from perdure.runtime.session import lease_keeper
 from perdure.runtime.tools import execution, result
 from tests.architecture.source import modules
@@ -201,7 +201,7 @@ LIMITS: dict[str, dict[str, float]] = {
         "steps": perdure.Stop().steps or 0,
         "TTL_SECONDS": lease_keeper.TTL_SECONDS,
         "POLL_SECONDS": lease_keeper.POLL_SECONDS,
-        "ATTEMPTS_MAX": executor.ATTEMPTS_MAX,
+        "ATTEMPTS_MAX": settlement.ATTEMPTS_MAX,
         "PREVIEW_BYTES": result.PREVIEW_BYTES,
         "PAGE_CHARACTERS": builtin_tools.PAGE_CHARACTERS,
         "KEY_BYTES_MAX": call_identity.KEY_BYTES_MAX,

@@ -16,7 +16,7 @@ from perdure.errors import PerdureError, RunFailed, Unavailable
 from perdure.history import writer
 from perdure.model.event import ToolCallCompleted, ToolCallRequested
 from perdure.model.patch import Clear, Replace
-from perdure.runtime.tools.call_state import scratch_prefix
+from perdure.runtime.tools.call import scratch_prefix
 from perdure.testing import Script, fail, say, step, use
 from perdure.testing.script import ScriptStep
 

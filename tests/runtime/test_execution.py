@@ -15,8 +15,7 @@ import pytest
 
 from perdure.errors import Invalid, NotDone
 from perdure.runtime.tools import execution as module
-from perdure.runtime.tools.call import Call, Outcome
-from perdure.runtime.tools.call_state import CallStateView
+from perdure.runtime.tools.call import Call, CallStateView, Outcome
 from perdure.runtime.tools.execution import ToolOutcome, ask_reconcile, attempt
 from perdure.runtime.tools.tool import Tool, tool
 from tests.history.hand import Hand

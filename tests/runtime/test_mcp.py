@@ -28,6 +28,7 @@ from perdure.runtime.tools.execution import ToolOutcome, attempt
 from perdure.runtime.tools.mcp import KEY, mcp_tools
 from perdure.runtime.tools.result import keep, preview
 from perdure.runtime.tools.tool import Tool
+from tests.coded import raises
 
 _T = TypeVar("_T")
 
@@ -221,8 +222,9 @@ def _structured() -> dict[str, int]:
 )
 def test_arguments_are_checked_before_anything_is_sent(server: MCPServer, raw: str, words: str) -> None:
     """A refusal after the fact would leave an outcome unknown for nothing."""
-    with pytest.raises(Invalid, match=words):
+    with raises(Invalid, "arguments_refused", tool="look") as refused:
         tools_of(server)["look"].validated(raw)
+    assert words in str(refused.value.facts["why"])
 
 
 def test_the_server_s_defaults_make_the_same_call_the_same(server: MCPServer) -> None:
@@ -240,14 +242,15 @@ def test_schemas_are_read_at_their_top_alone() -> None:
         "additionalProperties": False,
     }
 
-    assert module._taken("t", schema, {"a": None, "b": "x", "c": {"deep": [1]}}).values["a"] is None
+    assert module._validate("t", schema, {"a": None, "b": "x", "c": {"deep": [1]}}).values["a"] is None
     for given, words in (
         ({"a": 1}, "string or null"),
         ({"b": "z"}, "one of"),
         ({"d": 1}, "unknown field `d`"),
     ):
-        with pytest.raises(Invalid, match=words):
-            module._taken("t", schema, given)  # pyright: ignore[reportArgumentType]
+        with raises(Invalid, "arguments_refused") as refused:
+            module._validate("t", schema, given)  # pyright: ignore[reportArgumentType]
+        assert words in str(refused.value.facts["why"])
 
 
 def test_a_call_without_a_connection_did_not_happen(server: MCPServer, tool_threads: Executor) -> None:
@@ -356,7 +359,7 @@ def test_a_server_in_another_process_is_called_and_its_death_is_raised(
 
 def test_what_is_no_client_is_refused() -> None:
     """In words, at once."""
-    with pytest.raises(Invalid, match="from an open mcp"):
+    with raises(Invalid, "mcp_client_invalid"):
         asyncio.run(mcp_tools("http://localhost"))  # pyright: ignore[reportArgumentType]
 
 
@@ -365,7 +368,7 @@ def test_an_effect_of_a_tool_that_is_not_there_is_refused(server: MCPServer) -> 
 
     async def run() -> None:
         async with mcp.Client(server) as client:
-            with pytest.raises(Invalid, match="no tool 'fly'"):
+            with raises(Invalid, "mcp_tool_unknown", tool="fly"):
                 await mcp_tools(client, effects={"fly": "none"})
 
     asyncio.run(run())
@@ -375,5 +378,5 @@ def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     """It is an extra."""
     monkeypatch.setitem(sys.modules, "mcp", None)
 
-    with pytest.raises(Unsupported, match=r"perdure\[mcp\]"):
+    with raises(Unsupported, "mcp_sdk_missing"):
         asyncio.run(mcp_tools(object()))  # pyright: ignore[reportArgumentType]

@@ -14,6 +14,7 @@ import perdure
 from perdure import Agent, Call, Outcome, Thread, aio
 from perdure.errors import Busy, Conflict, Invalid, Unsupported
 from perdure.testing import Script, crash, say, use
+from tests.coded import raises
 
 Answer = Callable[[Call], Outcome]
 
@@ -160,7 +161,7 @@ def test_what_is_known_is_not_asked_about() -> None:
     thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("pay")
 
-    with pytest.raises(Conflict, match="is succeeded"):
+    with raises(Conflict, "outcome_is_known", state="succeeded"):
         thread.reconcile(thread.calls()[0].id)
 
 
@@ -200,9 +201,9 @@ def test_without_a_hook_or_the_tool_nothing_is_asked() -> None:
     thread.run("pay")
     call = thread.calls()[0].id
 
-    with pytest.raises(Unsupported, match="no reconcile hook"):
+    with raises(Unsupported, "no_reconcile_hook", tool="pay", call=call):
         thread.reconcile(call)
-    with pytest.raises(Invalid, match="has no tool 'pay'"):
+    with raises(Invalid, "tool_not_declared", tool="pay"):
         store.thread("t").reconcile(call)
 
 
@@ -225,7 +226,7 @@ def test_a_started_call_is_not_resolved(tmp_path: Path) -> None:
     """Its run says first what became of it, or that nobody knows."""
     thread = killed(tmp_path / "s.db", [dont_know])
 
-    with pytest.raises(Conflict, match="is started"):
+    with raises(Conflict, "call_is_running"):
         thread.resolve(thread.calls()[0].id, "done", by="ann")
 
 

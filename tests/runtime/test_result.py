@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import perdure
 from perdure.errors import Invalid
 from perdure.model.message import File, Image, Message, Text, ToolResult
-from perdure.runtime.tools.arguments import why_refused
-from perdure.runtime.tools.result import PREVIEW_BYTES, Told, keep, preview, told
+from perdure.runtime.tools.result import PREVIEW_BYTES, NoResult, explain, keep, preview
+from perdure.runtime.tools.signature import why_refused
 
 REF = "artifact://sha256/" + "ab" * 32
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
@@ -246,26 +246,26 @@ def test_whatever_is_returned_is_kept_and_can_be_shown(value: object) -> None:
             block.text.encode()
 
 
-@pytest.mark.parametrize("state", get_args(Told))
-def test_every_outcome_has_words(state: Told) -> None:
+@pytest.mark.parametrize("state", get_args(NoResult))
+def test_every_outcome_has_words(state: NoResult) -> None:
     """They name the tool and the reason, once."""
-    (block,) = told(state, "because of \ud800 this.", "book")
+    (block,) = explain(state, "because of \ud800 this.", "book")
 
     assert isinstance(block, Text)
     assert "book" in block.text
     assert "because of \ufffd this." in block.text
     assert ".." not in block.text
-    assert told(state, "", "book") != (block,)
+    assert explain(state, "", "book") != (block,)
 
 
 def test_an_unknown_outcome_warns_against_repeating_it() -> None:
     """It may have happened, and nobody shall simply try again."""
     for state in ("unknown", "needs_human"):
-        (block,) = told(state, "it did not end within 5 s", "pay")
+        (block,) = explain(state, "it did not end within 5 s", "pay")
         assert isinstance(block, Text)
         assert "may have happened" in block.text
         assert "Do not" in block.text
-    (failed,) = told("failed", "the card was declined", "pay")
+    (failed,) = explain("failed", "the card was declined", "pay")
     assert isinstance(failed, Text)
     assert "no effect" in failed.text
 
@@ -279,7 +279,7 @@ def test_refused_arguments_are_told_once() -> None:
 
     with pytest.raises(Invalid) as refused:
         pack.validated('{"box": 1}')
-    (block,) = told("invalid", why_refused(refused.value), "pack")
+    (block,) = explain("invalid", why_refused(refused.value), "pack")
 
     assert isinstance(block, Text)
     assert block.text.startswith("Error: the call to pack was not run: its arguments were refused, `box`")

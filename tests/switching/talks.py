@@ -17,7 +17,7 @@ from perdure.errors import PerdureError
 from perdure.model.context import Context, ToolSpec
 from perdure.providers import adapter
 from perdure.providers.registry import APIS
-from perdure.runtime.tools.arguments import Arguments
+from perdure.runtime.tools.signature import Arguments
 from tests.recorded.pairs import SOURCES, read_as
 from tests.recorded.wire import Record, Wire
 

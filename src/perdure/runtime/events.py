@@ -1,8 +1,8 @@
-"""What a stream of a run consists of: one ordered sequence of typed events.
+"""The typed events of a run's stream, in one ordered sequence.
 
-Durable ones come from commits.  Each has a cursor, and comes exactly once, in order, from any
-process.  The others tell what is going on at this moment: words as they are written, calls as
-they take shape.  They are not kept; whoever returns gets `TextSoFar` instead.
+Durable events come from commits.  Each has a cursor, and is delivered exactly once, in order, from any process.
+Live events show what happens at the moment: text and calls as the model writes them.  They are not stored; a
+reader that connects later gets `TextSoFar` instead.
 """
 
 from __future__ import annotations
@@ -38,16 +38,19 @@ class Cursor(msgspec.Struct, frozen=True):
     index: int
 
     def __str__(self) -> str:
-        """The place as text, to be given back later."""
+        """Return the place as text that `read` takes."""
         return f"{self.depth}.{self.index}.{self.commit}"
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """The place that `text` names; raises `Invalid`."""
+        """Return the place that `text` names; raises `Invalid`."""
         parts = str(text).split(".")
         if len(parts) != 3 or not (parts[0].isdecimal() and parts[1].isdecimal() and len(parts[2]) == 64):
             raise Invalid(
-                f"{text!r} is not a cursor; nothing was followed. Give event.cursor of an earlier event."
+                f"{text!r} is not a cursor; nothing was followed.",
+                code="cursor_invalid",
+                advice="Give event.cursor of an earlier event.",
+                cursor=text,
             )
         return cls(int(parts[0]), Digest(parts[2]), int(parts[1]))
 
@@ -59,7 +62,7 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     commit: Digest
     event: Event
     run: str | None = None
-    message: Message | None = None  # the words, where a message was appended
+    message: Message | None = None  # the message, where one was appended
 
     @property
     def type(self) -> str:
@@ -68,12 +71,12 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The words of a message; empty for anything else."""
+        """The text of a message; empty for anything else."""
         return self.message.text if self.message else ""
 
     @property
     def ends(self) -> bool:
-        """Whether the run ended with it."""
+        """True if the run ended with it."""
         return isinstance(self.event, RunFinished)
 
 
@@ -93,7 +96,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """Some more words of the assistant."""
+    """More text of the assistant."""
 
     text: str
     cursor: str | None = None  # of the last durable event before it
@@ -105,7 +108,7 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """Some more of what the model tells of its thinking."""
+    """More of the reasoning that the model shows."""
 
     text: str
     cursor: str | None = None
@@ -117,7 +120,7 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
 
 
 class TextSoFar(msgspec.Struct, frozen=True):
-    """The words that were written before you came."""
+    """The text that was written before the reader connected."""
 
     text: str
     cursor: str | None = None
@@ -129,12 +132,12 @@ class TextSoFar(msgspec.Struct, frozen=True):
 
 
 class CallProgress(msgspec.Struct, frozen=True):
-    """A call takes shape, or is being carried out."""
+    """The progress of a call: the model writes it, or a tool carries it out."""
 
     call: str  # our id, or the index within the step while the model still writes it
     tool: str
-    state: str  # `writing`, `started` or what it came to
-    arguments: str = ""  # the part that came now, while it is written
+    state: str  # `writing`, `started` or the state that it has ended in
+    arguments: str = ""  # the new part, while the model writes it
     cursor: str | None = None
 
     @property
@@ -144,7 +147,7 @@ class CallProgress(msgspec.Struct, frozen=True):
 
 
 class RunEnded(msgspec.Struct, frozen=True):
-    """The run has ended, or waits; nothing more comes."""
+    """The run has ended, or waits; no event follows."""
 
     result: Any  # a Result
     cursor: str | None = None
@@ -160,5 +163,5 @@ Happening: TypeAlias = Happened | Committed | TextSoFar | Live | RunEnded
 
 
 def type_name(event: Event) -> str:
-    """The type name of an event, as in the catalogue."""
+    """Return the type name of an event, as in the catalogue."""
     return str(event.__struct_config__.tag)

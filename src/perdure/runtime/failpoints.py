@@ -1,8 +1,8 @@
-"""Points: named places in a run at which a test can stop the world.
+"""Named points in a run at which a test can run an action of its own.
 
-A run passes them in silence.  `perdure.testing` arms one, and the next time that it is
-reached the test's own action happens there: the process is killed, or stopped, or an error
-is raised.  They are part of the product because what a crash leaves behind is.
+Without a test they do nothing.  `perdure.testing` arms a point; the next time that a run reaches it, the test's
+action runs there: it kills or stops the process, or raises an error.  They are part of the package so that users
+can test what a crash of their own agent leaves.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Literal, TypeAlias
 __all__ = ["POINTS", "Point", "arm", "disarm", "hit"]
 
 Point: TypeAlias = Literal[
-    "before_intent",  # the model has asked for tools; nothing of that is durable
+    "before_intent",  # the model has requested tools; nothing of that is durable
     "after_intent",  # the request is durable
     "after_started",  # `started` is durable, the tool has not been called
     "during_effect",  # the tool is being called; a tool reaches this point itself
     "after_effect",  # the tool has returned; nothing of that is durable
-    "while_recording",  # the result is handed to the store
+    "while_recording",  # the result is being written
     "after_result",  # the result is durable; the round is not committed
     "after_turn",  # the round is committed
-    "before_finish",  # the last words are there; nothing of that is durable
-    "after_finish",  # the run's end is durable; nobody was told
-    "switch_begun",  # a switch was asked for; nothing was read
+    "before_finish",  # the last answer is complete; nothing of it is durable
+    "after_finish",  # the run's end is durable; the caller has not got the result
+    "switch_begun",  # a switch was requested; nothing was read
     "switch_settled",  # no run is on the line, and no call is under way
     "switch_checkpointed",  # the checkpoint is derived; nothing of it is durable
-    "switch_checked",  # the check is made and the policy lets it pass; nothing of it is durable
-    "switch_written",  # the switch is durable; nobody was told
+    "switch_checked",  # the policy accepts the check; nothing of it is durable
+    "switch_written",  # the switch is durable; the caller has not got the result
 ]
 
 POINTS: tuple[str, ...] = Point.__args__  # pyright: ignore[reportAttributeAccessIssue]
@@ -36,12 +36,12 @@ _armed: dict[str, Callable[[], None]] = {}
 
 
 def arm(point: Point, action: Callable[[], None]) -> None:
-    """Do `action` whenever `point` is reached, until it is disarmed."""
+    """Run `action` whenever a run reaches `point`, until it is disarmed."""
     _armed[point] = action
 
 
 def disarm(point: Point | None = None) -> None:
-    """Pass `point` in silence again; None: all of them."""
+    """Do nothing at `point` again; None: at all points."""
     if point is None:
         _armed.clear()
     else:
@@ -49,6 +49,6 @@ def disarm(point: Point | None = None) -> None:
 
 
 def hit(point: Point) -> None:
-    """Be at `point`."""
+    """Run the action that a test has armed `point` with, if there is one."""
     if _armed and point in _armed:
         _armed[point]()

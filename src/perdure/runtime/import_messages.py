@@ -46,9 +46,9 @@ from perdure.model.message import Block, Message, ReasoningSummary, Text, ToolCa
 from perdure.providers import registry
 from perdure.providers.contract import Adapter, Asked, Loss, losses_of
 from perdure.providers.wire.fields.vendor_metadata import made_by, tool_of_id
-from perdure.runtime.calls.imported import by_spelling, fingerprint_here
 from perdure.runtime.calls.pending_call import encode_result
-from perdure.runtime.calls.round_context import args_body
+from perdure.runtime.calls.plan import by_spelling, fingerprint_here
+from perdure.runtime.calls.round import args_body
 from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import Journal

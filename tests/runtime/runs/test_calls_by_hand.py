@@ -15,6 +15,7 @@ from perdure.runtime.calls import executor
 from perdure.runtime.calls.direct_call import CallResult
 from perdure.runtime.calls.plan import Clearance
 from perdure.testing import Script, say, use
+from tests.coded import raises
 from tests.crash.processes import Pipe, running
 
 _sent: list[str] = []
@@ -73,7 +74,7 @@ def test_the_same_id_with_other_arguments_is_a_conflict(store: Store) -> None:
     thread = store.thread("trip", agent="planner")
     thread.call(send, {"to": "ann"}, id="c1")
 
-    with pytest.raises(errors.Conflict, match="other arguments"):
+    with raises(errors.Conflict, "call_id_reused", call="c1"):
         thread.call(send, {"to": "bob"}, id="c1")
     with pytest.raises(errors.Conflict):
         thread.call(pay, {"amount": 3}, id="c1")

@@ -1,9 +1,9 @@
-"""One call by hand: a tool taken through the ledger without an agent.
+"""One direct call: a tool is called through the ledger without a model.
 
-What integrations with other frameworks are made of.  It is a turn by hand: one commit applies what
-the call changes.  The same id with the same arguments gives the first result; after a crash the
-same rules hold as in a run.  No lease is needed: every write is fenced by the revision of the call's
-own record, so its patch is applied by one commit, whichever process makes it.
+Integrations with other frameworks are built on it.  One commit applies what the call changes.  The same id
+with the same arguments returns the first result; after a crash the same rules hold as in a run.  No lease is
+needed: every write is fenced by the revision of the call's own record, so one commit applies its patch,
+whichever process makes it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.engines.retry import Attempts
 from perdure.errors import Busy, Conflict, Invalid, Moved, PerdureError, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space
@@ -31,26 +32,23 @@ from perdure.model.ticket import Ticket
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
 from perdure.runtime.calls.plan import plan
-from perdure.runtime.calls.recovery import take_up
-from perdure.runtime.calls.round_commit import commit_round
-from perdure.runtime.calls.round_context import RoundContext, args_body, fingerprint_for
+from perdure.runtime.calls.recovery import continue_call
+from perdure.runtime.calls.round import RoundContext, args_body, commit_round, fingerprint_for
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import Journal
-from perdure.runtime.tools.call import Ruling
-from perdure.runtime.tools.call_state import scratch_prefix
+from perdure.runtime.tools.call import Ruling, scratch_prefix
 from perdure.runtime.tools.tool import Tool, tool
 
 __all__ = ["BY_HAND", "CallResult", "call"]
 
-BY_HAND = "call:"  # how the turn of a call by hand is named, and its id after it
-_TRIES_MAX = 8
+BY_HAND = "call:"  # begins the name of a direct call's turn; the call's id follows
 _ID_BYTES_MAX = 180
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call by hand came to."""
+    """The outcome of a direct call."""
 
     id: str
     state: CallState
@@ -59,50 +57,52 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The words of the result."""
+        """The text of the result."""
         if self.result is None:
             return ""
         return "".join(getattr(block, "text", "") for block in self.result.content)
 
     @property
     def ok(self) -> bool:
-        """Whether it succeeded."""
+        """True if it succeeded."""
         return self.result is not None and self.result.status == "success"
 
 
 async def call(
     env: RunEnvironment, tool_: Tool | Callable[..., Any], arguments: Mapping[str, Json] | str, *, id: str
 ) -> CallResult:
-    """Carry out one call, once, whatever happens and however often it is asked for.
+    """Carry out one call, once, however often it is requested and whichever process fails.
 
     Raises `Busy` if another caller is making it, `Conflict` if the id belongs to another call.
     """
     names.check_id("call id", id)
     declared = tool_ if isinstance(tool_, Tool) else tool(tool_)
     raw = arguments if isinstance(arguments, str) else _text(arguments)
-    asked = ToolCall(id, declared.name, raw)
+    requested = ToolCall(id, declared.name, raw)
     round_context = await env.run_blocking(partial(_round_context, env, declared, id))
     check = partial(_check_same, env.space, declared=declared, raw=raw)
-    held = await env.run_blocking(partial(calls.find, env.space, id))
+    recorded = await env.run_blocking(partial(calls.find, env.space, id))
     try:
-        if held is None:
-            pending_call, rulings = await env.run_blocking(partial(_entered, round_context, asked)), {}
+        if recorded is None:
+            pending_call, rulings = await env.run_blocking(partial(_enter, round_context, requested)), {}
         else:
-            await env.run_blocking(partial(check, held.record))
-            if held.record.state in SETTLED:
-                return await env.run_blocking(partial(_settled, round_context, asked, held))
-            pending_call, rulings = await env.run_blocking(partial(_taken_up, round_context, asked, held))
-        return await _carried_out(round_context, pending_call, rulings)
+            await env.run_blocking(partial(check, recorded.record))
+            if recorded.record.state in SETTLED:
+                return await env.run_blocking(partial(_settled, round_context, requested, recorded))
+            pending_call, rulings = await env.run_blocking(
+                partial(_continue, round_context, requested, recorded)
+            )
+        return await _carry_out(round_context, pending_call, rulings)
     except Moved as moved:
         if moved.cell != calls.CALL + id:
             raise
-        return await env.run_blocking(partial(_overtaken, round_context, asked, check))
+        return await env.run_blocking(partial(_overtaken, round_context, requested, check))
 
 
-async def _carried_out(
+async def _carry_out(
     round_context: RoundContext, pending_call: PendingCall, rulings: dict[str, Ruling]
 ) -> CallResult:
-    executor = CallExecutor(round_context, round_context.journal.root, rulings)
+    executor = CallExecutor(round_context, round_context.journal.root, rulings, message_id=None)
     try:
         await executor.carry_out([pending_call])
     except asyncio.CancelledError:
@@ -114,46 +114,51 @@ async def _carried_out(
 
 
 def _overtaken(
-    round_context: RoundContext, asked: ToolCall, check: Callable[[CallRecord], None]
+    round_context: RoundContext, requested: ToolCall, check: Callable[[CallRecord], None]
 ) -> CallResult:
-    """What another caller, who was first, has made of the call; raises `Busy` while that caller is at it."""
-    held = calls.read(round_context.env.space, asked.id)
-    check(held.record)
-    if held.record.state in SETTLED:
-        return _settled(round_context, asked, held)
-    if held.record.state != "awaiting_approval":
-        raise Busy(asked.id, "it is settled", call=True)
-    pending_call = PendingCall(asked, None)
-    pending_call.held = held
+    """Return the outcome that another caller has recorded first; raises `Busy` while that caller makes the call."""
+    recorded = calls.read(round_context.env.space, requested.id)
+    check(recorded.record)
+    if recorded.record.state in SETTLED:
+        return _settled(round_context, requested, recorded)
+    if recorded.record.state != "awaiting_approval":
+        raise Busy(requested.id, "it is settled", call=True)
+    pending_call = PendingCall(requested, None, recorded)
     pending_call.suspend(None)
     return _result(round_context, pending_call)
 
 
 def _round_context(env: RunEnvironment, declared: Tool, id: str) -> RoundContext:
-    """A desk with that tool, and no other of its name."""
     head = reader.head_to_move(env.space, env.timeline)
     journal = Journal(env, _turn_of(id), head, Feed(id))
-    round_context = RoundContext(env, journal, None, lambda: True, origin="call")
-    round_context.toolbox = {**round_context.toolbox, declared.name: declared}
-    round_context.label = ""  # no history tells what it came to until its commit does
-    return round_context
+    return RoundContext(env, journal, tool=declared, origin="call")
 
 
 def _turn_of(id: str) -> str:
-    """What the commit of a call by hand goes by: the same every time, and never too long for a name."""
+    """Return the name of the turn: the same every time, and never too long for a name."""
     if len(id.encode()) <= _ID_BYTES_MAX:
         return BY_HAND + id
     return f"{BY_HAND}~{sha256(id.encode()).hexdigest()}"
 
 
-def _entered(round_context: RoundContext, asked: ToolCall) -> PendingCall:
-    """Enter the call, and start it if it may; what is refused or has to be asked enters with the commit that says so.
+def _enter(round_context: RoundContext, requested: ToolCall) -> PendingCall:
+    """Enter the call into the ledger, and start it if it may start.
 
+    A call that is refused or needs a decision enters with the commit that says so.
     Raises `Moved` if another caller has entered it first.
     """
-    for start in (True, *[False] * _TRIES_MAX):
+    attempts = Attempts(f"call '{requested.id}' was not started, because equal calls start and end")
+    may_start = True
+    while True:
+        attempts.begin()
         pending_call = plan(
-            round_context, asked, round_context.journal.run, vendor_id=None, taken=set(), start=start
+            round_context,
+            requested,
+            round_context.journal.run,
+            backend=None,
+            vendor_id=None,
+            taken=set(),
+            start=may_start,
         )
         assert pending_call.transition is not None
         if pending_call.stage != "ready":
@@ -161,99 +166,91 @@ def _entered(round_context: RoundContext, asked: ToolCall) -> PendingCall:
         try:
             round_context.journal.post(pending_call.transition)
         except Moved:
-            if calls.find(round_context.space, asked.id) is not None:
+            if calls.find(round_context.space, requested.id) is not None:
                 raise
-            continue  # another call holds what was to fence this one
-        pending_call.written()
-        return pending_call
-    raise Conflict(
-        f"could not start call '{asked.id}' after {_TRIES_MAX} attempts, because equal calls start and end "
-        "all the time; nothing was done. Try again."
-    )
+            may_start = False  # an equal call has changed a cell that the start depends on
+        else:
+            pending_call.written()
+            return pending_call
 
 
-def _taken_up(
-    round_context: RoundContext, asked: ToolCall, held: VersionedCall
+def _continue(
+    round_context: RoundContext, requested: ToolCall, recorded: VersionedCall
 ) -> tuple[PendingCall, dict[str, Ruling]]:
-    """Go on with a call that was asked for before."""
-    record = held.record
+    """Continue a call that was requested before."""
+    record = recorded.record
     if (
         record.state == "started"
         and record.holder is not None
         and not round_context.space.engine.gone(record.holder)
     ):
         raise Busy(record.id, "it is settled", call=True)
-    pending_call = PendingCall(asked, round_context.toolbox.get(asked.name))
-    pending_call.held = held
-    pending_call.told = True  # the commit that says so is the write that asked
-    rulings: dict[str, Ruling] = {}
-    take_up(round_context, pending_call, rulings)
-    return pending_call, rulings
+    pending_call = PendingCall(requested, round_context.toolbox.get(requested.name), recorded)
+    # The write that asked for a decision is the commit that names the suspension.
+    ruling = continue_call(round_context, pending_call, message_id=None, is_in_history=True)
+    return pending_call, {} if ruling is None else {requested.id: ruling}
 
 
 def _commit(round_context: RoundContext, pending_call: PendingCall) -> None:
-    """One commit applies what the call changes and says what became of it; one that waits says so once.
+    """Commit what the call changes and its outcome; a call that waits is committed once.
 
-    It holds the call's next posting, and without one there is nothing to commit: the call's revision
-    decides who applies its patch.  While a run is on the line, the commit belongs to that run's turn.
+    Without an unwritten transition there is nothing to commit: the revision of the call decides which process
+    applies its patch.  While a run is on the timeline, the commit belongs to that run's turn.
     """
-    space, journal, own = round_context.env.space, round_context.journal, round_context.journal.run
-    for _ in range(_TRIES_MAX):
-        held, revision = leases.look(space, round_context.env.timeline)
-        journal.beside(revision, held.run if held else own)
+    space, timeline = round_context.env.space, round_context.env.timeline
+    journal, own_turn = round_context.journal, round_context.journal.run
+    attempts = Attempts(
+        f"call '{pending_call.call.id}' is not committed, because runs begin and end on '{timeline}'; "
+        "make it again with the same id: it is not run again"
+    )
+    while True:
+        attempts.begin()
+        lease, revision = leases.look(space, timeline)
+        journal.beside(revision, lease.run if lease else own_turn)
         try:
-            commit_round(round_context, [pending_call], journal.draft("call"), spoken=False)
+            commit_round(round_context, [pending_call], journal.draft("call"), message_id=None)
         except Moved as moved:
             if moved.cell == calls.CALL + pending_call.record.id:
                 raise
-            if leases.look(space, round_context.env.timeline)[1] == revision:
+            if leases.look(space, timeline)[1] == revision:
                 raise
             journal.discard()
-            _place(round_context, pending_call)
+            _announce(round_context, pending_call)
         except StaleHead as stale:
-            _keep_question(round_context, pending_call)
-            raise _kept(pending_call, stale) from stale
+            _record_question(round_context, pending_call)
+            raise _with_outcome(stale, pending_call) from stale
         else:
             return
-    raise Conflict(
-        f"could not commit call '{pending_call.call.id}' after {_TRIES_MAX} attempts, because runs begin and end on "
-        f"'{round_context.env.timeline}' all the time. Make it again with the same id: it is not run again."
-    )
 
 
-def _place(round_context: RoundContext, pending_call: PendingCall) -> None:
-    """Give a call that the ledger knows to be settled, and no commit tells of, a posting for that commit."""
-    held = pending_call.held
+def _announce(round_context: RoundContext, pending_call: PendingCall) -> None:
+    """Give a settled call that no commit names a transition for such a commit."""
     if (
         pending_call.transition is None
         and pending_call.stage == "settled"
-        and held
-        and not held.record.result_label
+        and pending_call.has_entered
+        and not pending_call.recorded.record.result_label
     ):
-        pending_call.transition = calls.learn(held, at=round_context.now(), result_label="")
+        pending_call.announce(calls.learn(pending_call.recorded, at=round_context.now(), result_label=""))
 
 
-def _keep_question(round_context: RoundContext, pending_call: PendingCall) -> None:
-    """Record that a call which was started waits for a decision, though no commit can say so."""
-    if (
-        pending_call.stage == "suspended"
-        and pending_call.transition is not None
-        and pending_call.held is not None
-    ):
+def _record_question(round_context: RoundContext, pending_call: PendingCall) -> None:
+    """Record that a call which was started waits for a decision, though no commit can name it."""
+    if pending_call.stage == "suspended" and pending_call.transition is not None and pending_call.has_entered:
         with suppress(PerdureError):  # the call stays started, until its process has ended
             round_context.journal.post(pending_call.transition)
             pending_call.written()
 
 
-def _kept(pending_call: PendingCall, stale: StaleHead) -> StaleHead:
-    """The same refusal, saying that the ledger has what the call came to, if it has."""
+def _with_outcome(stale: StaleHead, pending_call: PendingCall) -> StaleHead:
+    """Return the same error; if the ledger has the outcome of the call, the error says so."""
     if pending_call.transition is not None or pending_call.record.state not in SETTLED:
         return stale
-    changes = pending_call.patch is not None or pending_call.agent_patch is not None
+    changes = pending_call.changes.patch is not None or pending_call.changes.agent_patch is not None
     return StaleHead(
         stale.expected,
         stale.actual,
-        because=f"call '{pending_call.call.id}' is {pending_call.record.state} and stands in the ledger",
+        because=f"call '{pending_call.call.id}' is {pending_call.record.state} in the ledger",
         left="what it changes in the state was not applied" if changes else "nothing was committed",
         advice="Make it again with the same id: it is not run again, and its changes are applied then."
         if changes
@@ -261,20 +258,19 @@ def _kept(pending_call: PendingCall, stale: StaleHead) -> StaleHead:
     )
 
 
-def _settled(round_context: RoundContext, asked: ToolCall, held: VersionedCall) -> CallResult:
-    pending_call = PendingCall(asked, None)
-    pending_call.held = held
-    take_up(round_context, pending_call, {})
-    if _is_left(round_context, held.record):
-        _place(round_context, pending_call)
+def _settled(round_context: RoundContext, requested: ToolCall, recorded: VersionedCall) -> CallResult:
+    pending_call = PendingCall(requested, None, recorded)
+    continue_call(round_context, pending_call, message_id=None, is_in_history=True)
+    if _is_left(round_context, recorded.record):
+        _announce(round_context, pending_call)
         _commit(round_context, pending_call)
     return _result(round_context, pending_call)
 
 
 def _is_left(round_context: RoundContext, record: CallRecord) -> bool:
-    """Whether no commit tells of a call that was settled on this line, and something follows from that.
+    """True if no commit names a call that was settled on this timeline, and there is something to commit.
 
-    What it changes was never applied, because the line had gone another way; or its scratch is still there.
+    Either its changes were never applied, because the timeline had moved; or its scratch is still there.
     """
     if record.origin != "call" or record.result_label or record.timeline != round_context.env.timeline:
         return False
@@ -294,31 +290,41 @@ def _result(round_context: RoundContext, pending_call: PendingCall) -> CallResul
 
 
 def _check_same(space: Space, record: CallRecord, *, declared: Tool, raw: str) -> None:
-    """Raise `Conflict` unless the call was made by hand, with these arguments or those that it was given instead.
+    """Raise `Conflict` unless the call is a direct call with these arguments, or with those that they were edited to.
 
-    A settled call gives its result whoever made it.
+    A settled call returns its result whatever its origin.
     """
-    same = args_body(raw).digest == record.args
-    meant = _meaning(declared, raw)
-    if not same and meant:
-        given = record.fingerprint or _meaning(declared, space.body(record.args).decode("utf-8", "replace"))
-        same = meant in (given, record.first_fingerprint)
-    if record.tool != declared.name or not same:
+    is_same = args_body(raw).digest == record.args
+    fingerprint = _fingerprint(declared, raw)
+    if not is_same and fingerprint:
+        recorded = record.fingerprint or _fingerprint(
+            declared, space.body(record.args).decode("utf-8", "replace")
+        )
+        is_same = fingerprint in (recorded, record.first_fingerprint)
+    if record.tool != declared.name or not is_same:
         raise Conflict(
-            f"call '{record.id}' was made before with another tool or other arguments; nothing was done. "
-            "Give it another id."
+            f"call '{record.id}' was made before with another tool or other arguments; nothing was done.",
+            code="call_id_reused",
+            advice="Give it another id.",
+            call=record.id,
         )
     if record.origin != "call" and record.state not in SETTLED:
-        whose = "was imported" if record.origin == "import" else f"belongs to run '{record.run}'"
-        way = "Use resolve()" if record.origin == "import" else "Use resume() to go on with that run"
+        is_imported = record.origin == "import"
+        origin = "was imported" if is_imported else f"belongs to run '{record.run}'"
+        way = "Use resolve()" if is_imported else "Use resume() to go on with that run"
         raise Conflict(
-            f"call '{record.id}' to {record.tool} {whose} and is {record.state}; nothing was done. {way}, "
-            "or give this call another id."
+            f"call '{record.id}' to {record.tool} {origin} and is {record.state}; nothing was done.",
+            code="not_a_direct_call",
+            advice=f"{way}, or give this call another id.",
+            call=record.id,
+            state=record.state,
+            origin=record.origin,
+            run=record.run,
         )
 
 
-def _meaning(declared: Tool, raw: str) -> str:
-    """The fingerprint of such a call; empty where the tool refuses the arguments."""
+def _fingerprint(declared: Tool, raw: str) -> str:
+    """Return the fingerprint of such a call; empty where the tool refuses the arguments."""
     try:
         return fingerprint_for(declared, declared.validated(raw))
     except Invalid:
@@ -329,4 +335,6 @@ def _text(arguments: Mapping[str, Json]) -> str:
     try:
         return json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise Invalid(f"arguments are JSON: {error}; nothing was done.") from error
+        raise Invalid(
+            f"the arguments are not JSON: {error}; nothing was done.", code="arguments_not_json"
+        ) from error

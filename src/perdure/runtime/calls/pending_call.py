@@ -1,12 +1,23 @@
-"""Slots: the calls of one round, each with where it stands and what the model will be told.
+"""One call of a round, from the request to the result that the model is shown.
 
-A slot is `ready` until its call is settled or suspended.  What it came to may be in the ledger
-already, or stand in a posting that is still to be written.
+A pending call is in one of three states, and what belongs to a state is kept there:
+
+    ReadyCall       it is to be carried out: its arguments, and whether an earlier attempt was cut off
+    SuspendedCall   it waits for a decision: what the tool has put aside
+    SettledCall     it has a result for the model: the result, and what the call changes
+
+    ready     ── settle ───▶ settled
+    ready     ── suspend ──▶ suspended
+    any state ── reload ───▶ ready        the ledger holds something else than this process assumed
+
+Beside the state it holds the call as the ledger has it (`recorded`) and the next transition of the
+ledger that is still to be written (`transition`).  A call with an unwritten transition takes no other
+step: `written` says that the transition is durable now.  Only the methods below change anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -22,142 +33,297 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.memory import Remembering, decode_remembering
 from perdure.model.message import Block, Text, ToolCall, ToolResult
 from perdure.model.patch import Patch, decode_patch
-from perdure.runtime.tools.arguments import Arguments
+from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["PendingCall", "encode_result", "lent", "recalled"]
-
-Stage: TypeAlias = Literal["ready", "settled", "suspended"]
+__all__ = [
+    "PendingCall",
+    "CallChanges",
+    "NO_CHANGES",
+    "ReadyCall",
+    "SettledCall",
+    "SuspendedCall",
+    "encode_result",
+    "settle_as_recorded",
+    "settle_with_result_of_key",
+]
 
 _results = msgspec.json.Decoder(ToolResult)
 
 
-class PendingCall:
-    """One call of a round."""
+class CallChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call changes: in the thread's state, in the agent's own map, and in its owner's memory."""
 
-    __slots__ = (
-        "_alone",
-        "agent_patch",
-        "arguments",
-        "attempts",
-        "base",
-        "brought",
-        "call",
-        "held",
-        "memory",
-        "note",
-        "patch",
-        "patched",
-        "recovering",
-        "result",
-        "stage",
-        "staged",
-        "told",
-        "tool",
-        "transition",
+    patch: Patch | None = None  # of the thread's state
+    agent_patch: Patch | None = None
+    memory: Remembering | None = None
+    patched: Patched | None = (
+        None  # `patch` applied to `base` in this process; None: it comes from the ledger
+    )
+    base: Digest | None = None  # the root of the state that the call has seen
+    objects: Mapping[Digest, Object] = {}  # values of the patches that may not be stored yet
+
+    @classmethod
+    def made_here(
+        cls, base: Digest, thread: Patched | None, agent: Patched | None, memory: Remembering | None
+    ) -> CallChanges:
+        """Return what an attempt in this process has changed, starting from the state `base`."""
+        return cls(
+            patch=thread.patch if thread else None,
+            agent_patch=agent.patch if agent else None,
+            memory=memory,
+            patched=thread,
+            base=base,
+            objects={item.digest: item for each in (thread, agent) if each for item in each.objects},
+        )
+
+    @classmethod
+    def recorded(cls, space: Space, record: CallRecord) -> CallChanges:
+        """Read what the ledger says that a call changes."""
+        return cls(
+            patch=decode_patch(space.body(record.patch)) if record.patch else None,
+            agent_patch=decode_patch(space.body(record.agent_patch)) if record.agent_patch else None,
+            memory=decode_remembering(space.body(record.memory)) if record.memory else None,
+        )
+
+    @property
+    def values(self) -> list[Object]:
+        """The values that the patches name; nodes of the tree are made again by the commit."""
+        return [each for each in self.objects.values() if each.kind is not Kind.NODE]
+
+
+NO_CHANGES = CallChanges()
+
+
+class ReadyCall(msgspec.Struct, frozen=True):
+    """The call is to be carried out."""
+
+    arguments: Arguments | None = None  # None: not validated, or the tool refuses them now
+    is_interrupted: bool = False  # an attempt was cut off, and how far it got is not known
+    note: str | None = None  # what the model is shown before the result
+
+
+class SuspendedCall(msgspec.Struct, frozen=True):
+    """The call waits for a decision."""
+
+    is_in_history: bool  # a commit names this question already
+    changes: CallChanges = NO_CHANGES
+
+
+class SettledCall(msgspec.Struct, frozen=True):
+    """The call has a result for the model.  What the call did may still be unknown: then the result says so."""
+
+    result: ToolResult
+    changes: CallChanges = NO_CHANGES
+    staged: Staged | None = None  # the content of the result, on its way into the store
+    alone: Callable[[], CallTransition] | None = (
+        None  # None: the transition is the same with or without a message
     )
 
-    def __init__(self, call: ToolCall, tool: Tool | None, arguments: Arguments | None = None) -> None:
-        """A call that nothing is known of yet."""
-        self.call, self.tool, self.arguments = call, tool, arguments
-        self.stage: Stage = "ready"
-        self.held: VersionedCall | None = None  # as it stands in the ledger; None: it is not there yet
-        self.transition: CallTransition | None = None  # its next transition, still to be written
-        self._alone: Callable[[], CallTransition] | None = None
-        self.result: ToolResult | None = None  # what the model is told, once it is settled
-        self.patch: Patch | None = None  # what it changes in the thread's state
-        self.patched: Patched | None = (
-            None  # the same as it was made here, on the state at the start of the round
-        )
-        self.agent_patch: Patch | None = None  # and in the agent's own map
-        self.memory: Remembering | None = None  # what it did to its owner's memory
-        self.brought: dict[Digest, Object] = {}  # values of these patches that may not be stored yet
-        self.staged: Staged | None = None  # its result, on the way into the store
-        self.attempts = 0  # made in this process
-        self.base: Digest | None = None  # the root of the state that `patched` was made on
-        self.recovering = False  # whether an attempt was cut off, so that nobody knows how far it came
-        self.note: str | None = None  # what the model is told beside the result
-        self.told = False  # whether its suspension is in the history already
+
+class PendingCall:
+    """One call of a round; the module's docstring lists its states."""
+
+    __slots__ = ("_recorded", "_state", "_transition", "call", "tool")
+
+    def __init__(self, call: ToolCall, tool: Tool | None, recorded: VersionedCall | None = None) -> None:
+        """Begin as ready; `recorded` is the call in the ledger, None if it has not entered the ledger."""
+        self.call, self.tool = call, tool
+        self._state: ReadyCall | SuspendedCall | SettledCall = ReadyCall()
+        self._recorded = recorded
+        self._transition: CallTransition | None = None
+
+    # ---- what it is
+
+    @property
+    def state(self) -> ReadyCall | SuspendedCall | SettledCall:
+        """The state, with what belongs to it."""
+        return self._state
+
+    @property
+    def stage(self) -> Stage:
+        """The name of the state."""
+        return _STAGES[type(self._state)]
+
+    @property
+    def ready(self) -> ReadyCall:
+        """The state of a call that is ready."""
+        assert isinstance(self._state, ReadyCall), f"call '{self.call.id}' is {self.stage}, not ready"
+        return self._state
+
+    @property
+    def result(self) -> ToolResult | None:
+        """What the model is shown; None until the call is settled."""
+        return self._state.result if isinstance(self._state, SettledCall) else None
+
+    @property
+    def changes(self) -> CallChanges:
+        """What the call changes; nothing while it is ready."""
+        return NO_CHANGES if isinstance(self._state, ReadyCall) else self._state.changes
+
+    @property
+    def recorded(self) -> VersionedCall:
+        """The call as the ledger has it."""
+        assert self._recorded is not None, f"call '{self.call.id}' is not in the ledger"
+        return self._recorded
+
+    @property
+    def has_entered(self) -> bool:
+        """True if the ledger has the call."""
+        return self._recorded is not None
+
+    @property
+    def transition(self) -> CallTransition | None:
+        """The next transition of the ledger, still to be written with a commit; None: there is nothing to write."""
+        return self._transition
+
+    @property
+    def transition_alone(self) -> CallTransition | None:
+        """The same for a write without a message: then the ledger has to hold the words of the result."""
+        alone = self._state.alone if isinstance(self._state, SettledCall) else None
+        return self._transition if self._transition is None or alone is None else alone()
+
+    @property
+    def is_known(self) -> bool:
+        """False for a call that is in the conversation and in no ledger."""
+        return self._transition is not None or self._recorded is not None
 
     @property
     def record(self) -> CallRecord:
-        """What is known of the call, with what is still to be written."""
-        if self.transition is not None:
-            return self.transition.record
-        assert self.held is not None, "a slot has a posting until it is in the ledger"
-        return self.held.record
+        """The call's record as it will be once the transition is written."""
+        return self._transition.record if self._transition is not None else self.recorded.record
 
     @property
     def changes_state(self) -> bool:
-        """Whether the commit of its round has to do anything to the thread's state for it."""
-        return self.patch is not None or (self.stage == "settled" and self.record.ticket is not None)
+        """True if the commit of its round changes the thread's state for it: a patch, or scratch to remove."""
+        if self.changes.patch is not None:
+            return True
+        return isinstance(self._state, SettledCall) and self.is_known and self.record.ticket is not None
 
-    def written(self) -> None:
-        """Its posting has become true."""
-        if self.transition is not None:
-            self.held, self.transition = self.transition.held, None
+    # ---- what happens to it
+
+    def enter(self, transition: CallTransition, arguments: Arguments) -> None:
+        """Ready, not in the ledger: `transition` will enter the call, so that it can be carried out."""
+        assert self._recorded is None
+        self._leave_ready(transition)
+        self._state = ReadyCall(arguments)
+
+    def prepare(self, arguments: Arguments | None, *, is_interrupted: bool = False) -> None:
+        """Ready: set what the next attempt is made with."""
+        self._state = ReadyCall(arguments, is_interrupted, self.ready.note)
+
+    def annotate(self, note: str) -> None:
+        """Ready: show the model this note before the result."""
+        self._state = msgspec.structs.replace(self.ready, note=note)
+
+    def advance(self, recorded: VersionedCall) -> None:
+        """Ready: the ledger has a newer record of the call, and the call is still to be carried out."""
+        self._leave_ready(None)
+        self._recorded = recorded
+
+    def suspend(
+        self,
+        transition: CallTransition | None,
+        changes: CallChanges = NO_CHANGES,
+        *,
+        is_in_history: bool = False,
+    ) -> None:
+        """Ready to suspended: the call waits for a decision.
+
+        With a `transition` a new question is asked, which no commit names yet.
+        """
+        assert transition is None or not is_in_history, "a new question is in no history"
+        self._leave_ready(transition)
+        self._state = SuspendedCall(is_in_history, changes)
 
     def settle(
         self,
         transition: CallTransition | None,
         result: ToolResult,
+        changes: CallChanges = NO_CHANGES,
         *,
+        staged: Staged | None = None,
         alone: Callable[[], CallTransition] | None = None,
     ) -> None:
-        """The call has come to its end, or nobody knows: either way the model is told.
+        """Ready to settled: the model is shown `result`, and `transition` (None: nothing) is still to be written.
 
-        `alone` makes what is posted instead if no message is written with it; None: the same.
+        `alone` makes the transition that is written if no message is written with it; None: the same.
         """
-        self.transition, self.result, self.stage = transition, result, "settled"
-        self._alone = alone
+        self._leave_ready(transition)
+        self._state = SettledCall(result, changes, staged, alone)
 
-    @property
-    def alone(self) -> CallTransition | None:
-        """Its next transition, for a write that tells nobody."""
-        return self.transition if self.transition is None or self._alone is None else self._alone()
+    def reload(self, recorded: VersionedCall) -> None:
+        """Any state to ready: the ledger has moved on, and what this process found or asked is dropped."""
+        self._recorded, self._transition, self._state = recorded, None, ReadyCall()
 
-    def suspend(self, transition: CallTransition | None) -> None:
-        """The call waits for somebody's decision."""
-        self.transition, self.stage = transition, "suspended"
+    def announce(self, transition: CallTransition) -> None:
+        """Settled, with nothing to write: `transition` lets one more commit apply what the call changes."""
+        assert isinstance(self._state, SettledCall), f"call '{self.call.id}' is {self.stage}, not settled"
+        assert self._transition is None, "one transition at a time"
+        self._transition = transition
 
-    def changes(
-        self, thread: Patched | None, agent: Patched | None, memory: Remembering | None = None
-    ) -> None:
-        """Take what the call changes, in place of what an earlier attempt would have."""
-        self.memory, self.patched = memory, thread
-        self.patch, self.agent_patch = (each.patch if each else None for each in (thread, agent))
-        self.brought = {item.digest: item for each in (thread, agent) if each for item in each.objects}
+    def bring(self, objects: Iterable[Object]) -> None:
+        """Write these objects with the transition."""
+        assert self._transition is not None
+        self._transition = self._transition.also(objects=objects)
+
+    def written(self) -> None:
+        """Any state: the transition, if there is one, is durable."""
+        if self._transition is not None:
+            self._recorded, self._transition = self._transition.held, None
+
+    def _leave_ready(self, transition: CallTransition | None) -> None:
+        _ = self.ready
+        assert self._transition is None, f"call '{self.call.id}' has an unwritten transition"
+        self._transition = transition
 
 
-def recalled(pending_call: PendingCall, space: Space, otherwise: tuple[Block, ...]) -> None:
-    """Fill a slot whose call has come to its end from what the ledger says; `otherwise` where it holds no words."""
-    record = pending_call.record
+Stage: TypeAlias = Literal["ready", "suspended", "settled"]
+_STAGES: dict[type[ReadyCall | SuspendedCall | SettledCall], Stage] = {
+    ReadyCall: "ready",
+    SuspendedCall: "suspended",
+    SettledCall: "settled",
+}
+
+
+def settle_as_recorded(
+    pending_call: PendingCall,
+    space: Space,
+    otherwise: tuple[Block, ...],
+    transition: CallTransition | None = None,
+) -> None:
+    """Settle a ready call as the ledger says; show the model `otherwise` where the ledger holds no words."""
+    record = pending_call.recorded.record
     assert record.state in SETTLED or record.state in UNCLEAR
-    told = shown(space, record)
-    if told is not None:
-        result = msgspec.structs.replace(told, call_id=pending_call.call.id)
+    stored = shown(space, record)
+    if stored is not None:
+        result = msgspec.structs.replace(stored, call_id=pending_call.call.id)
     else:
         result = ToolResult(pending_call.call.id, record.status or "error", otherwise)
-    pending_call.patched = None  # what was made here is not what the ledger says
-    pending_call.patch = decode_patch(space.body(record.patch)) if record.patch else None
-    pending_call.agent_patch = decode_patch(space.body(record.agent_patch)) if record.agent_patch else None
-    pending_call.memory = decode_remembering(space.body(record.memory)) if record.memory else None
-    pending_call.settle(pending_call.transition, result)
+    pending_call.settle(transition, result, CallChanges.recorded(space, record))
 
 
-def lent(pending_call: PendingCall, staged: Staged | None, preview: bytes | None, *, at: int) -> None:
-    """Settle a slot with the result of another call that had the same key."""
-    assert pending_call.transition is not None or pending_call.held is not None
-    record = pending_call.record
+def settle_with_result_of_key(
+    pending_call: PendingCall, record: CallRecord, staged: Staged | None, preview: bytes | None, *, at: int
+) -> None:
+    """Settle a ready call, whose record is `record`, with the result of an earlier call that had the same key."""
     if preview is None:
         result = ToolResult(pending_call.call.id, "success", (Text("Done before, with the same key."),))
     else:
         result = msgspec.structs.replace(_results.decode(preview), call_id=pending_call.call.id)
     result_body = Object.of(Kind.BODY, encode_result(result))
-    if pending_call.transition is not None:  # it enters the ledger with this
+    if pending_call.has_entered:
+        transition = settle(
+            pending_call.recorded,
+            "succeeded",
+            at=at,
+            staged=staged,
+            preview=result_body.body,
+            status=result.status,
+        )
+    else:
         entered = msgspec.structs.replace(
             record,
-            state="proposed",
             status=result.status,
             preview=result_body.digest,
             result=reference(staged.digest) if staged else None,
@@ -166,19 +332,9 @@ def lent(pending_call: PendingCall, staged: Staged | None, preview: bytes | None
             cells=staged.cells if staged else (),
             objects=(*(staged.objects if staged else ()), result_body),
         )
-    else:
-        assert pending_call.held is not None
-        transition = settle(
-            pending_call.held,
-            "succeeded",
-            at=at,
-            staged=staged,
-            preview=result_body.body,
-            status=result.status,
-        )
     pending_call.settle(transition, result)
 
 
 def encode_result(result: ToolResult) -> bytes:
-    """The bytes of what a model is shown of a result."""
+    """Encode what a model is shown of a result."""
     return encode_struct(result)

@@ -1,73 +1,95 @@
-"""Planning a round: what is to be done about each call that the model has asked for.
+"""Plans a round: decides about each call that a model has requested before anything happens.
 
-Everything that can be decided before anything happens is decided here, so that one write can
-hold the assistant's turn, the requests, the questions to people, and the starts.
+One write can then hold the assistant's turn, the requests, the questions to people and the starts.
 
-Clearance: whether a call may start now, and what its start must be fenced by.
+`clearance` says whether a call may start now and which cells its start must write.  It is asked before
+every start, also of a call that a person has approved: another timeline may have started an equal call
+since, or another call with the same key may have a result.
 
-Asked before every start, also of a call that somebody approved: meanwhile another line may
-have sent the same thing, or another call with the same key have come to a result.
+Calls that were imported from another framework take part.  Their tool is found by its name, or by the
+spelling that a vendor's format uses for that name.  The agent may not have the tool at the import; then
+`clearance` records the meaning of those calls before the first start of a call to that tool, so that the
+repeat guard can compare them.
 
-Reworking: what changes with the arguments of a call that somebody edited.
-
-They are validated by the tool, if it is at hand, before the decision is written; its fingerprint
-and a templated key follow from them.
+`rework_with` says what changes in a call whose arguments a person has edited.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
 
 from perdure.engines.contract import CellWrite
-from perdure.errors import Invalid
+from perdure.engines.retry import Attempts
+from perdure.errors import Forgotten, Invalid, Moved
 from perdure.ledger import call_identity, calls, key_claims, repeat_guard, tickets
-from perdure.ledger.calls import Changes
+from perdure.ledger.call_identity import fingerprint_of
+from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.decisions import Rework
 from perdure.ledger.key_claims import Free, Mine, Reuse, Waits
 from perdure.ledger.repeat_guard import Repeats
 from perdure.model import canonical
 from perdure.model.call import CallRecord, CallState
 from perdure.model.canonical import Json
-from perdure.model.digest import Kind, Object
+from perdure.model.context import Context, ToolSpec
+from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import within
-from perdure.model.message import ToolCall, ToolResult
+from perdure.model.message import Message, Text, ToolCall, ToolResult
 from perdure.model.ticket import Ticket
-from perdure.runtime.calls.imported import learn
-from perdure.runtime.calls.pending_call import PendingCall, encode_result, lent
-from perdure.runtime.calls.round_context import RoundContext, args_body, fingerprint_for
+from perdure.providers import registry
+from perdure.runtime.calls.pending_call import PendingCall, encode_result, settle_with_result_of_key
+from perdure.runtime.calls.round import RoundContext, args_body, fingerprint_for
 from perdure.runtime.session.environment import RunEnvironment
-from perdure.runtime.tools.arguments import why_refused
+from perdure.runtime.session.lease import Lost
 from perdure.runtime.tools.call import Call
-from perdure.runtime.tools.result import Told, told
+from perdure.runtime.tools.result import NoResult, explain
+from perdure.runtime.tools.signature import Arguments, why_refused
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["plan", "AskApproval", "ReuseResult", "Clearance", "Deny", "Start", "clearance", "rework_with"]
+__all__ = [
+    "plan",
+    "clearance",
+    "rework_with",
+    "by_spelling",
+    "fingerprint_here",
+    "AskApproval",
+    "Clearance",
+    "Deny",
+    "ReuseResult",
+    "Start",
+]
+
+_IMPORTED_AT_ONCE = 100
+_EVERYWHERE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")  # names that all shipped formats accept unchanged
+_SPELLINGS_MAX = 4096  # that are cached
 
 
 class Start(msgspec.Struct, frozen=True):
-    """It may start, if these cells are written in the same write."""
+    """The call may start, if these cells are written in the same write."""
 
     cells: tuple[CellWrite, ...] = ()
-    claim: Free | Mine | Waits | None = None  # of a key that holds store-wide: to be claimed first
+    claim: Free | Mine | Waits | None = None  # of a key that is unique in the store: it is claimed first
 
 
 class AskApproval(msgspec.Struct, frozen=True):
-    """Somebody has to be asked."""
+    """A person has to decide first."""
 
     ticket: Ticket
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """It is not made."""
+    """The call is not made."""
 
     why: str
 
 
 class ReuseResult(msgspec.Struct, frozen=True):
-    """A call with the same key was done: its result is this one's."""
+    """A call with the same key was done; its result is the result of this call."""
 
     reuse: Reuse
 
@@ -75,16 +97,116 @@ class ReuseResult(msgspec.Struct, frozen=True):
 Clearance: TypeAlias = Start | AskApproval | Deny | ReuseResult
 
 
+def plan(
+    round_context: RoundContext,
+    call: ToolCall,
+    label: str,
+    *,
+    backend: str | None,
+    vendor_id: str | None,
+    taken: set[str],
+    start: bool = True,
+    cut_off: str | None = None,
+) -> PendingCall:
+    """Decide about `call`, which the message `label` requests; the decision is the transition to be written.
+
+    `taken` holds the fingerprints of external writes that this round starts; an equal call waits for
+    them.  With `start` off nothing is started yet, because a cell that the start depends on has changed.
+    `cut_off` says why the answer that holds the call is not complete; such a call is never run.
+    """
+    tool = round_context.toolbox.get(call.name)
+    pending_call = PendingCall(call, tool)
+
+    def record_with(arguments: Arguments | None) -> CallRecord:
+        return round_context.new_record(
+            call, tool, arguments, label=label, backend=backend, vendor_id=vendor_id
+        )
+
+    if cut_off is not None:
+        _refuse(pending_call, record_with(None), "failed", "cut_off", cut_off)
+    elif tool is None:
+        _refuse(pending_call, record_with(None), "failed", "no_such_tool", "")
+    else:
+        try:
+            arguments = tool.validated(call.args)
+        except Invalid as error:
+            _refuse(pending_call, record_with(None), "failed", "invalid", why_refused(error))
+        else:
+            _decide(round_context, pending_call, tool, arguments, record_with(arguments), taken, start=start)
+    pending_call.bring((args_body(call.args),))
+    return pending_call
+
+
+def _decide(
+    round_context: RoundContext,
+    pending_call: PendingCall,
+    tool: Tool,
+    arguments: Arguments,
+    record: CallRecord,
+    taken: set[str],
+    *,
+    start: bool,
+) -> None:
+    if record.reach.guarded and record.fingerprint in taken:
+        pending_call.enter(calls.propose(record, "requested"), arguments)  # an equal call goes first
+        return
+    match clearance(round_context, tool, record):
+        case Deny(why):
+            _refuse(pending_call, record, "denied", "denied", why)
+        case ReuseResult(reuse):
+            staged, preview = key_claims.borrowed(round_context.space, reuse)
+            settle_with_result_of_key(pending_call, record, staged, preview, at=record.at)
+        case AskApproval(ticket):
+            pending_call.suspend(tickets.ask(record, ticket))
+        case Start(cells, claim):
+            if _needs_approval(tool, arguments, record):
+                pending_call.suspend(tickets.ask(record, _approval(round_context, tool, record)))
+                return
+            taken.add(record.fingerprint)
+            if start and record.reach.writes and claim is None:
+                begun = msgspec.structs.replace(record, **round_context.start_changes(tool, record))
+                transition = calls.propose(begun, "requested", "started").also(cells=cells)
+            else:
+                transition = calls.propose(record, "requested")
+            pending_call.enter(transition, arguments)
+
+
+def _needs_approval(tool: Tool, arguments: Arguments, record: CallRecord) -> bool:
+    if isinstance(tool.ask, bool):
+        return tool.ask
+    return tool.asks(Call(id=record.id, tool=record.tool, key=record.key or "", arguments=arguments.normal))
+
+
+def _approval(round_context: RoundContext, tool: Tool, record: CallRecord) -> Ticket:
+    return tickets.question(
+        record,
+        id=round_context.space.ids(),
+        at=round_context.now(),
+        message=f"{tool.name} ({record.effect}) asks for approval before it runs",
+        arguments_schema=tool.arguments_schema,
+    )
+
+
+def _refuse(
+    pending_call: PendingCall, record: CallRecord, state: CallState, as_what: NoResult, why: str
+) -> None:
+    """Settle a call that is not made; the model is shown why."""
+    result = ToolResult(record.id, "error", explain(as_what, why, record.tool))
+    body = Object.of(Kind.BODY, encode_result(result))
+    record = msgspec.structs.replace(record, status="error", why=why or as_what, preview=body.digest)
+    pending_call.settle(calls.propose(record, state).also(objects=(body,)), result)
+
+
 def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Clearance:
-    """Whether `record` may start."""
-    most = round_context.env.effect_max
-    if not within(record.effect, most):
-        return Deny(f"on this line no call beyond {most} is made")
-    asked = tickets.find(round_context.space, record.ticket) if record.ticket else None
-    ticket = asked.ticket if asked else None
+    """Decide whether the call `record` may start."""
+    effect_max = round_context.env.effect_max
+    if not within(record.effect, effect_max):
+        return Deny(f"on this line no call beyond {effect_max} is made")
+    found = tickets.find(round_context.space, record.ticket) if record.ticket else None
+    ticket = found.ticket if found else None
     seen = repeat_guard.seen(record, ticket)
     if record.reach.guarded and tool.repeat_guard != "allow":
-        learn(round_context, tool)
+        _identify_imported(round_context, tool)
     verdict = repeat_guard.check(
         round_context.space,
         record,
@@ -96,40 +218,40 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
     if isinstance(verdict, Repeats):
         return _repeats(round_context, tool, record, verdict)
     home = round_context.env.store if record.key_scope == "store" else round_context.space
-    standing = key_claims.owner_of_key(home, round_context.space, record)
-    match standing:
+    claim = key_claims.owner_of_key(home, round_context.space, record)
+    match claim:
         case Reuse():
-            return ReuseResult(standing)
-        case Waits() if not seen and repeat_guard.allowed(record, ticket).get("claim") != standing.revision:
-            return AskApproval(_question(round_context, tool, record, standing))
+            return ReuseResult(claim)
+        case Waits() if not seen and repeat_guard.allowed(record, ticket).get("claim") != claim.revision:
+            return AskApproval(_key_question(round_context, tool, record, claim))
         case _:
             cells = repeat_guard.starting(record, verdict)
             if record.key_scope == "store":
-                return Start(cells, standing)
+                return Start(cells, claim)
             return Start(
-                (*cells, *key_claims.claiming(round_context.space, record, standing, at=round_context.now()))
+                (*cells, *key_claims.claiming(round_context.space, record, claim, at=round_context.now()))
             )
 
 
 def _repeats(round_context: RoundContext, tool: Tool, record: CallRecord, found: Repeats) -> Clearance:
     if tool.repeat_guard == "deny":
-        return Deny(_words(found))
+        return Deny(_repetition_in_words(found))
     ticket = tickets.repetition(
         record,
         found,
         id=round_context.space.ids(),
         at=round_context.now(),
-        message=_words(found),
+        message=_repetition_in_words(found),
         arguments_schema=tool.arguments_schema,
     )
     return AskApproval(ticket)
 
 
-def _question(round_context: RoundContext, tool: Tool, record: CallRecord, waits: Waits) -> Ticket:
-    """The question whether this call may run though another has its key; approving covers that claim and no later one."""
+def _key_question(round_context: RoundContext, tool: Tool, record: CallRecord, waits: Waits) -> Ticket:
+    """Ask whether this call may run though another has its key; an approval covers that claim and no later one."""
     state = waits.record.state if waits.record else "gone with its thread"
     if waits.record is not None and repeat_guard.done(waits.record):
-        state += ", and nobody can tell whether its key still stands for it"
+        state += ", and it is not known whether its key is still good"
     return tickets.question(
         record,
         id=round_context.space.ids(),
@@ -141,7 +263,7 @@ def _question(round_context: RoundContext, tool: Tool, record: CallRecord, waits
     )
 
 
-def _words(found: Repeats) -> str:
+def _repetition_in_words(found: Repeats) -> str:
     earlier = found.earlier
     match found.case:
         case "unclear":
@@ -155,127 +277,94 @@ def _words(found: Repeats) -> str:
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"
 
 
-def plan(
-    round_context: RoundContext,
-    call: ToolCall,
-    label: str,
-    *,
-    vendor_id: str | None,
-    taken: set[str],
-    start: bool = True,
-    cut_off: str | None = None,
-) -> PendingCall:
-    """What is to be done about `call`, with the posting that says so.
+def by_spelling(toolbox: Mapping[str, Tool], api: str) -> dict[str, Tool]:
+    """Return the tools by the spelling that the format `api` uses for their names.
 
-    `taken` holds the fingerprints of external writes that this round starts; an equal one waits
-    for its turn.  With `start` off nothing is started yet, because what was to fence it has moved.
-    `cut_off` says why the answer that holds the call is not complete; such a call is never run.
+    Tools that keep their names are left out, and so is a spelling that could mean another tool.
     """
-    pending_call = PendingCall(call, round_context.toolbox.get(call.name))
-    tool = pending_call.tool
-    if cut_off is not None:
-        _refuse(
-            pending_call,
-            round_context.record(call, label, tool, None, vendor_id),
-            "failed",
-            "cut_off",
-            cut_off,
-        )
-        return _with_arguments(pending_call)
-    if tool is None:
-        record = round_context.record(call, label, None, None, vendor_id)
-        _refuse(pending_call, record, "failed", "no_such_tool", "")
-        return _with_arguments(pending_call)
+    claims: dict[str, list[Tool]] = {}
+    for tool in toolbox.values():
+        claims.setdefault(_spelled(tool.name, api), []).append(tool)
+    return {name: tools[0] for name, tools in claims.items() if len(tools) == 1 and name not in toolbox}
+
+
+@lru_cache(maxsize=_SPELLINGS_MAX)
+def _spelled(name: str, api: str) -> str:
+    """Return what a tool is called in requests of that format, if it is the only tool there."""
+    alone = Context(messages=(Message("user", (Text("-"),)),), tools=(ToolSpec(name=name),))
+    names = registry.adapter(api).render(alone, model="-").names
+    return next((spelling for spelling, meant in names.items() if meant == name), name)
+
+
+def fingerprint_here(tool: Tool, args: str) -> str:
+    """Return the fingerprint of a call from elsewhere; arguments that the tool refuses equal those of no call here."""
     try:
-        pending_call.arguments = tool.validated(call.args)
-    except Invalid as error:
-        record = round_context.record(call, label, tool, None, vendor_id)
-        _refuse(pending_call, record, "failed", "invalid", why_refused(error))
-        return _with_arguments(pending_call)
-    record = round_context.record(call, label, tool, pending_call.arguments, vendor_id)
-    _decide(round_context, pending_call, tool, record, taken, start=start)
-    return _with_arguments(pending_call)
+        return fingerprint_for(tool, tool.validated(args))
+    except Invalid:
+        return fingerprint_of(tool.name, tool.version, args)
 
 
-def _decide(
-    round_context: RoundContext,
-    pending_call: PendingCall,
-    tool: Tool,
-    record: CallRecord,
-    taken: set[str],
-    *,
-    start: bool,
-) -> None:
-    if record.reach.guarded and record.fingerprint in taken:
-        pending_call.transition = calls.propose(record, "requested")  # its twin goes first
-        return
-    match clearance(round_context, tool, record):
-        case Deny(why):
-            _refuse(pending_call, record, "denied", "denied", why)
-        case ReuseResult(reuse):
-            pending_call.transition = calls.propose(record, "requested")
-            lent(pending_call, *key_claims.borrowed(round_context.space, reuse), at=record.at)
-        case AskApproval(ticket):
-            pending_call.suspend(tickets.ask(record, ticket))
-        case Start(cells, claim):
-            if _asks(pending_call, tool, record):
-                pending_call.suspend(tickets.ask(record, _approval(round_context, tool, record)))
-                return
-            taken.add(record.fingerprint)
-            if start and record.reach.writes and claim is None:
-                begun = msgspec.structs.replace(record, **round_context.starting(tool, record))
-                pending_call.transition = calls.propose(begun, "requested", "started").also(cells=cells)
-            else:
-                pending_call.transition = calls.propose(record, "requested")
+def _identify_imported(round_context: RoundContext, tool: Tool) -> None:
+    """Record fingerprints for calls to `tool` that were imported when the agent did not have it."""
+    names = [tool.name]
+    if not _EVERYWHERE.fullmatch(tool.name):
+        spellings = [by_spelling(round_context.toolbox, api).items() for api in registry.APIS]
+        names += dict.fromkeys(
+            spelling for found in spellings for spelling, meant in found if meant.name == tool.name
+        )
+    attempts = Attempts(f"the call to {tool.name} was not started")
+    for name in names:
+        while found := repeat_guard.unlearnt(round_context.space, name, limit=_IMPORTED_AT_ONCE):
+            transitions = [_identified(round_context, tool, call) for call in found]
+            cells = repeat_guard.learning(round_context.space, [each.record for each in transitions])
+            try:
+                round_context.journal.post(transitions[0].also(cells=cells), *transitions[1:])
+            except Lost:
+                raise
+            except Moved:
+                attempts.begin()
 
 
-def _asks(pending_call: PendingCall, tool: Tool, record: CallRecord) -> bool:
-    if isinstance(tool.ask, bool):
-        return tool.ask
-    assert pending_call.arguments is not None
-    return tool.asks(
-        Call(id=record.id, tool=record.tool, key=record.key or "", arguments=pending_call.arguments.normal)
-    )
-
-
-def _approval(round_context: RoundContext, tool: Tool, record: CallRecord) -> Ticket:
-    return tickets.question(
-        record,
-        id=round_context.space.ids(),
+def _identified(round_context: RoundContext, tool: Tool, call: VersionedCall) -> CallTransition:
+    """Return the transition of an imported call whose tool is known now; an error of one that only reads is a failure."""
+    record = call.record
+    is_error = record.state == "unknown" and record.result is not None
+    states: tuple[CallState, ...] = ("requested", "failed") if is_error and not tool.reach.guarded else ()
+    return calls.advance(
+        call,
+        *states,
         at=round_context.now(),
-        message=f"{tool.name} ({record.effect}) asks for approval before it runs",
-        arguments_schema=tool.arguments_schema,
+        fingerprint=_imported_fingerprint(round_context, tool, record.args),
+        version=tool.version,
+        effect=tool.reach.effect,
+        idempotent=tool.reach.idempotent,
     )
 
 
-def _refuse(pending_call: PendingCall, record: CallRecord, state: CallState, as_what: Told, why: str) -> None:
-    """The call is not made; the model is told why."""
-    result = ToolResult(record.id, "error", told(as_what, why, record.tool))
-    body = Object.of(Kind.BODY, encode_result(result))
-    record = msgspec.structs.replace(record, status="error", why=why or as_what, preview=body.digest)
-    pending_call.settle(calls.propose(record, state).also(objects=(body,)), result)
-
-
-def _with_arguments(pending_call: PendingCall) -> PendingCall:
-    assert pending_call.transition is not None
-    pending_call.transition = pending_call.transition.also(objects=(args_body(pending_call.call.args),))
-    return pending_call
+def _imported_fingerprint(round_context: RoundContext, tool: Tool, args: Digest) -> str:
+    try:
+        return fingerprint_here(tool, round_context.space.body(args).decode("utf-8", "surrogatepass"))
+    except Forgotten:
+        return fingerprint_of(tool.name, tool.version, args)  # nothing is left to compare with
 
 
 def rework_with(env: RunEnvironment) -> Rework:
-    """How the tools of this agent see new arguments; without the tool they are looked at when it runs."""
+    """Return how this agent's tools validate edited arguments; fingerprint and templated key follow from them.
+
+    Without the tool the arguments are validated when the call runs.
+    """
     toolbox = env.agent.toolbox
 
     def rework(record: CallRecord, arguments: dict[str, Json]) -> Changes:
         tool = toolbox.get(record.tool)
         if tool is None:
             return {}
-        taken = tool.validated(json.dumps(arguments))
-        changes: Changes = {"fingerprint": fingerprint_for(tool, taken)}
+        validated = tool.validated(json.dumps(arguments))
+        changes: Changes = {"fingerprint": fingerprint_for(tool, validated)}
         if tool.key is not None:
             changes["key"] = call_identity.templated_key(
                 tool.key,
-                dict(taken.normal),
+                dict(validated.normal),
                 agent=env.agent.name,
                 thread=env.space.label,
                 scope=tool.key_scope,

@@ -1,11 +1,11 @@
-"""Reconciling from outside: asking a tool what became of a call, when no run is doing so.
+"""Reconciles a call from outside a run: asks its tool whether it was done, or takes a person's word.
 
-The rules are those of recovery: `done` settles the call with its result; `not_done` is believed
-only if the process that started it is proven to have ended, or the tool declares that its hook
-fences; whatever else leaves it to a person, who resolves it by their word.
+The rules are those of recovery.  `done` settles the call with its result.  `not_done` is believed only if
+the process that started the call is proven to have ended, or the tool declares that its hook fences.
+Anything else leaves the call to a person, who resolves it.
 
-Nothing is attempted here.  A call whose run goes on, or that was made by hand, is requested anew
-and starts when that is resumed; one whose run is over has failed.
+Nothing is attempted here.  A call that was not done is requested again if its run continues or it is a
+direct call, and starts when that is resumed; if its run is over, it has failed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from perdure.model import names
 from perdure.model.call import UNCLEAR, CallRecord, CallState
 from perdure.model.message import Text, ToolCall, ToolResult
 from perdure.model.run import ENDED
-from perdure.runtime.calls.executor import CallExecutor, attempts_max
-from perdure.runtime.calls.pending_call import PendingCall, encode_result
+from perdure.runtime.calls.pending_call import NO_CHANGES, PendingCall, encode_result
 from perdure.runtime.calls.recovery import open_calls
-from perdure.runtime.calls.round_context import RoundContext
+from perdure.runtime.calls.round import RoundContext
+from perdure.runtime.calls.settlement import Settler, attempts_max
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import Journal
 from perdure.runtime.tools import result
-from perdure.runtime.tools.arguments import Arguments
 from perdure.runtime.tools.call import Outcome
 from perdure.runtime.tools.execution import ask_reconcile
-from perdure.runtime.tools.result import told
+from perdure.runtime.tools.result import explain
+from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import Tool
 
 __all__ = ["reconcile", "resolve"]
@@ -45,29 +45,33 @@ _NOT_DONE = "its tool found that it was not done"
 
 
 async def reconcile(env: RunEnvironment, id: str, *, by: str | None = None) -> CallRecord:
-    """Ask the call's tool what became of it, and settle it by the answer; the call as it stands then.
+    """Ask the call's tool whether the call was done, settle the call by the answer, and return its record.
 
-    `by` is who wants to know, for the record: what counts is the tool's answer.
-    Raises `Conflict` if its outcome is known or it never started, `Busy` if somebody may still be
-    at it, `Invalid` if the agent has no such tool, `Unsupported` if the tool has no hook to ask.
+    `by` is the person who asks, for the record; the tool's answer decides.
+    Raises `Conflict` if its outcome is known or it never started, `Busy` if another process may still
+    make it, `Invalid` if the agent has no such tool, `Unsupported` if the tool has no reconcile hook.
     """
     names.check_person(by)
-    held = await env.run_blocking(partial(_to_ask_about, env, id))
-    tool = _tool(env, held.record)
-    pending_call = PendingCall(ToolCall(held.record.id, held.record.tool, ""), tool)
-    pending_call.held = held
-    pending_call.arguments = await env.run_blocking(partial(_arguments, env.space, held.record, tool))
-    round_context = await env.run_blocking(partial(_round_context, env, held.record))
-    # Before the hook is asked: who ends only while it looks may have done something after it has.
-    gone = await env.run_blocking(partial(_is_gone, env.space, held.record))
-    call, state_view = round_context.call(
-        pending_call, round_context.journal.root, attempt=held.record.attempt
+    recorded = await env.run_blocking(partial(_unclear_call, env, id))
+    record = recorded.record
+    tool = _tool(env, record)
+    pending_call = PendingCall(ToolCall(record.id, record.tool, ""), tool, recorded)
+    pending_call.prepare(await env.run_blocking(partial(_arguments, env.space, record, tool)))
+    round_context = await env.run_blocking(partial(_round_context, env, record))
+    # Asked before the hook is: a process that ends while the hook looks may act after the hook has looked.
+    gone = await env.run_blocking(partial(_is_gone, env.space, record))
+    call, state_view = round_context.open_call(
+        pending_call, round_context.journal.root, attempt=record.attempt
     )
     try:
         outcome = await ask_reconcile(tool, call, tool_threads=env.tool_threads, inline=env.owns_thread)
     finally:
         state_view.close()
-    return await env.run_blocking(partial(_settled, round_context, pending_call, outcome, gone=gone, by=by))
+    assert tool.reconciler is not None
+    believed = gone or tool.reconciler.fences
+    return await env.run_blocking(
+        partial(_settle, round_context, pending_call, outcome, believed=believed, by=by)
+    )
 
 
 def resolve(
@@ -79,69 +83,82 @@ def resolve(
     by: str | None = None,
     why: str | None = None,
 ) -> CallRecord:
-    """Settle a call that nobody knows the outcome of, by a person's word; `value` is its result, if it was done.
+    """Settle a call of unknown outcome by a person's word; `value` is its result, if it was done.
 
-    Raises `Conflict`, having written nothing, if its outcome is known, or a run still has it in hand.
+    Raises `Conflict`, having written nothing, if its outcome is known, or its run has not recorded it yet.
     """
     record = calls.read(space, id).record
     if record.state == "started":
         raise Conflict(
-            f"call '{id}' to {record.tool} is started, and its run has not said what became of it; nothing was "
-            "resolved. resume() or cancel() that run first."
+            f"call '{id}' to {record.tool} is started, and its run has not recorded an outcome; nothing was "
+            "resolved.",
+            code="call_is_running",
+            advice="resume() or cancel() that run first.",
+            call=id,
+            run=record.run,
         )
-    said = f"A person says that it was {outcome}{f': {why}' if why else ''}."
+    words = Text(f"A person says that it was {outcome}{f': {why}' if why else ''}.")
     if outcome == "not_done" or value is None:
-        shown = ToolResult(id, "success" if outcome == "done" else "error", (Text(said),))
-        words = encode_result(shown)
-        return settlement.resolve(space, id, outcome, by=by, why=why, preview=words).record
-    kept = result.keep(value)
-    staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
-    shown = ToolResult(id, "success", (Text(said), *result.preview(kept, calls.reference(staged.digest))))
-    words = encode_result(shown)
-    return settlement.resolve(space, id, outcome, by=by, why=why, staged=staged, preview=words).record
+        shown = ToolResult(id, "success" if outcome == "done" else "error", (words,))
+        return settlement.resolve(space, id, outcome, by=by, why=why, preview=encode_result(shown)).record
+    stored = result.keep(value)
+    staged = artifacts.stage(space, (stored.content,), media_type=stored.media_type)
+    shown = ToolResult(id, "success", (words, *result.preview(stored, calls.reference(staged.digest))))
+    preview = encode_result(shown)
+    return settlement.resolve(space, id, outcome, by=by, why=why, staged=staged, preview=preview).record
 
 
 def _is_gone(space: Space, record: CallRecord) -> bool:
-    """Whether the process that started the call is proven to have ended."""
+    """True if the process that started the call is proven to have ended."""
     return record.holder is not None and space.engine.gone(record.holder)
 
 
-def _to_ask_about(env: RunEnvironment, id: str) -> VersionedCall:
+def _unclear_call(env: RunEnvironment, id: str) -> VersionedCall:
     space = env.space
-    held = calls.read(space, id)
-    record = held.record
+    recorded = calls.read(space, id)
+    record = recorded.record
     if record.state in UNCLEAR:
-        return held
+        return recorded
     if record.state != "started":
         raise Conflict(
-            f"call '{id}' to {record.tool} is {record.state}: there is nothing to find out; nothing was asked."
+            f"call '{id}' to {record.tool} is {record.state}: there is nothing to find out; nothing was asked.",
+            code="outcome_is_known",
+            call=id,
+            state=record.state,
         )
     if not _is_gone(space, record):
-        # It may wake up and go on; only taking its line over keeps it from writing.
+        # Its process may wake up and continue; only taking the lease over keeps it from writing.
         lease = leases.current(space, record.timeline)
         if lease is not None and lease.run == record.run:
             raise leases.busy(space, lease, "reconciling", owners=env.owners)
         raise Busy(id, "its process has ended", what="reconciling", call=True)
-    return held
+    return recorded
 
 
 def _tool(env: RunEnvironment, record: CallRecord) -> Tool:
     tool = env.agent.toolbox.get(record.tool)
     if tool is None:
         raise Invalid(
-            f"agent '{env.agent.name}' as it was given has no tool '{record.tool}'; nothing was asked. "
-            "Give the agent that declares it."
+            f"agent '{env.agent.name}' as it was given has no tool '{record.tool}'; nothing was asked.",
+            code="tool_not_declared",
+            advice="Give the agent that declares it.",
+            agent=env.agent.name,
+            tool=record.tool,
         )
     if tool.reconciler is None:
         raise Unsupported(
-            f"tool '{tool.name}' has no reconcile hook, so only a person can say what became of call '{record.id}'; "
-            "nothing was asked. Use resolve()."
+            f"tool '{tool.name}' has no reconcile hook, so only a person can say whether call '{record.id}' was done; "
+            "nothing was asked.",
+            code="no_reconcile_hook",
+            advice="Use resolve().",
+            tool=tool.name,
+            call=record.id,
         )
     return tool
 
 
 def _arguments(space: Space, record: CallRecord, tool: Tool) -> Arguments | None:
-    """The arguments that it ran with; None if the tool would refuse them now, or they were forgotten."""
+    """Return the arguments that it ran with; None if the tool would refuse them now, or they were forgotten."""
     try:
         return tool.validated(space.body(record.args).decode("utf-8", "surrogatepass"))
     except (Invalid, Forgotten):
@@ -151,78 +168,75 @@ def _arguments(space: Space, record: CallRecord, tool: Tool) -> Arguments | None
 def _round_context(env: RunEnvironment, record: CallRecord) -> RoundContext:
     head = reader.head_of(env.space, record.timeline)
     journal = Journal(env, record.run or record.id, head, Feed(record.id))
-    round_context = RoundContext(env, journal, record.backend, lambda: True, origin=record.origin)
-    round_context.label = _label(env.space, record)
     journal.look_around()
-    return round_context
+    return RoundContext(env, journal, origin=record.origin)
 
 
-def _label(space: Space, record: CallRecord) -> str:
-    """The id of the message that will hold the result: the one that others of its round were recorded for.
+def _message_id(space: Space, record: CallRecord) -> str | None:
+    """Return the id of the message that will hold the result: the one that others of its round were recorded for.
 
-    Empty if none will: the conversation holds another one already.
+    None if none will: the conversation holds another result already.
     """
     left = _open(space, record)
     if record.id not in left:
-        return ""
+        return None
     for call in (record.id, *left):
-        held = calls.find(space, call)
-        if held is not None and held.record.result_label:
-            return held.record.result_label
+        recorded = calls.find(space, call)
+        if recorded is not None and recorded.record.result_label:
+            return recorded.record.result_label
     return space.ids()
 
 
-def _settled(
-    round_context: RoundContext, pending_call: PendingCall, outcome: Outcome, *, gone: bool, by: str | None
+def _settle(
+    round_context: RoundContext,
+    pending_call: PendingCall,
+    outcome: Outcome,
+    *,
+    believed: bool,
+    by: str | None,
 ) -> CallRecord:
-    """Take the call to what its hook found, and make that durable."""
-    assert pending_call.held is not None
-    assert pending_call.tool is not None
-    assert pending_call.tool.reconciler is not None
-    record = pending_call.held.record
-    believed = gone or pending_call.tool.reconciler.fences
+    """Settle the call by the answer of its hook, and write that."""
+    journal, record = round_context.journal, pending_call.recorded.record
     if outcome.kind == "not_done" and believed:
-        _not_done(round_context, pending_call)
+        transition = _not_done(round_context, pending_call)
     else:
-        why = record.why or _CUT_OFF
-        CallExecutor(round_context, round_context.journal.root, {}).reconciled(
-            pending_call, outcome, why, believed=believed
-        )
-    if pending_call.transition is not None:
-        pending_call.held = round_context.journal.post(calls.attributed(pending_call.transition, by))[0]
-    return pending_call.held.record
+        settler = Settler(journal, _message_id(round_context.env.space, record))
+        settler.reconcile(pending_call, outcome, NO_CHANGES, record.why or _CUT_OFF, believed=believed)
+        transition = pending_call.transition
+    if transition is None:
+        return record
+    return journal.post(calls.attributed(transition, by))[0].record
 
 
-def _not_done(round_context: RoundContext, pending_call: PendingCall) -> None:
-    """It was not done: whoever goes on with it starts it once more; if nobody does, it has failed."""
-    assert pending_call.held is not None
-    record = pending_call.held.record
+def _not_done(round_context: RoundContext, pending_call: PendingCall) -> calls.CallTransition:
+    """Return the transition of a call that was not done: requested again if it is continued, else failed."""
+    record = pending_call.recorded.record
     states: tuple[CallState, ...] = ("unknown",) if record.state == "started" else ()
-    again = record.origin == "call" or record.id in _open(round_context.space, record)
-    if again and pending_call.arguments is not None and record.attempt < attempts_max(pending_call.tool):
-        pending_call.transition = calls.advance(
-            pending_call.held, *states, "requested", at=round_context.now(), why=_NOT_DONE
+    is_continued = record.origin == "call" or record.id in _open(round_context.space, record)
+    has_attempts = record.attempt < attempts_max(pending_call.tool)
+    if is_continued and has_attempts and pending_call.ready.arguments is not None:
+        return calls.advance(
+            pending_call.recorded, *states, "requested", at=round_context.now(), why=_NOT_DONE
         )
-        return
-    said = ToolResult(record.id, "error", told("failed", _NOT_DONE, record.tool))
-    pending_call.transition = calls.settle(
-        pending_call.held,
+    shown = ToolResult(record.id, "error", explain("failed", _NOT_DONE, record.tool))
+    return calls.settle(
+        pending_call.recorded,
         *states,
         "requested",
         "failed",
         at=round_context.now(),
-        preview=encode_result(said),
+        preview=encode_result(shown),
         status="error",
         why=_NOT_DONE,
     )
 
 
 def _open(space: Space, record: CallRecord) -> list[str]:
-    """The calls of the same run that the conversation holds no result of, while the run has not ended."""
-    kept = records.find(space, record.run) if record.run else None
-    if kept is None or kept.record.state in ENDED:
+    """Return the calls of the same run that have no result in the conversation, while the run has not ended."""
+    found = records.find(space, record.run) if record.run else None
+    if found is None or found.record.state in ENDED:
         return []
-    head = reader.head_of(space, kept.record.line or kept.record.timeline)
-    source = kept.record.continues or kept.record.id
-    left, _ = open_calls(space, source, head.commit, continued_by=kept.record.id)
+    head = reader.head_of(space, found.record.line or found.record.timeline)
+    source = found.record.continues or found.record.id
+    left, _ = open_calls(space, source, head.commit, continued_by=found.record.id)
     return [call.id for call in left]

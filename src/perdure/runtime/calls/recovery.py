@@ -1,27 +1,28 @@
-"""Recovery: finding, from the log alone, what a run left open, and what to do about each call.
+"""Finds, from the log alone, the calls that a run left open, and decides how to continue each of them.
 
-The calls of the last assistant's turn that the conversation holds no result for are open.  The
-ledger says how far each of them came:
+The calls of the last assistant's turn that have no result in the conversation are open.  The ledger has
+the state of each:
 
-    settled              its result is put into the conversation
-    waiting              it still waits, unless its time is up
-    approved             it runs, if it is still what was approved; an answer is the result
+    settled              its result is appended to the conversation
+    waiting              it still waits, unless its ticket has expired
+    approved             it runs, if it is still what was approved; an answer is its result
     requested            it was never started: it starts
     started, unknown     it runs again if it may be repeated; else its tool is asked, else a person
 
-How far a call reaches is what was recorded or what its tool says now, whichever is higher.
+The effect of a call is the higher of the recorded effect and the effect that its tool declares now.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
 
 from perdure.engines.contract import Step
 from perdure.errors import Decided, Invalid
-from perdure.history import artifacts, reader
+from perdure.history import reader
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, repeat_guard, tickets
 from perdure.ledger.calls import VersionedCall
@@ -29,89 +30,97 @@ from perdure.model.call import SETTLED, UNCLEAR, CallState
 from perdure.model.digest import Digest
 from perdure.model.effect import higher
 from perdure.model.event import MessageAppended, ToolCallSuspended
-from perdure.model.message import ToolCall, ToolResult, decode_message
+from perdure.model.message import ToolCall, decode_message
 from perdure.model.ticket import Decision, Ticket
-from perdure.runtime.calls.pending_call import PendingCall, encode_result, recalled
-from perdure.runtime.calls.round_context import RoundContext, fingerprint_for
-from perdure.runtime.calls.settlement import recall, unclear
+from perdure.runtime.calls.pending_call import PendingCall, SuspendedCall, encode_result, settle_as_recorded
+from perdure.runtime.calls.round import RoundContext, fingerprint_for
+from perdure.runtime.calls.settlement import Settler, error_result, stage_result, words_for_recorded
 from perdure.runtime.session.result import begin_of
-from perdure.runtime.tools import result
-from perdure.runtime.tools.arguments import why_refused
 from perdure.runtime.tools.call import Ruling
-from perdure.runtime.tools.result import Told, told
+from perdure.runtime.tools.result import NoResult
+from perdure.runtime.tools.signature import why_refused
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["open_calls", "open_slots", "since_begin", "take_up", "withdrawn"]
+__all__ = ["OpenRound", "continue_call", "open_calls", "open_round", "since_begin", "withdraw"]
 
 
-# How a call that may have run in silence gets to `started`.
+# How a call that may have run without a durable start gets to `started`.
 _BEFORE_START: dict[CallState, tuple[CallState, ...]] = {
     "approved": ("requested", "started"),
     "requested": ("started",),
 }
 
 
-class _OpenCalls(msgspec.Struct):
-    """What the conversation says of the calls of a run."""
+class OpenRound(msgspec.Struct, frozen=True):
+    """The open calls of a run, each ready, settled or suspended."""
 
-    calls: list[ToolCall]
-    answered: set[str]
-    told: set[str]  # whose suspension is in the history
+    pending_calls: list[PendingCall]
+    rulings: Mapping[str, Ruling]  # the decisions, by call
+    message_id: str  # of the message that will hold the results
 
 
 def open_calls(
     space: Space, run: str, at: Digest | None, *, continued_by: str | None = None
 ) -> tuple[list[ToolCall], set[str]]:
-    """The calls of a run without a result, in order, and those of them whose suspension is in the history.
+    """Return the calls of a run without a result, in order, and the ids of calls whose suspension is in the history.
 
-    `continued_by` is the run that goes on with it on another line; None: it goes on itself.
+    `continued_by` is the run that continues it on another timeline; None: it continues itself.
     """
-    found = _OpenCalls([], set(), set())
+    requested: list[ToolCall] = []
+    answered: set[str] = set()
+    suspended: set[str] = set()
     for step in since_begin(space, run, at):
         for event in step.changeset.events:
             if isinstance(event, ToolCallSuspended):
-                found.told.add(event.call)
+                suspended.add(event.call)
             elif isinstance(event, MessageAppended) and event.role in ("assistant", "tool"):
                 message = decode_message(space.body(event.body))
-                if step.commit.run in (run, continued_by or run):  # another that waits may stand between
-                    found.calls += message.tool_calls
-                found.answered |= {each.call_id for each in message.tool_results}
-    return [call for call in found.calls if call.id not in found.answered], found.told
+                if step.commit.run in (run, continued_by or run):  # another run that waits may be in between
+                    requested += message.tool_calls
+                answered |= {each.call_id for each in message.tool_results}
+    return [call for call in requested if call.id not in answered], suspended
 
 
-def open_slots(round_context: RoundContext, run: str) -> tuple[list[PendingCall], dict[str, Ruling]]:
-    """The open calls of a run as slots, each ready, settled or suspended, and what was decided about them."""
+def open_round(round_context: RoundContext, run: str) -> OpenRound:
+    """Return the open calls of a run as a round that can be carried out and committed."""
     left, suspended = open_calls(
         round_context.space, run, round_context.journal.head.commit, continued_by=round_context.journal.run
     )
-    round_context.label = _label(round_context, left)
+    message_id = _message_id(round_context, left)
     pending_calls: list[PendingCall] = []
     rulings: dict[str, Ruling] = {}
     for call in left:
-        pending_call = PendingCall(call, round_context.toolbox.get(call.name))
-        pending_call.told = call.id in suspended
-        pending_call.held = decisions.standing(round_context.space, call.id, round_context.env.timeline)
-        if pending_call.held is None:
-            _never_entered(pending_call)
-        elif _is_elsewhere(round_context, pending_call.held):
-            pending_call.suspend(None)
-        else:
-            take_up(round_context, pending_call, rulings)
+        recorded = decisions.standing(round_context.space, call.id, round_context.env.timeline)
+        pending_call = PendingCall(call, round_context.toolbox.get(call.name), recorded)
         pending_calls.append(pending_call)
-    return pending_calls, rulings
+        if recorded is None:
+            _settle_unrecorded(pending_call)
+        elif _belongs_elsewhere(round_context, recorded):
+            pending_call.suspend(None, is_in_history=call.id in suspended)
+        else:
+            ruling = continue_call(
+                round_context, pending_call, message_id=message_id, is_in_history=call.id in suspended
+            )
+            if ruling is not None:
+                rulings[call.id] = ruling
+    return OpenRound(pending_calls, rulings, message_id)
 
 
-def _label(round_context: RoundContext, left: list[ToolCall]) -> str:
-    """The id of the message that will hold the results: the one that some of them were recorded for already."""
+def _message_id(round_context: RoundContext, left: list[ToolCall]) -> str:
+    """Return the id of the message that will hold the results: the one that some of them were recorded for already."""
     for call in left:
-        held = decisions.standing(round_context.space, call.id, round_context.env.timeline)
-        if held is not None and held.record.result_label and not _is_elsewhere(round_context, held):
-            return held.record.result_label
+        recorded = decisions.standing(round_context.space, call.id, round_context.env.timeline)
+        if (
+            recorded is not None
+            and recorded.record.result_label
+            and not _belongs_elsewhere(round_context, recorded)
+        ):
+            return recorded.record.result_label
     return round_context.space.ids()
 
 
 def since_begin(space: Space, run: str, at: Digest | None) -> list[Step]:
-    """The commits of a line since a run began there, oldest first; others' may stand between."""
+    """Return the commits of a timeline since a run began there, oldest first, with those of other writers."""
     first = begin_of(space, run, at)
     found: list[Step] = []
     for step in reader.recent(space, at) if first else ():
@@ -121,114 +130,119 @@ def since_begin(space: Space, run: str, at: Digest | None) -> list[Step]:
     return found[::-1]
 
 
-def _is_elsewhere(round_context: RoundContext, held: VersionedCall) -> bool:
-    """Whether the call is another line's business: nobody has decided it here, or it is under way there."""
-    record = held.record
+def _belongs_elsewhere(round_context: RoundContext, recorded: VersionedCall) -> bool:
+    """True if the call belongs to another timeline: its ticket is not decided here, or it is carried out there."""
+    record = recorded.record
     if record.timeline == round_context.env.timeline:
         return False
     return record.ticket is not None or record.state not in SETTLED
 
 
-def take_up(round_context: RoundContext, pending_call: PendingCall, rulings: dict[str, Ruling]) -> None:
-    """Take a call up where the ledger says that it stands: settled, suspended or ready; fill in what was decided."""
-    assert pending_call.held is not None
-    state = pending_call.held.record.state
-    if state == "awaiting_approval":
-        _lapse(round_context, pending_call)
-        state = pending_call.held.record.state
-    if state in SETTLED:
-        recall(round_context, pending_call)
-    elif state == "awaiting_approval":
-        pending_call.suspend(None)
-    elif pending_call.tool is None:
-        _without_tool(round_context, pending_call)
-    else:
-        _raise_reach(round_context, pending_call, pending_call.tool)
-        _go_on(round_context, pending_call, pending_call.tool, rulings)
+def continue_call(
+    round_context: RoundContext, pending_call: PendingCall, *, message_id: str | None, is_in_history: bool
+) -> Ruling | None:
+    """Continue a ready call from its state in the ledger: settle it, suspend it, or prepare its next attempt.
 
-
-def _go_on(
-    round_context: RoundContext, pending_call: PendingCall, tool: Tool, rulings: dict[str, Ruling]
-) -> None:
-    assert pending_call.held is not None
-    state = pending_call.held.record.state
-    if state == "approved":
-        _approved(round_context, pending_call, tool, rulings)
-    elif _validated(round_context, pending_call, tool):
-        pending_call.recovering = state == "started" or state in UNCLEAR
-
-
-def _raise_reach(round_context: RoundContext, pending_call: PendingCall, tool: Tool) -> None:
-    """Let the call reach as far as its tool now says, if that is further: the higher of the two governs.
-
-    What was requested as a call that writes nothing may have run without a durable start: as one that
-    writes it counts as started.  What counts as started is known to the repeat guard from here on.
+    `is_in_history` says that a commit names its suspension.  Returns the decision about it, if there is one.
     """
-    assert pending_call.held is not None
-    record = pending_call.held.record
+    if pending_call.recorded.record.state == "awaiting_approval":
+        _expire(round_context, pending_call)
+    state, tool = pending_call.recorded.record.state, pending_call.tool
+    if state in SETTLED:
+        Settler(round_context.journal, message_id).recall(pending_call)
+    elif state == "awaiting_approval":
+        pending_call.suspend(None, is_in_history=is_in_history)
+    elif tool is None:
+        _continue_without_tool(round_context, pending_call)
+    else:
+        _raise_effect(round_context, pending_call, tool)
+        state = pending_call.recorded.record.state
+        if state == "approved":
+            return _continue_approved(round_context, pending_call, tool, message_id)
+        if _validate(round_context, pending_call, tool):
+            pending_call.prepare(
+                pending_call.ready.arguments, is_interrupted=state == "started" or state in UNCLEAR
+            )
+    return None
+
+
+def _raise_effect(round_context: RoundContext, pending_call: PendingCall, tool: Tool) -> None:
+    """Raise the recorded effect to the one that the tool declares now, if that is higher.
+
+    A call that was requested as one that writes nothing may have run without a durable start: as one that
+    writes it counts as started.  From then on the repeat guard knows it.
+    """
+    record = pending_call.recorded.record
     reach = higher(record.reach, tool.reach)
     if reach == record.reach:
         return
-    hidden = reach.writes and not record.reach.writes and not round_context.waited
-    states = _BEFORE_START.get(record.state, ()) if hidden else ()
+    may_have_run = reach.writes and not record.reach.writes and not round_context.was_waiting
+    states = _BEFORE_START.get(record.state, ()) if may_have_run else ()
     transition = calls.advance(
-        pending_call.held, *states, at=round_context.now(), effect=reach.effect, idempotent=reach.idempotent
+        pending_call.recorded,
+        *states,
+        at=round_context.now(),
+        effect=reach.effect,
+        idempotent=reach.idempotent,
     )
     begun = transition.record.state == "started" or transition.record.state in UNCLEAR
     if begun and reach.guarded and not record.reach.guarded:
-        watched = repeat_guard.check(
+        verdict = repeat_guard.check(
             round_context.space, transition.record, head=None, backend=None, policy="allow"
         )
-        transition = transition.also(cells=repeat_guard.starting(transition.record, watched))
-    pending_call.held = round_context.journal.post(transition)[0]
+        transition = transition.also(cells=repeat_guard.starting(transition.record, verdict))
+    pending_call.advance(round_context.journal.post(transition)[0])
 
 
-def withdrawn(
-    round_context: RoundContext, pending_call: PendingCall, why: str, *, by: str | None = None
+def withdraw(
+    round_context: RoundContext,
+    pending_call: PendingCall,
+    why: str,
+    *,
+    message_id: str | None,
+    by: str | None = None,
 ) -> None:
-    """Take back the question of a call that waits, so that it is cancelled; one decided just now is taken up.
+    """Withdraw the question of a suspended call, so that it is cancelled; continue it if it was just decided.
 
-    What another line asks is left to that line.
+    A question of another timeline is left to that timeline.
     """
-    assert pending_call.held is not None
-    if pending_call.held.record.timeline != round_context.env.timeline:
+    state, record = pending_call.state, pending_call.recorded.record
+    assert isinstance(state, SuspendedCall)
+    if record.timeline != round_context.env.timeline:
         return
     with suppress(Decided):
-        decisions.withdraw(round_context.space, pending_call.held.record.id, by=by, why=why)
-    pending_call.held = calls.read(round_context.space, pending_call.held.record.id)
-    pending_call.stage = "ready"
-    take_up(round_context, pending_call, {})
+        decisions.withdraw(round_context.space, record.id, by=by, why=why)
+    pending_call.reload(calls.read(round_context.space, record.id))
+    continue_call(round_context, pending_call, message_id=message_id, is_in_history=state.is_in_history)
 
 
-def _lapse(round_context: RoundContext, pending_call: PendingCall) -> None:
-    """Close the ticket if its time is up."""
-    assert pending_call.held is not None
-    asked = tickets.find(round_context.space, pending_call.held.record.ticket or "")
-    if asked is not None and decisions.due(asked.ticket, round_context.now()):
+def _expire(round_context: RoundContext, pending_call: PendingCall) -> None:
+    """Close the ticket of the call if its time is over."""
+    record = pending_call.recorded.record
+    found = tickets.find(round_context.space, record.ticket or "")
+    if found is not None and decisions.due(found.ticket, round_context.now()):
         decisions.expire_due(round_context.env.space)
-        pending_call.held = calls.read(round_context.space, pending_call.held.record.id)
+        pending_call.advance(calls.read(round_context.space, record.id))
 
 
-def _approved(
-    round_context: RoundContext, pending_call: PendingCall, tool: Tool, rulings: dict[str, Ruling]
-) -> None:
-    """Somebody agreed: run the tool, or take the decision for the result."""
-    assert pending_call.held is not None
-    record = pending_call.held.record
-    asked = tickets.read(round_context.space, record.ticket or "")
-    decision = asked.ticket.decision
+def _continue_approved(
+    round_context: RoundContext, pending_call: PendingCall, tool: Tool, message_id: str | None
+) -> Ruling:
+    """Prepare the tool's next attempt, or take the decision as the result."""
+    ticket = tickets.read(round_context.space, pending_call.recorded.record.ticket or "").ticket
+    decision = ticket.decision
     assert decision is not None, "a call is approved by a decision"
     ruling = _ruling(round_context, decision)
-    rulings[pending_call.call.id] = ruling
-    as_result = asked.ticket.resume == "result" or decision.verdict == "answer"
-    if as_result and asked.ticket.resume != "arguments" and not _runs_on(asked.ticket, decision):
-        _answered(round_context, pending_call, ruling)
-    elif _validated(round_context, pending_call, tool):
+    is_result = ticket.resume == "result" or decision.verdict == "answer"
+    if is_result and ticket.resume != "arguments" and not _runs_on(ticket, decision):
+        _settle_with_decision(round_context, pending_call, ruling, message_id)
+    elif _validate(round_context, pending_call, tool):
         _check_bound(round_context, pending_call, tool, decision)
+    return ruling
 
 
 def _runs_on(ticket: Ticket, decision: Decision) -> bool:
-    """Whether a tool that asked a question of its own goes on with the answer."""
+    """True if a tool that asked a question of its own continues with the answer."""
     return (
         ticket.resume == "run" and ticket.action not in ("approve", "repeat") and decision.verdict == "answer"
     )
@@ -237,113 +251,92 @@ def _runs_on(ticket: Ticket, decision: Decision) -> bool:
 def _check_bound(
     round_context: RoundContext, pending_call: PendingCall, tool: Tool, decision: Decision
 ) -> None:
-    """Go on only with what was approved; anything else is asked anew."""
-    assert pending_call.held is not None
-    record = pending_call.held.record
-    meant = fingerprint_for(tool, pending_call.arguments)
-    if decision.verdict == "answer" or tickets.still_bound(record, meant):
-        if record.fingerprint != meant:
-            pending_call.held = round_context.journal.post(
-                calls.learn(pending_call.held, at=round_context.now(), fingerprint=meant)
-            )[0]
-        if decision.verdict == "edit":
-            args = round_context.space.body(record.args).decode("utf-8", "replace")
-            pending_call.note = f"Note: a person changed the arguments of this call to {args} before it ran."
-        return
-    changed = msgspec.structs.replace(record, fingerprint=meant)
-    ticket = tickets.question(
-        changed,
-        id=round_context.space.ids(),
-        at=round_context.now(),
-        message=f"{tool.name} is not what was approved any more: its version or defaults have changed",
-        arguments_schema=tool.arguments_schema,
-    )
-    pending_call.held = round_context.journal.post(
-        calls.learn(pending_call.held, at=round_context.now(), fingerprint=meant)
-    )[0]
-    pending_call.told = False
-    pending_call.suspend(tickets.ask(pending_call.held, ticket))
+    """Suspend the call with a new question if it is not what was approved any more."""
+    record = pending_call.recorded.record
+    fingerprint = fingerprint_for(tool, pending_call.ready.arguments)
+    is_bound = decision.verdict == "answer" or tickets.still_bound(record, fingerprint)
+    if not is_bound or record.fingerprint != fingerprint:
+        transition = calls.learn(pending_call.recorded, at=round_context.now(), fingerprint=fingerprint)
+        pending_call.advance(round_context.journal.post(transition)[0])
+    if not is_bound:
+        ticket = tickets.question(
+            msgspec.structs.replace(record, fingerprint=fingerprint),
+            id=round_context.space.ids(),
+            at=round_context.now(),
+            message=f"{tool.name} is not what was approved any more: its version or defaults have changed",
+            arguments_schema=tool.arguments_schema,
+        )
+        pending_call.suspend(tickets.ask(pending_call.recorded, ticket))
+    elif decision.verdict == "edit":
+        args = round_context.space.body(record.args).decode("utf-8", "replace")
+        pending_call.annotate(f"Note: a person changed the arguments of this call to {args} before it ran.")
 
 
-def _answered(round_context: RoundContext, pending_call: PendingCall, ruling: Ruling) -> None:
-    """The decision is the result."""
-    assert pending_call.held is not None
+def _settle_with_decision(
+    round_context: RoundContext, pending_call: PendingCall, ruling: Ruling, message_id: str | None
+) -> None:
+    """Settle the call with the decision as its result."""
     value = (
         ruling.value
         if ruling.verdict in ("answer", "edit")
         else {"decision": ruling.verdict, "by": ruling.by}
     )
-    kept = result.keep(value)
-    staged = artifacts.stage(round_context.space, (kept.content,), media_type=kept.media_type)
-    said = ToolResult(pending_call.call.id, "success", result.preview(kept, calls.reference(staged.digest)))
-    pending_call.staged = staged
-    pending_call.settle(
-        calls.settle(
-            pending_call.held,
-            "succeeded",
-            at=round_context.now(),
-            staged=staged,
-            preview=encode_result(said),
-            status="success",
-            result_label=round_context.label,
-        ),
-        said,
+    staged, shown = stage_result(round_context.space, pending_call.call.id, value)
+    transition = calls.settle(
+        pending_call.recorded,
+        "succeeded",
+        at=round_context.now(),
+        staged=staged,
+        preview=encode_result(shown),
+        status="success",
+        result_label=message_id or "",
     )
+    pending_call.settle(transition, shown, staged=staged)
 
 
-def _validated(round_context: RoundContext, pending_call: PendingCall, tool: Tool) -> bool:
-    """Read the arguments that the record names; False: the tool refuses them now, and the call has failed."""
-    assert pending_call.held is not None
-    record = pending_call.held.record
+def _validate(round_context: RoundContext, pending_call: PendingCall, tool: Tool) -> bool:
+    """Validate the recorded arguments; False: the tool refuses them now, and the call has failed."""
+    record = pending_call.recorded.record
     raw = round_context.space.body(record.args).decode("utf-8", "surrogatepass")
     try:
-        pending_call.arguments = tool.validated(raw)
+        pending_call.prepare(tool.validated(raw))
     except Invalid as error:
         if record.reach.writes and (record.state == "started" or record.state in UNCLEAR):
-            return True  # it ran with them once; nothing but its hook is asked now
+            return True  # it ran with them once; only its hook is asked now
         _settle(round_context, pending_call, "failed", "invalid", why_refused(error))
         return False
     return True
 
 
-def _without_tool(round_context: RoundContext, pending_call: PendingCall) -> None:
-    """The tool is not there any more: what was not started fails, and of the rest nobody knows."""
-    assert pending_call.held is not None
-    state = pending_call.held.record.state
-    if state == "started":
+def _continue_without_tool(round_context: RoundContext, pending_call: PendingCall) -> None:
+    """Settle a call whose tool is not declared any more: failed if it was not started, else unknown."""
+    record = pending_call.recorded.record
+    if record.state == "started":
         _settle(round_context, pending_call, "unknown", "unknown", "its tool is not declared any more")
-    elif state in UNCLEAR:
-        recalled(pending_call, round_context.space, unclear(pending_call))
+    elif record.state in UNCLEAR:
+        settle_as_recorded(pending_call, round_context.space, words_for_recorded(record))
     else:
         _settle(round_context, pending_call, "failed", "no_such_tool", "")
 
 
 def _settle(
-    round_context: RoundContext, pending_call: PendingCall, state: CallState, as_what: Told, why: str
+    round_context: RoundContext, pending_call: PendingCall, state: CallState, as_what: NoResult, why: str
 ) -> None:
-    assert pending_call.held is not None
-    said = ToolResult(pending_call.call.id, "error", told(as_what, why, pending_call.call.name))
+    shown = error_result(pending_call, as_what, why)
     transition = calls.settle(
-        pending_call.held,
+        pending_call.recorded,
         state,
         at=round_context.now(),
-        preview=encode_result(said),
+        preview=encode_result(shown),
         status="error",
         why=why or as_what,
     )
-    pending_call.settle(transition, said)
+    pending_call.settle(transition, shown)
 
 
-def _never_entered(pending_call: PendingCall) -> None:
-    """A call that was put into the conversation by other means: nothing is known of it."""
-    pending_call.settle(
-        None,
-        ToolResult(
-            pending_call.call.id,
-            "error",
-            told("unknown", "it was never recorded here", pending_call.call.name),
-        ),
-    )
+def _settle_unrecorded(pending_call: PendingCall) -> None:
+    """Settle a call that is in the conversation but not in the ledger: nothing is known of it."""
+    pending_call.settle(None, error_result(pending_call, "unknown", "it was never recorded here"))
 
 
 def _ruling(round_context: RoundContext, decision: Decision) -> Ruling:

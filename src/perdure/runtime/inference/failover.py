@@ -27,7 +27,7 @@ from perdure.providers.contract import Model
 from perdure.providers.profile import MEDIA, BackendProfile, BackendRef, backend_profile, name_of
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
-from perdure.runtime.calls.round_context import RoundContext
+from perdure.runtime.calls.round import RoundContext
 from perdure.runtime.inference.backend import check_server, check_server_on_record
 from perdure.runtime.inference.step import Patience, StepReply, infer
 from perdure.runtime.inference.switch import SwitchRequest, check_taken, found, ledger_now, reported
@@ -187,7 +187,7 @@ class Failover:
                 chosen = taking_steps(given)
                 recorded = RecordedBackend(chosen.backend, report.to_server)
                 self._write(report, recorded, cells)
-                self.model, self._round_context.backend, self.recorded = chosen, chosen.backend, recorded
+                self.model, self.recorded = chosen, recorded
                 self._is_nowhere = False
                 return True
             else:

@@ -21,9 +21,8 @@ from perdure.model.event import RunFinished
 from perdure.model.message import Message
 from perdure.model.run import RunState, StopReason
 from perdure.runtime.calls.executor import CallExecutor
-from perdure.runtime.calls.recovery import open_slots, withdrawn
-from perdure.runtime.calls.round_commit import commit_round
-from perdure.runtime.calls.round_context import RoundContext
+from perdure.runtime.calls.recovery import open_round, withdraw
+from perdure.runtime.calls.round import RoundContext, commit_round
 from perdure.runtime.run.branch import RunBranch
 from perdure.runtime.run.start import Started, restore
 from perdure.runtime.session import records, steering
@@ -177,16 +176,19 @@ class RunFinisher:
 
     def _settle_open(self) -> None:
         """Tell the conversation what became of calls that the run leaves behind."""
-        pending_calls, _ = open_slots(self._round_context, self.source)
-        for pending_call in pending_calls:
+        left = open_round(self._round_context, self.source)
+        executor = CallExecutor(self._round_context, self._journal.root, {}, message_id=left.message_id)
+        for pending_call in left.pending_calls:
             if pending_call.stage == "suspended":
-                withdrawn(
+                withdraw(
                     self._round_context,
                     pending_call,
                     "the run ended before it was decided",
+                    message_id=left.message_id,
                     by=self.kept.record.cancelled_by,
                 )
-            CallExecutor(self._round_context, self._journal.root, {}).abandon(pending_call)
-        left = [pending_call for pending_call in pending_calls if pending_call.stage == "settled"]
-        if left:
-            commit_round(self._round_context, left, self._journal.draft("tool_results_committed"))
+            executor.abandon(pending_call)
+        settled = [pending_call for pending_call in left.pending_calls if pending_call.stage == "settled"]
+        if settled:
+            draft = self._journal.draft("tool_results_committed")
+            commit_round(self._round_context, settled, draft, message_id=left.message_id)

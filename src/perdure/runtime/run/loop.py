@@ -16,7 +16,7 @@ fails nothing is announced: the run counts as interrupted, and the log alone fin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -39,9 +39,8 @@ from perdure.runtime.agent.plugin import Moment, Phase, hooked, run_phase
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
 from perdure.runtime.calls.plan import plan
-from perdure.runtime.calls.recovery import open_slots
-from perdure.runtime.calls.round_commit import commit_round
-from perdure.runtime.calls.round_context import RoundContext
+from perdure.runtime.calls.recovery import open_round
+from perdure.runtime.calls.round import RoundContext, commit_round
 from perdure.runtime.inference.failover import Failover
 from perdure.runtime.inference.model_input import ModelInputBuilder
 from perdure.runtime.inference.step import Patience, StepReply, declared_names
@@ -76,8 +75,7 @@ class LiveRun:
         self._is_lost = False
         self._is_told = False  # that somebody wants it to stop, from another thread
         self._keeping: HeldLease | None = None
-        self._round_context = RoundContext(env, self._journal, model.backend, self._is_ours)
-        self._round_context.waited = begun.waited
+        self._round_context = RoundContext(env, self._journal, was_waiting=begun.waited)
         self._branch = RunBranch(self._journal, begun)
         self._finisher = RunFinisher(self._round_context, self._branch, begun)
         recorded = RecordedBackend(model.backend, begun.kept.record.server)
@@ -165,7 +163,7 @@ class LiveRun:
             pending_calls, said = await self._turn()
             if said is not None:
                 return said
-            if pending_calls and await self._round(pending_calls, {}):
+            if pending_calls and await self._round(pending_calls, {}, self._env.space.ids()):
                 return await self._do(self._wait)
 
     async def _begin(self) -> None:
@@ -184,10 +182,10 @@ class LiveRun:
         if self._record.head_policy == "on_success":
             await self._do(self._leave_line)
             await self._do(self._recount)
-        pending_calls, rulings = await self._do(
-            partial(open_slots, self._round_context, self._finisher.source)
+        left = await self._do(partial(open_round, self._round_context, self._finisher.source))
+        return bool(left.pending_calls) and await self._round(
+            left.pending_calls, left.rulings, left.message_id
         )
-        return bool(pending_calls) and await self._round(pending_calls, rulings)
 
     async def _turn(self) -> tuple[list[PendingCall], Result | None]:
         """Have the model speak; the calls that it asks for, or what the run came to."""
@@ -237,7 +235,7 @@ class LiveRun:
         if kind == "tool_calls" or (kind == "unknown" and self._stop.accepts(kind)):
             return await self._do(partial(self._request, draft, label, said, heard)), None
         pending_calls = await self._do(partial(self._request, draft, label, said, heard, cut_off=True))
-        await self._round(pending_calls, {})
+        await self._round(pending_calls, {}, self._env.space.ids())
         return [], await self._conclude(said.stop, [])
 
     async def _spoken(self, said: StepReply, draft: CommitDraft, heard: list[CellWrite]) -> Result | None:
@@ -260,23 +258,30 @@ class LiveRun:
             return await self._end("succeeded", None, stop, cells=cells)
         return await self._end("stopped", in_words(stop), stop, cells=cells)
 
-    async def _round(self, pending_calls: list[PendingCall], rulings: dict[str, Ruling]) -> bool:
-        """Carry out the calls and commit what they came to; whether any of them waits."""
+    async def _round(
+        self, pending_calls: list[PendingCall], rulings: Mapping[str, Ruling], message_id: str
+    ) -> bool:
+        """Carry out the calls and commit their results in the message `message_id`; True if any call waits."""
         while True:
             draft = self._journal.draft("tool_results_committed")
-            self._round_context.label = self._round_context.label or self._env.space.ids()
+            executor = CallExecutor(
+                self._round_context,
+                self._journal.root,
+                rulings,
+                message_id=message_id,
+                lease=self._keeping,
+            )
             try:
-                await CallExecutor(self._round_context, self._journal.root, rulings).carry_out(pending_calls)
+                await executor.carry_out(pending_calls)
             except asyncio.CancelledError:
                 known = [pending_call for pending_call in pending_calls if pending_call.stage != "ready"]
-                await self._do(partial(self._commit_round, known, draft))
+                await self._do(partial(self._commit_round, known, draft, message_id))
                 raise
-            await self._do(partial(self._commit_round, pending_calls, draft))
+            await self._do(partial(self._commit_round, pending_calls, draft, message_id))
             if not any(pending_call.stage == "suspended" for pending_call in pending_calls):
                 return False
-            pending_calls, rulings = await self._do(
-                partial(open_slots, self._round_context, self._finisher.source)
-            )
+            left = await self._do(partial(open_round, self._round_context, self._finisher.source))
+            pending_calls, rulings, message_id = left.pending_calls, left.rulings, left.message_id
             if all(pending_call.stage == "suspended" for pending_call in pending_calls):
                 return True
 
@@ -361,7 +366,14 @@ class LiveRun:
         pairs = zip(said.message.tool_calls, said.vendor_ids, strict=True)
         return [
             plan(
-                self._round_context, call, label, vendor_id=id or None, taken=taken, start=start, cut_off=why
+                self._round_context,
+                call,
+                label,
+                backend=self._failover.model.backend,
+                vendor_id=id or None,
+                taken=taken,
+                start=start,
+                cut_off=why,
             )
             for call, id in pairs
         ]
@@ -377,9 +389,8 @@ class LiveRun:
             side_effects=record.effect,
         )
 
-    def _commit_round(self, pending_calls: list[PendingCall], draft: CommitDraft) -> None:
-        message = commit_round(self._round_context, pending_calls, draft)
-        self._round_context.label = ""
+    def _commit_round(self, pending_calls: list[PendingCall], draft: CommitDraft, message_id: str) -> None:
+        message = commit_round(self._round_context, pending_calls, draft, message_id=message_id)
         if message is not None:
             self._model_input.add(message)
 
@@ -489,9 +500,6 @@ class LiveRun:
     @property
     def _record(self) -> RunRecord:
         return self._finisher.kept.record
-
-    def _is_ours(self) -> bool:
-        return self._keeping is not None and self._keeping.still_ours()
 
     async def _phase(
         self,

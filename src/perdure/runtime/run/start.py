@@ -56,7 +56,7 @@ from perdure.runtime.session.journal import CommitDraft, Journal
 from perdure.runtime.session.lease import Lease
 from perdure.runtime.session.media import brought_in
 from perdure.runtime.session.records import VersionedRun
-from perdure.runtime.tools.call_state import scratch_prefix
+from perdure.runtime.tools.call import scratch_prefix
 from perdure.switching.current_backend import RecordedBackend
 
 __all__ = [

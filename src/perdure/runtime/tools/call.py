@@ -1,43 +1,91 @@
-"""Calls as a tool sees them: who it is, what state it can reach, and the ways out of it.
+"""A call as its tool sees it: its identity, the state that it can reach, and the ways to end it.
 
-A tool that takes a parameter of type `Call` is handed one.  It is good for one attempt: when
-that is over, the state behind it is closed, also to a thread that still runs.
+A tool that takes a parameter of type `Call` gets one.  It is good for one attempt: when the attempt is over,
+the state behind it is closed, also to a thread that still runs.
+
+A call sees the state as it was at the start of its round and its own writes at once, but no writes of other
+calls of the round.  Nothing is written until `CallStateView.finish` returns the patches.
+
+The call's scratch is under a prefix of its own in the thread's state.  It is kept while the call is suspended,
+and removed when the call settles.  Paths that are declared with call scope are there too.
+
+A search of memory sees the memory as it was when the call looked.  What the call adds or forgets is durable
+with its result and visible with its round's commit; until then only the call itself sees it, by id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from threading import RLock
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, get_args, overload
 
 import msgspec
 from msgspec import UNSET
 
-from perdure.errors import Invalid
-from perdure.history.changes.values import Given
-from perdure.model import canonical
+from perdure.errors import Invalid, NotFound
+from perdure.history import artifacts
+from perdure.history.changes.patch_builder import Ops, Patched, Touched
+from perdure.history.changes.values import Given, StoredValue, declared, typed
+from perdure.history.space import Space
+from perdure.ledger import results
+from perdure.memory import OwnerMemory, Recall, relevant
+from perdure.memory.owner_memory import Line
+from perdure.memory.visibility import Visibility
+from perdure.memory.write import until
+from perdure.model import canonical, names
 from perdure.model.canonical import Json
-from perdure.model.digest import Digest
+from perdure.model.digest import Digest, Kind, Object
+from perdure.model.memory import (
+    ItemKind,
+    MemoryChange,
+    MemoryItem,
+    Remembering,
+    check_item,
+    check_item_id,
+    remade,
+)
+from perdure.model.patch import Delete, Put, Stored
 from perdure.model.ticket import OnTimeout, Resume, Verdict
-from perdure.runtime.tools.call_state import CallMap, CallMemory, CallStateView
 
-__all__ = ["Call", "Outcome", "OutcomeKind", "Ruling", "Suspended", "Suspension"]
+__all__ = [
+    "Call",
+    "CallMap",
+    "CallMemory",
+    "CallStateView",
+    "NoMemory",
+    "Outcome",
+    "OutcomeKind",
+    "Ruling",
+    "SaidBy",
+    "Suspended",
+    "Suspension",
+    "scratch_prefix",
+]
 
 _T = TypeVar("_T")
 
 OutcomeKind: TypeAlias = Literal["done", "not_done", "dont_know"]
 
+SaidBy: TypeAlias = Literal["user", "model", "tool", "import"]
+"""The sources that a tool may name for what it remembers; `system` is Perdure's own."""
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_MEMORY_WRITES_MAX = 1_000
+
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a reconcile hook found out about a call; made by `call.done`, `call.not_done`, `call.dont_know`."""
+    """What a reconcile hook found out about a call; `call.done`, `call.not_done` and `call.dont_know` make one."""
 
     kind: OutcomeKind
     result: Any = None  # what the tool would have returned; only where it is done
-    why: str | None = None  # in words, where nobody knows
+    why: str | None = None  # in words, where it cannot be found out
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody decided about a call that its tool had suspended."""
+    """What a person decided about a call that its tool had suspended."""
 
     verdict: Verdict
     value: Json = None  # the answer, or the edited arguments
@@ -47,13 +95,13 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Suspension(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool asks for when it suspends its call: what its ticket will say."""
+    """What a tool asks for when it suspends its call; the ticket will say it."""
 
     message: str
     action: str = "approve"
     parameters: str | None = None  # JSON text
     response_schema: str | None = None  # JSON text
-    expires_in_us: int | None = None  # None: it waits for ever
+    expires_in_us: int | None = None  # None: it never expires
     on_timeout: OnTimeout = "expire"
     resume: Resume = "run"
 
@@ -61,11 +109,11 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
 class Suspended(BaseException):
     """A tool stops to wait for a decision.
 
-    Not an `Exception`: a tool that catches whatever goes wrong shall not catch this.
+    Not an `Exception`, so that a tool that catches every exception does not catch this.
     """
 
     def __init__(self, suspension: Suspension) -> None:
-        """Carry what is asked for."""
+        """Carry what the tool asks for."""
         self.suspension = suspension
         super().__init__(suspension.message)
 
@@ -86,17 +134,17 @@ class Call:
         decision: Ruling | None = None,
         state_view: CallStateView | None = None,
     ) -> None:
-        """A call without a room has no state: reading or writing there raises `Invalid`."""
+        """Without a `state_view` the call has no state: reading or writing raises `Invalid`."""
         self.id = id
         self.tool = tool  # its name
         self.key = key  # the same at every attempt; for services that take an idempotency key
         self.attempt = attempt  # 1 at first
         self.arguments: dict[str, Any] = dict(arguments or {})  # as JSON, validated, defaults filled
-        self.decision = decision  # None: nobody was asked
+        self.decision = decision  # None: no decision was asked for
         self._state_view = state_view
 
     def __repr__(self) -> str:
-        """Which call, and which attempt."""
+        """Name the call and the attempt."""
         return f"<Call {self.id!r} of {self.tool}, attempt {self.attempt}>"
 
     @overload
@@ -104,39 +152,39 @@ class Call:
     @overload
     def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
-        """The value at `path` in the thread's state; `default` if there is none, else `NotFound`."""
-        return self._at_hand().home(path).get(path, type=type, default=default)
+        """Return the value at `path` in the thread's state; `default` if there is none, else `NotFound`."""
+        return self._state().home(path).get(path, type=type, default=default)
 
     def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
-        """Let `path` hold a JSON document, or bytes with a media type, in the thread's state; the value's digest."""
-        return self._at_hand().home(path).put(path, value, media_type=media_type)
+        """Set `path` to a JSON document, or bytes with a media type, in the thread's state; return the value's digest."""
+        return self._state().home(path).put(path, value, media_type=media_type)
 
     def delete(self, path: str) -> None:
-        """Let `path` hold nothing in the thread's state; raises `NotFound` if that is so already."""
-        self._at_hand().home(path).delete(path)
+        """Delete the value at `path` in the thread's state; raises `NotFound` if there is none."""
+        self._state().home(path).delete(path)
 
     def paths(self, prefix: str = "/") -> list[str]:
-        """The paths that `prefix` covers in the thread's state, sorted."""
-        return self._at_hand().home(prefix).paths(prefix)
+        """Return the paths under `prefix` in the thread's state, sorted."""
+        return self._state().home(prefix).paths(prefix)
 
     @property
     def agent(self) -> CallMap:
         """The agent's own map, which all of its threads share."""
-        return self._at_hand().agent
+        return self._state().agent
 
     @property
     def memory(self) -> CallMemory:
-        """What is remembered for the thread's owner, across threads and agents: `add`, `search`, `forget`."""
-        return self._at_hand().memory
+        """The memory of the thread's owner, across threads and agents: `add`, `search`, `forget`."""
+        return self._state().memory
 
     def read_artifact(self, reference: str) -> bytes:
-        """The content of an artifact in the history of this line; raises `NotFound` for any other."""
-        return self._at_hand().artifact(reference)
+        """Return the content of an artifact in the history of this timeline; raises `NotFound` for any other."""
+        return self._state().artifact(reference)
 
     @property
     def scratch(self) -> CallMap:
-        """State of this call alone: it outlives a suspension and is gone when the call settles."""
-        return self._at_hand().scratch
+        """State of this call alone: it is kept while the call is suspended and removed when the call settles."""
+        return self._state().scratch
 
     def suspend(
         self,
@@ -149,9 +197,9 @@ class Call:
         on_timeout: OnTimeout = "expire",
         resume: Resume = "run",
     ) -> NoReturn:
-        """Stop here and ask; what was decided is in `call.decision` when the tool runs again.
+        """Stop here and ask for a decision; it is in `call.decision` when the tool runs again.
 
-        Nothing after this line runs.  Suspend before anything outside was done: after a
+        Nothing after this line runs.  Suspend before anything external is done: after a
         decision the tool starts from its first line.  `expires_in` is in seconds.
         """
         _check_choice("on_timeout", on_timeout, get_args(OnTimeout))
@@ -169,31 +217,35 @@ class Call:
         )
 
     def done(self, result: object = None) -> Outcome:
-        """For a reconcile hook: it happened, and this is what the tool would have returned."""
+        """For a reconcile hook: report that it happened, and what the tool would have returned."""
         return Outcome("done", result)
 
     def not_done(self) -> Outcome:
-        """For a reconcile hook: it did not happen."""
+        """For a reconcile hook: report that it did not happen."""
         return Outcome("not_done")
 
     def dont_know(self, why: str | None = None) -> Outcome:
-        """For a reconcile hook: that cannot be found out."""
+        """For a reconcile hook: report that it cannot be found out."""
         return Outcome("dont_know", why=why)
 
     def close(self) -> None:
-        """End the attempt: from now on its state can be neither read nor written through this call."""
+        """End the attempt: from now on this call can neither read nor write the state."""
         if self._state_view is not None:
             self._state_view.close()
 
-    def _at_hand(self) -> CallStateView:
+    def _state(self) -> CallStateView:
         if self._state_view is None:
-            raise Invalid("this call has no state at hand; nothing was read or written.")
+            raise Invalid("this call has no state; nothing was read or written.", code="call_has_no_state")
         return self._state_view
 
 
 def _check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:
     if given not in choices:
-        raise Invalid(f"{what} is one of {', '.join(choices)}, not {given!r}; the call was not suspended.")
+        raise Invalid(
+            f"{what} is one of {', '.join(choices)}, not {given!r}; the call was not suspended.",
+            code="suspension_invalid",
+            option=what,
+        )
 
 
 def _json_text(value: Mapping[str, Given] | None) -> str | None:
@@ -206,6 +258,366 @@ def _microseconds(duration: float | timedelta | None) -> int | None:
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
     if not 0 < seconds < 1e9:
         raise Invalid(
-            f"expires_in is a number of seconds above 0, not {duration}; the call was not suspended."
+            f"expires_in is a number of seconds above 0, not {duration}; the call was not suspended.",
+            code="suspension_invalid",
+            option="expires_in",
         )
     return round(seconds * 1_000_000)
+
+
+class NoMemory(Invalid):
+    """A call asked for memory on a thread without an owner.  Nothing was read or written."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this thread has no owner, and so no memory; nothing was read or written.",
+            advice="Begin threads with owner=.",
+        )
+
+
+class CallMemory:
+    """The memory of the owner of a call's thread."""
+
+    __slots__ = ("_gate", "_line", "_memory", "_root", "_written")
+
+    def __init__(self, memory: OwnerMemory | None, line: Line, gate: _Gate) -> None:
+        """See what `line` sees, while `gate` is open; `memory` is None where the thread has no owner."""
+        self._memory, self._line, self._gate = memory, line, gate
+        self._root: Digest | None = None
+        self._written: dict[str, MemoryChange] = {}
+
+    def add(
+        self,
+        text: str,
+        *,
+        kind: ItemKind = "semantic",
+        scope: str = "user",
+        id: str | None = None,
+        trust: SaidBy = "tool",
+        expires: datetime | timedelta | None = None,
+    ) -> str:
+        """Remember `text` for the thread's owner and return its id.  It is visible when the call's round is committed.
+
+        It replaces an item that has the same `id`.  `trust` is the source of it.
+        """
+        memory = self._open()
+        if str(trust) == "system":
+            raise Invalid(
+                "a tool cannot remember with the trust of the system; nothing was remembered.",
+                code="trust_not_allowed",
+                advice="Name the source, for instance the user.",
+            )
+        now = memory.space.clock()
+        item = MemoryItem(
+            text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=until(expires, now)
+        )
+        item_id = memory.space.ids() if id is None else check_item_id(id)
+        self._write(MemoryChange(id=item_id, item=check_item(item)))
+        return item_id
+
+    def search(
+        self, query: str, *, limit: int = 8, kind: ItemKind | None = None, scope: str | None = None
+    ) -> Recall:
+        """Return the items about `query`, the best first."""
+        memory = self._open()
+        found = relevant(memory, query, limit=limit, kind=kind, scope=scope, line=self._line)
+        self._root = found.sight.root
+        return found
+
+    def get(self, id: str) -> str:
+        """Return the text of one item, with this call's own writes; raises `NotFound`."""
+        memory = self._open()
+        own = self._written.get(check_item_id(id))
+        if own is not None and own.item is not None:
+            return own.item.text
+        visibility = Visibility(memory, None, self._line)
+        found = None if own is not None else visibility.item(id)
+        self._root = visibility.sight.root
+        if found is None or not found.counts or found.version.item is None:
+            raise NotFound(
+                f"'{memory.owner}' has no item '{id}' in memory; nothing was read.",
+                code="memory_item_not_found",
+                owner=memory.owner,
+                item=id,
+            )
+        return found.version.item.text
+
+    def forget(self, id: str) -> None:
+        """Forget an item; raises `NotFound` if there is none."""
+        self.get(id)
+        self._write(MemoryChange(id=id))
+
+    def finish(self) -> Remembering | None:
+        """Return what the call did to memory; None if that is nothing."""
+        if not self._written and self._root is None:
+            return None
+        return Remembering(written=tuple(self._written.values()), root=self._root)
+
+    def _write(self, written: MemoryChange) -> None:
+        self._written.pop(written.id, None)
+        if len(self._written) >= _MEMORY_WRITES_MAX:
+            raise Invalid(
+                f"one call writes at most {_MEMORY_WRITES_MAX} items; this one was not remembered.",
+                code="too_many_memory_writes",
+                limit=_MEMORY_WRITES_MAX,
+            )
+        self._written[written.id] = written
+
+    def _open(self) -> OwnerMemory:
+        self._gate.check()
+        if self._memory is None:
+            raise NoMemory
+        return self._memory
+
+
+def scratch_prefix(call: str) -> str:
+    """Return the prefix of a call's scratch in the thread's state, without a closing '/'."""
+    if _PLAIN_ID.match(call):
+        return f"/__tool_call_scope/{call}"
+    return f"/__tool_call_scope/~{sha256(call.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+class _Gate:
+    """Says whether the tool may still use the state; one lock for all that it does there."""
+
+    __slots__ = ("closed", "lock")
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.closed = False
+
+    def check(self) -> None:
+        """Raise `Invalid` if the call is over."""
+        if self.closed:
+            raise Invalid(
+                "this call is over: it has ended, was cancelled or ran out of time; nothing was read or written.",
+                code="call_is_over",
+            )
+
+
+class CallMap:
+    """A map as one call sees it, with its own writes."""
+
+    __slots__ = ("_begin", "_defaults", "_gate", "_ops", "_prefix", "_reads")
+
+    def __init__(
+        self,
+        gate: _Gate,
+        begin: Callable[[], Ops],
+        *,
+        prefix: str = "",
+        defaults: Mapping[str, bytes] | None = None,
+        reads: Touched | None = None,
+    ) -> None:
+        """Get the map from `begin` when it is first needed; with a `prefix`, show the part of it under that prefix."""
+        self._gate, self._begin, self._prefix = gate, begin, prefix
+        self._defaults = defaults or {}
+        self._reads = reads
+        self._ops: Ops | None = None
+
+    @overload
+    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    @overload
+    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
+    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+        """Return the value at `path`, with this call's own writes; `default` if there is none, else `NotFound`."""
+        with self._gate.lock:
+            ops, full = self._open(), self._full(path)
+            if self._reads is not None:
+                self._reads.paths.add(full)
+            if ops.entry(full) is not None:
+                return typed(path, ops.value(full), type)
+        found = declared(self._defaults, path, type) if default is UNSET else default
+        if found is UNSET:
+            raise NotFound(
+                f"there is nothing at {path}.",
+                code="path_not_found",
+                advice="See what there is with paths(), or give a default.",
+                path=path,
+            )
+        return found
+
+    def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
+        """Set `path` to a JSON document, or bytes with a media type; return the digest of the value."""
+        with self._gate.lock:
+            return self._writing(path).put(self._full(path), value, media_type=media_type)
+
+    def delete(self, path: str) -> None:
+        """Delete the value at `path`; raises `NotFound` if there is none."""
+        with self._gate.lock:
+            self._writing(path).delete(self._full(path))
+
+    def paths(self, prefix: str = "/") -> list[str]:
+        """Return the paths under `prefix`, sorted, with this call's own writes."""
+        with self._gate.lock:
+            full = self._prefix + names.check_prefix(prefix)
+            found = self._open().paths(full)
+            if self._reads is not None:
+                self._reads.prefixes.add(full)
+        return [path.removeprefix(self._prefix) for path in found]
+
+    @property
+    def is_open(self) -> bool:
+        """True if the map was read or written."""
+        return self._ops is not None
+
+    @property
+    def written(self) -> bool:
+        """True if anything was changed."""
+        return bool(self._ops)
+
+    def ops(self) -> Ops:
+        """Return the ops, for the end of the attempt."""
+        if self._ops is None:
+            self._ops = self._begin()
+        return self._ops
+
+    def _full(self, path: str) -> str:
+        return self._prefix + names.check_path(path)
+
+    def _writing(self, path: str) -> Ops:
+        if not self._prefix and names.reserved(path):
+            raise Invalid(
+                f"{path} is under a prefix that is reserved for Perdure ({', '.join(names.KERNEL_PREFIXES)}); "
+                "nothing was written.",
+                code="path_reserved",
+                advice="Choose another path; what only this call needs goes to `call.scratch`.",
+                path=path,
+            )
+        return self._open()
+
+    def _open(self) -> Ops:
+        self._gate.check()
+        return self.ops()
+
+
+class CallStateView:
+    """What one attempt at a call reads and writes; good for that attempt alone."""
+
+    __slots__ = (
+        "_agent",
+        "_call_scoped",
+        "_finished",
+        "_gate",
+        "_line",
+        "_prefix",
+        "_space",
+        "memory",
+        "reads",
+        "scratch",
+        "thread",
+    )
+
+    def __init__(
+        self,
+        call: str,
+        space: Space,
+        root: Digest,
+        *,
+        agent: tuple[Space, Digest] | None = None,
+        defaults: Mapping[str, bytes] | None = None,
+        call_scoped: Sequence[str] = (),
+        memory: OwnerMemory | None = None,
+        line: Line | None = None,
+    ) -> None:
+        """Start from the thread's map, and from the agent's own if it has one, at the start of the round.
+
+        `memory` is the owner's, as `line` sees it; None: the thread has no owner.
+        """
+        self._gate = _Gate()
+        self.memory = CallMemory(memory, line or (space.name, None), self._gate)
+        self._space, self._line = space, line
+        self._call_scoped = call_scoped
+        self._prefix = scratch_prefix(call)
+        self._finished = False
+        self.reads = Touched()  # the paths of the thread's map that were read
+        self.thread = CallMap(self._gate, lambda: Ops(space, root), defaults=defaults, reads=self.reads)
+        self.scratch = CallMap(
+            self._gate, lambda: Ops(space, root), prefix=self._prefix, defaults=self._own(defaults or {})
+        )
+        self._agent = None if agent is None else CallMap(self._gate, lambda: Ops(*agent, into=space))
+
+    @property
+    def agent(self) -> CallMap:
+        """The agent's own map; raises `Invalid` where there is no agent."""
+        if self._agent is None:
+            raise Invalid(
+                "this call has no agent, and so no map of an agent; nothing was read or written.",
+                code="call_has_no_agent",
+            )
+        return self._agent
+
+    def artifact(self, reference: str) -> bytes:
+        """Return the content of an artifact in the history of the timeline; raises `NotFound` for any other."""
+        with self._gate.lock:
+            self._gate.check()
+            at = self._line[1] if self._line is not None else None
+            digest = results.in_history(self._space, reference, at=at)
+            return b"".join(artifacts.get(self._space, digest))
+
+    def home(self, path: str) -> CallMap:
+        """Return the map that has `path`: the thread's, or the scratch if the path is declared with call scope."""
+        return self.scratch if self._is_own(path) else self.thread
+
+    @property
+    def is_untouched(self) -> bool:
+        """True if the tool has neither read nor written any map."""
+        states = (self.thread, self.scratch, self._agent)
+        return not any(state is not None and state.is_open for state in states)
+
+    @property
+    def has_written(self) -> bool:
+        """True if the tool has changed any map."""
+        states = (self.thread, self.scratch, self._agent)
+        return any(state is not None and state.written for state in states)
+
+    def close(self) -> None:
+        """Refuse the tool from now on.  Closing twice is no error."""
+        with self._gate.lock:
+            self._gate.closed = True
+
+    def finish(self, *, keep_scratch: bool) -> tuple[Patched | None, Patched | None]:
+        """Return what the call changes in the thread's map and in the agent's; None where that is nothing.  Once only.
+
+        With `keep_scratch` the changes contain the scratch; else they remove the scratch of earlier attempts.
+        """
+        self.close()
+        assert not self._finished
+        self._finished = True
+        scratch = self._keep_scratch() if keep_scratch else None
+        if not keep_scratch and self.thread.ops().paths(self._prefix):
+            self.thread.ops().clear(self._prefix)
+        thread = self.thread.ops().finish() if self.thread.written else None
+        agent = self._agent.ops().finish() if self._agent and self._agent.written else None
+        return _with_values(thread, scratch), agent
+
+    def _own(self, defaults: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {path: default for path, default in defaults.items() if self._is_own(path)}
+
+    def _is_own(self, path: str) -> bool:
+        return any(names.under(path, prefix) for prefix in self._call_scoped)
+
+    def _keep_scratch(self) -> Patched | None:
+        """Repeat on the thread's map what was done to the scratch; return the patch whose values that uses."""
+        if not self.scratch.written:
+            return None
+        done, into = self.scratch.ops().finish(), self.thread.ops()
+        for op in done.patch.ops:
+            match op:
+                case Put(path, value, size, form, media_type):
+                    into.put_stored(path, StoredValue(Stored(value, size, form, media_type), ()))
+                case Delete(path):
+                    into.delete(path)
+                case _:
+                    raise AssertionError(op)  # a call can do nothing else to its scratch
+        return done
+
+
+def _with_values(patched: Patched | None, other: Patched | None) -> Patched | None:
+    """Return `patched` with the values, but not the tree nodes, of `other`."""
+    if patched is None or other is None:
+        return patched
+    objects: dict[Digest, Object] = {item.digest: item for item in patched.objects}
+    objects |= {item.digest: item for item in other.objects if item.kind is not Kind.NODE}
+    cells = (*patched.cells, *other.cells)
+    return msgspec.structs.replace(patched, objects=tuple(objects.values()), cells=cells)

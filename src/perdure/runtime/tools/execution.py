@@ -1,15 +1,15 @@
-"""One attempt at a call: the tool's own code, run once, and what came of it as data.
+"""Makes one attempt at a call: runs the tool's code once, and returns the outcome as data.
 
-Async tools run on the loop, plain ones on a crew of worker threads, or directly if that was
-asked for.  Nothing that a tool raises escapes.  What was never begun is `not_done`: that is
-proof.  After a timeout or a cancellation the code of a plain tool may still be running, since
-no thread can be stopped: then `over` is False, and `later` will hold what it comes to.
+Async tools run on the event loop, plain ones on worker threads, or directly if `inline` is set.  No exception
+of a tool escapes.  A call that was never begun is `not_done`, which is proof that nothing happened.  After a
+timeout or a cancellation the code of a plain tool may still run, because a thread cannot be stopped: then `over`
+is False, and `later` will hold the outcome.
 
-An interrupt (a cancellation of the task that awaits the attempt, Ctrl-C, an exit) does not
-escape either.  It is in `interrupt`, to be raised again once the attempt is recorded.
+An interrupt (a cancellation of the task that awaits the attempt, Ctrl-C, an exit) does not escape either.  It is
+in `interrupt`, to be raised again once the attempt is recorded.
 
-A process that a tool forks ends where the tool's code ends: the run, its lease and its event loop are
-the parent's, so the child has nothing to come back to.
+A process that a tool forks ends where the tool's code ends: the run, its lease and its event loop belong to the
+parent, so the child has nothing to return to.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ import msgspec
 from perdure.errors import NotDone
 from perdure.model.names import with_article
 from perdure.model.text import said_by, told_by, well_formed
-from perdure.runtime.tools.arguments import Arguments
 from perdure.runtime.tools.call import Call, Outcome, Suspended, Suspension
+from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import Tool, is_async
 
 __all__ = ["GRACE_S", "ToolOutcome", "AttemptKind", "ask_reconcile", "attempt", "running_inside"]
 
 AttemptKind: TypeAlias = Literal["returned", "not_done", "raised", "timed_out", "cancelled", "suspended"]
 
-GRACE_S = 1.0  # how long an async tool may take to stop once it is told to
+GRACE_S = 1.0  # how long an async tool may take to stop after its cancellation
 
 _Start: TypeAlias = Callable[[], Any]
 
@@ -46,7 +46,7 @@ _RUN: contextvars.ContextVar[str | None] = contextvars.ContextVar("perdure_run",
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one attempt."""
+    """The outcome of one attempt."""
 
     kind: AttemptKind
     value: Any = None  # what the tool returned
@@ -54,9 +54,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     error: BaseException | None = None  # what it raised
     suspension: Suspension | None = None  # what it asks for, where it suspended its call
     over: bool = True  # False: its code may still be running
-    later: Future[ToolOutcome] | None = (
-        None  # what it comes to after all; done in whichever thread it ends in
-    )
+    later: Future[ToolOutcome] | None = None  # the outcome of code that still runs; any thread may set it
     interrupt: BaseException | None = None  # to be raised again once this is recorded
 
 
@@ -71,12 +69,12 @@ async def attempt(
 ) -> ToolOutcome:
     """Run `tool` once.  Afterwards its `call` is closed, also to code of it that still runs.
 
-    `inline` runs a plain tool without a timeout directly, in this thread, instead of on the crew.
+    `inline` runs a plain tool without a timeout directly, in this thread, instead of on `tool_threads`.
     A run that the tool starts has `run` as its parent.
     """
     outer = _RUN.set(run)
     try:
-        return await _carried_out(
+        return await _run(
             lambda: tool.run(arguments, call),
             runs_async=tool.runs_async,
             timeout=tool.timeout,
@@ -89,20 +87,20 @@ async def attempt(
 
 
 def running_inside() -> str | None:
-    """The run whose tool this code is called by; None: no tool of a run calls it."""
+    """Return the run whose tool calls this code; None: no tool of a run calls it."""
     return _RUN.get()
 
 
 async def ask_reconcile(tool: Tool, call: Call, *, tool_threads: Executor, inline: bool = False) -> Outcome:
-    """What the tool's reconcile hook says became of `call`; `dont_know`, with the reason, where it says nothing.
+    """Ask the tool's reconcile hook about `call`; `dont_know`, with the reason, if the hook does not answer.
 
-    The tool's timeout holds for the hook too.  Unlike an attempt, an interrupt is raised at once:
+    The tool's timeout is also the hook's.  Unlike an attempt, an interrupt is raised at once:
     a question that was not answered leaves nothing to record.
     """
     hook = tool.reconciler
     if hook is None:
         return Outcome("dont_know", why=f"{tool.name} has no reconcile hook")
-    asked = await _carried_out(
+    asked = await _run(
         lambda: hook.function(call),
         runs_async=is_async(hook.function),
         timeout=tool.timeout,
@@ -120,7 +118,7 @@ async def ask_reconcile(tool: Tool, call: Call, *, tool_threads: Executor, inlin
     return Outcome("dont_know", why=f"the reconcile hook of {tool.name} {why}")
 
 
-async def _carried_out(
+async def _run(
     start: _Start, *, runs_async: bool, timeout: float | None, tool_threads: Executor, inline: bool
 ) -> ToolOutcome:
     if runs_async:
@@ -128,7 +126,7 @@ async def _carried_out(
     if inline and timeout is None:
         done = _now(start, here=True)
     else:
-        done = await _on_crew(start, timeout, tool_threads)
+        done = await _on_thread(start, timeout, tool_threads)
     if done.kind == "returned" and done.interrupt is None and inspect.isawaitable(done.value):
         return await _on_loop(lambda: done.value, timeout)
     return done
@@ -148,12 +146,12 @@ async def _on_loop(start: _Start, timeout: float | None) -> ToolOutcome:
         case "cancelled":
             return _cut_off(timeout, cancelled)
         case "not_done":
-            return ended  # its own word that nothing happened counts, however late
+            return ended  # the tool's own proof that nothing happened counts, however late
         case _:
             return _cut_off(timeout, cancelled, later=_later(task), over=True)
 
 
-async def _on_crew(start: _Start, timeout: float | None, tool_threads: Executor) -> ToolOutcome:
+async def _on_thread(start: _Start, timeout: float | None, tool_threads: Executor) -> ToolOutcome:
     try:
         work = tool_threads.submit(contextvars.copy_context().run, _now, start)
     except RuntimeError as error:
@@ -171,8 +169,8 @@ async def _awaited(start: _Start) -> ToolOutcome:
     pid = os.getpid()
     try:
         ended = ToolOutcome(kind="returned", value=await start())
-    except BaseException as error:  # noqa: BLE001  # a tool's own code: whatever it raises is its outcome
-        ended = _judged(error, here=True)
+    except BaseException as error:  # noqa: BLE001  # a tool's own code: what it raises is its outcome
+        ended = _outcome_of(error, here=True)
     if os.getpid() != pid:
         _end_child(ended)
     return ended
@@ -183,15 +181,15 @@ def _now(start: _Start, *, here: bool = False) -> ToolOutcome:
     pid = os.getpid()
     try:
         ended = ToolOutcome(kind="returned", value=start())
-    except BaseException as error:  # noqa: BLE001  # a tool's own code: whatever it raises is its outcome
-        ended = _judged(error, here=here)
+    except BaseException as error:  # noqa: BLE001  # a tool's own code: what it raises is its outcome
+        ended = _outcome_of(error, here=here)
     if os.getpid() != pid:
         _end_child(ended)
     return ended
 
 
 def _end_child(ended: ToolOutcome) -> NoReturn:
-    """End this process, which a tool forked, as the child of a fork usually ends: without the parent's exit handlers."""
+    """End this process, which a tool forked, without the parent's exit handlers, as children of a fork usually do."""
     code = 0
     if isinstance(ended.error, SystemExit):
         if isinstance(ended.error.code, int):
@@ -208,8 +206,8 @@ def _end_child(ended: ToolOutcome) -> NoReturn:
     os._exit(code)
 
 
-def _judged(error: BaseException, *, here: bool) -> ToolOutcome:
-    """What an error says of the attempt; `here`: it was raised where an interrupt is meant for us."""
+def _outcome_of(error: BaseException, *, here: bool) -> ToolOutcome:
+    """Return the outcome that an error means; `here`: in this thread an interrupt is meant for the run."""
     match error:
         case Suspended():
             return ToolOutcome(kind="suspended", suspension=error.suspension)
@@ -224,7 +222,7 @@ def _judged(error: BaseException, *, here: bool) -> ToolOutcome:
 
 
 async def _waited(running: Awaitable[object], seconds: float | None) -> asyncio.CancelledError | None:
-    """Wait for a future, which goes on whatever happens here; the cancellation that ended the waiting, if one did."""
+    """Wait for a future without cancelling it; return the cancellation that ended the waiting, if one did."""
     try:
         await asyncio.wait((asyncio.ensure_future(running),), timeout=seconds)
     except asyncio.CancelledError as cancelled:
@@ -239,7 +237,7 @@ def _result(task: asyncio.Task[ToolOutcome], cancelled: asyncio.CancelledError |
 
 
 def _also(ended: ToolOutcome, cancelled: asyncio.CancelledError | None) -> ToolOutcome:
-    """The same, with a cancellation that came just when it ended."""
+    """Return the outcome with a cancellation that arrived just when it ended."""
     if cancelled is None or ended.interrupt is not None:
         return ended
     return msgspec.structs.replace(ended, interrupt=cancelled)
@@ -261,17 +259,17 @@ def _cut_off(
 
 
 def _later(task: asyncio.Task[ToolOutcome]) -> Future[ToolOutcome]:
-    """What `task` comes to, for any thread; cancelled if the loop ends first."""
+    """Return the outcome of `task` for any thread; cancelled if the loop ends first."""
     later: Future[ToolOutcome] = Future()
 
-    def tell(ended: asyncio.Task[ToolOutcome]) -> None:
+    def copy_outcome(ended: asyncio.Task[ToolOutcome]) -> None:
         if ended.cancelled():
             later.cancel()
         else:
             later.set_result(ended.result())
 
     if task.done():
-        tell(task)
+        copy_outcome(task)
     else:
-        task.add_done_callback(tell)
+        task.add_done_callback(copy_outcome)
     return later

@@ -1,15 +1,14 @@
-"""Tools of MCP servers, as tools like any other.
+"""Makes tools of the tools that an MCP server offers.
 
-`mcp_tools` asks a server what it offers.  What the server says about a tool's reach becomes
-its effect; a server that says nothing is taken for one that writes to the outside.  Arguments
-are checked before anything is sent, against what the server's schema says at its top.  The
-idempotency key of a call travels in `_meta`, under `KEY`.
+`mcp_tools` asks a server for its tools.  The hints that the server gives about a tool become its effect; a tool
+without hints counts as an external write.  Arguments are checked before anything is sent, against the top level
+of the server's schema.  The idempotency key of a call is sent in `_meta`, under `KEY`.
 
-An answer with `isError` is raised, as a broken connection is: the server says that it failed,
-which is no proof that nothing happened.  For an external write the outcome is then unknown.
+An answer with `isError` is raised like a broken connection: the server says that the tool failed, which is no
+proof that nothing happened.  For an external write the outcome is then unknown.
 
-A connection lives in the event loop that opened it.  A tool may be used from any other loop,
-as a run in another thread does: the call is then made in the connection's own.
+A connection belongs to the event loop that opened it.  A tool may be used from any other loop, as a run in
+another thread does: the call is then made in the loop of the connection.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach, check_effect
 from perdure.model.message import Block, Text
 from perdure.model.text import well_formed
-from perdure.runtime.tools.arguments import Arguments, integral, json_name, refusal
 from perdure.runtime.tools.call import Call
 from perdure.runtime.tools.result import StoredResult
+from perdure.runtime.tools.signature import Arguments, integral, json_name, refusal
 from perdure.runtime.tools.tool import Ask, Tool
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 class ServerError(Exception):
-    """A server answered that its tool failed.  What the tool did before that, nobody knows."""
+    """A server answered that its tool failed.  What the tool did before is not known."""
 
 
 async def mcp_tools(
@@ -66,19 +65,25 @@ async def mcp_tools(
     timeout: float | None = None,
     ask: Ask = False,
 ) -> list[Tool]:
-    """The tools that the server behind an open `client` offers now.
+    """Return the tools that the server behind an open `client` offers now.
 
-    Their names begin with `prefix`.  `effects` says by the server's names what is known better;
-    without `trust` the server's own hints, which bind it to nothing, are not believed.
+    Their names begin with `prefix`.  `effects` declares effects by the server's tool names and overrides the
+    server's hints; without `trust` the hints, which the server need not keep, are ignored.
     """
     server = _Server(client)
     found = {_name(prefix, each.name): each for each in await server.listed()}
     known = effects or {}
     for each in sorted(set(known) - {each.name for each in found.values()}):
-        raise Invalid(f"the server has no tool {each!r} to declare an effect of; no tool was made.")
+        raise Invalid(
+            f"the server has no tool {each!r} to declare an effect of; no tool was made.",
+            code="mcp_tool_unknown",
+            tool=each,
+        )
     if len(found) != server.count:
         raise Invalid(
-            "two tools of the server have the same name; no tool was made. Use one server at a time."
+            "two tools of the server have the same name; no tool was made.",
+            code="mcp_names_collide",
+            advice="Use one server at a time.",
         )
     return [
         _tool(server, name, each, _reach(each, known.get(each.name), trust=trust), timeout, ask)
@@ -87,13 +92,14 @@ async def mcp_tools(
 
 
 class _Server:
-    """A connection, and the loop that it lives in."""
+    """A connection, and the event loop that it belongs to."""
 
     def __init__(self, client: mcp.Client | mcp.ClientSession) -> None:
         sdk = _sdk()
         if not isinstance(client, sdk.Client | sdk.ClientSession):
             raise Invalid(
-                f"tools come from an open mcp.Client or mcp.ClientSession, not from {client!r}; no tool was made."
+                f"tools come from an open mcp.Client or mcp.ClientSession, not from {client!r}; no tool was made.",
+                code="mcp_client_invalid",
             )
         self._client = cast("mcp.Client", client) if isinstance(client, sdk.Client) else None
         self._session = cast("mcp.ClientSession", client) if self._client is None else None
@@ -101,7 +107,7 @@ class _Server:
         self.count = 0  # of the tools that were listed
 
     async def listed(self) -> list[types.Tool]:
-        """All tools, page by page."""
+        """Return all tools, read page by page."""
         found: list[types.Tool] = []
         cursor: str | None = None
         for _ in range(_PAGES_MAX):
@@ -114,7 +120,7 @@ class _Server:
         return found
 
     async def call(self, name: str, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """What the server answers; raises whatever the connection does, and `NotDone` if there is none."""
+        """Return the answer of the server; raises what the connection raises, and `NotDone` if there is none."""
         meta: Any = {KEY: key} if key else None
 
         def send() -> Awaitable[types.CallToolResult]:
@@ -122,7 +128,7 @@ class _Server:
 
         if asyncio.get_running_loop() is self._home:
             return await send()
-        if self._pid != os.getpid():  # the loop looks as if it ran, but its thread is the parent's
+        if self._pid != os.getpid():  # the loop seems to run here, but its thread is in the parent process
             raise NotDone(
                 "the MCP connection belongs to the process that this one was forked from, so nothing was sent"
             )
@@ -131,7 +137,7 @@ class _Server:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaiting(send), self._home))
 
     def _open(self) -> mcp.Client | mcp.ClientSession:
-        """The connection; raises `NotDone` if it is known to be closed."""
+        """Return the connection; raises `NotDone` if it is known to be closed."""
         if self._client is None:
             assert self._session is not None
             return self._session
@@ -153,8 +159,9 @@ def _sdk() -> Any:
         import mcp
     except ImportError as error:
         raise Unsupported(
-            "tools of MCP servers need the official SDK, which is not installed; no tool was made. "
-            "Install perdure[mcp]."
+            "tools of MCP servers need the official SDK, which is not installed; no tool was made.",
+            code="mcp_sdk_missing",
+            advice="Install perdure[mcp].",
         ) from error
     return mcp
 
@@ -164,13 +171,13 @@ async def _awaiting(send: Callable[[], Awaitable[_T]]) -> _T:
 
 
 def _name(prefix: str, name: str) -> str:
-    """The server's name for a tool, as far as a declared tool can have it."""
+    """Return the server's name for a tool, with '_' for each character that a declared tool cannot have."""
     legal = prefix + _ILLEGAL.sub("_", name)
     return legal if re.match(r"[A-Za-z_]", legal) else "_" + legal
 
 
 def _reach(found: types.Tool, known: Effect | None, *, trust: bool) -> tuple[Reach, bool]:
-    """How far a tool reaches, and whether anybody said so."""
+    """Return the reach of a tool, and whether it was declared or only assumed."""
     hints = found.annotations if trust else None
     idempotent = bool(hints and hints.idempotent_hint)
     if known is not None:
@@ -179,8 +186,8 @@ def _reach(found: types.Tool, known: Effect | None, *, trust: bool) -> tuple[Rea
         return Reach(), False
     if hints.read_only_hint:
         return Reach("read_only"), True
-    said = (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint)
-    return Reach("external_write", idempotent), any(hint is not None for hint in said)
+    given = (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint)
+    return Reach("external_write", idempotent), any(hint is not None for hint in given)
 
 
 def _tool(
@@ -189,17 +196,17 @@ def _tool(
     schema = cast("dict[str, Json]", found.input_schema)
 
     async def run(arguments: Arguments, call: Call) -> object:
-        return _given(await server.call(found.name, dict(arguments.values), call.key))
+        return _result_of(await server.call(found.name, dict(arguments.values), call.key))
 
     async def direct(**given: Any) -> object:
-        return _given(await server.call(found.name, given, ""))
+        return _result_of(await server.call(found.name, given, ""))
 
     return Tool(
         name=name,
         description=found.description or "",
         parameters=schema,
         function=direct,
-        take=lambda given: _taken(name, schema, given),
+        take=lambda given: _validate(name, schema, given),
         run=run,
         runs_async=True,
         reach=reach[0],
@@ -210,8 +217,8 @@ def _tool(
     )
 
 
-def _taken(tool: str, schema: Mapping[str, Json], given: dict[str, Json]) -> Arguments:
-    """`given`, if it keeps to the top of the schema; the server checks the rest.  Raises `Invalid`."""
+def _validate(tool: str, schema: Mapping[str, Json], given: dict[str, Json]) -> Arguments:
+    """Return `given` as arguments if it fits the top level of the schema; the server checks the rest.  Raises `Invalid`."""
     properties = _mapping(schema.get("properties"))
     for name in cast("Sequence[str]", schema.get("required") or ()):
         if name not in given:
@@ -228,12 +235,12 @@ def _taken(tool: str, schema: Mapping[str, Json], given: dict[str, Json]) -> Arg
         for name, inner in ((name, _mapping(inner)) for name, inner in properties.items())
         if name not in values and "default" in inner
     }
-    # The server fills its own defaults in; here they only make the same call known as the same.
+    # The server fills its own defaults in; here they only give equal calls equal fingerprints.
     return Arguments(values, absent | values)
 
 
 def _fitting(tool: str, name: str, schema: Mapping[str, Json], value: Json) -> Json:
-    """`value` if its JSON type is one of those that the schema names; 1.0 passes for an integer, as 1."""
+    """Return `value` if its JSON type is one that the schema names; 1.0 counts as the integer 1."""
     named = schema.get("type")
     kinds = [named] if isinstance(named, str) else named if isinstance(named, list) else []
     if "number" not in kinds and "integer" in kinds:
@@ -256,25 +263,29 @@ def _mapping(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _given(answer: types.CallToolResult) -> object:
-    """What a tool gives back for this answer; raises `ServerError` if it says that it failed."""
+def _result_of(answer: types.CallToolResult) -> object:
+    """Return the tool's result for this answer; raises `ServerError` if the answer says that it failed."""
     if answer.is_error:
-        raise ServerError("\n".join(_words(each) for each in answer.content) or "the server does not say why")
+        raise ServerError(
+            "\n".join(_as_text(each) for each in answer.content) or "the server does not say why"
+        )
     if len(answer.content) == 1 and answer.structured_content is None:
         alone = _bytes(answer.content[0])
         if alone is not None:
             return alone
     if answer.structured_content is None and all(each.type == "text" for each in answer.content):
-        return [Text(_words(each)) for each in answer.content] or ""
+        return [Text(_as_text(each)) for each in answer.content] or ""
     if not answer.content:
         return answer.structured_content
-    blocks: tuple[Block, ...] = tuple(Text(well_formed(_words(each)) or "(empty)") for each in answer.content)
+    blocks: tuple[Block, ...] = tuple(
+        Text(well_formed(_as_text(each)) or "(empty)") for each in answer.content
+    )
     content = answer.model_dump_json(by_alias=True, exclude_none=True).encode()
     return StoredResult(content=content, media_type="application/json", blocks=blocks)
 
 
 def _bytes(block: types.ContentBlock) -> bytes | None:
-    """The bytes of a picture, a recording or a file; None if it is none, or they cannot be read."""
+    """Return the bytes of a picture, a recording or a file; None if it is none, or they cannot be decoded."""
     data: str | None = None
     if block.type == "image" or block.type == "audio":
         data = block.data
@@ -286,8 +297,8 @@ def _bytes(block: types.ContentBlock) -> bytes | None:
         return None
 
 
-def _words(block: types.ContentBlock) -> str:
-    """A block in words; what is no text is named, and is in the whole result."""
+def _as_text(block: types.ContentBlock) -> str:
+    """Return a block as text; a block that is no text is named, and is in the whole result."""
     match block.type:
         case "text":
             return block.text

@@ -1,8 +1,8 @@
-"""Results: from what a tool gave back to what is kept, and to what a model is shown of it.
+"""Converts what a tool returned to what the store keeps, and to what a model is shown of it.
 
-What is kept is whole and raw.  What a model is shown is well-formed, never empty, and short:
-of a long result it sees head and tail, and where the whole is.  Nothing that a tool returns
-is refused, for its effect has happened: what is no JSON is kept as its `repr`, and says so.
+The store keeps the whole, raw result.  The model is shown well-formed text that is never empty, and short: of a
+long result it sees head and tail, and where the whole is.  No result is refused, because the tool's effect has
+happened: a value that is not JSON is kept as its `repr`, with a note that says so.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from perdure.model.names import with_article
 from perdure.model.text import SHOWN_BYTES, cut, described, shortened, shown, well_formed
 from perdure.runtime.tools.signature import opened
 
-__all__ = ["PREVIEW_BYTES", "StoredResult", "Told", "keep", "preview", "told"]
+__all__ = ["PREVIEW_BYTES", "StoredResult", "NoResult", "keep", "preview", "explain"]
 
 PREVIEW_BYTES = SHOWN_BYTES
 TEXT_TYPE, JSON_TYPE = "text/plain; charset=utf-8", "application/json"
 
-Told: TypeAlias = Literal[
+NoResult: TypeAlias = Literal[
     "failed",
     "unknown",
     "needs_human",
@@ -50,16 +50,16 @@ _SNIFFED_BYTES = 4_096
 
 
 class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A result as it is kept, and as a model would be shown all of it."""
+    """A result as it is stored, and as a model would be shown all of it."""
 
     content: bytes
     media_type: str
-    blocks: tuple[Block, ...] = ()  # none: it is no text, and is shown by reference
+    blocks: tuple[Block, ...] = ()  # empty: it is no text, and is shown by reference
     status: Status = "success"
 
 
 def keep(value: object) -> StoredResult:
-    """How to keep what a tool returned, whatever it is; what says itself how it is kept is kept that way."""
+    """Return how any result of a tool is stored; a `StoredResult` is stored as it is."""
     match value:
         case StoredResult():
             return value
@@ -80,11 +80,11 @@ def keep(value: object) -> StoredResult:
 
 
 def preview(kept: StoredResult, ref: str, *, preview_bytes: int = PREVIEW_BYTES) -> tuple[Block, ...]:
-    """What a model is shown of `kept`, the whole of which is at `ref`."""
+    """Return what a model is shown of `kept`, the whole of which is at `ref`."""
     if not kept.blocks:
         kind = Image if kept.media_type.startswith("image/") else File
-        said = f"The tool gave back {_size(kept)} of {kept.media_type}, kept as {ref}."
-        return Text(said), kind(ref, kept.media_type)
+        note = f"The tool gave back {_size(kept)} of {kept.media_type}, kept as {ref}."
+        return Text(note), kind(ref, kept.media_type)
     words = "\n".join(block.text for block in kept.blocks if isinstance(block, Text | ReasoningSummary))
     parts = cut(words, preview_bytes)
     if parts is None:
@@ -95,16 +95,16 @@ def preview(kept: StoredResult, ref: str, *, preview_bytes: int = PREVIEW_BYTES)
     return Text(f"{head}\n{note}\n{tail}".rstrip("\n")), *others
 
 
-def told(state: Told, why: str, tool: str) -> tuple[Block, ...]:
-    """What a model is told of a call that gave no result: what happened, and what to do about it.
+def explain(state: NoResult, why: str, tool: str) -> tuple[Block, ...]:
+    """Return what a model is shown of a call without a result: what happened, and what to do about it.
 
-    `timed_out` is for calls that may be repeated; one that may not is `unknown` then.
+    `timed_out` is for calls that may be repeated; one that may not be repeated is `unknown`.
     """
     because = shown(well_formed(why)).rstrip().rstrip(".")
     return (Text(_WORDS[state].format(tool=tool, why=f": {because}" if because else "")),)
 
 
-_WORDS: dict[Told, str] = {
+_WORDS: dict[NoResult, str] = {
     "failed": "Error: the call to {tool} failed{why}. It had no effect.",
     "unknown": (
         "Error: the outcome of this call to {tool} is unknown{why}. It may have happened. Do not simply call it "
@@ -115,7 +115,7 @@ _WORDS: dict[Told, str] = {
         "out. Do not call it again with the same intent; tell the user that it is not known."
     ),
     "denied": "Error: the call to {tool} was denied{why}. It was not run. Do not ask for it again unchanged.",
-    "expired": "Error: nobody decided in time about the call to {tool}{why}. It was not run.",
+    "expired": "Error: no decision was made in time about the call to {tool}{why}. It was not run.",
     "cancelled": "Error: the call to {tool} was cancelled{why}. It gave no result.",
     "timed_out": "Error: {tool} did not answer in time{why}. It changes nothing outside, so it may be tried again.",
     "invalid": "Error: the call to {tool} was not run{why}. Mend the arguments and call it again.",
@@ -144,7 +144,7 @@ def _bytes(body: bytes) -> StoredResult:
 
 
 def _blocks(blocks: Sequence[Block]) -> StoredResult:
-    """Blocks are kept as the JSON that they are in a message; a single text as that text."""
+    """Store blocks as the JSON that they are in a message, and a single text as that text."""
     if not blocks:
         return _text("")
     if len(blocks) == 1 and isinstance(blocks[0], Text):
@@ -157,18 +157,18 @@ def _blocks(blocks: Sequence[Block]) -> StoredResult:
 def _json(value: object) -> StoredResult:
     try:
         content = _dumps(_plain(value, DEPTH_MAX))
-    except Exception as error:  # noqa: BLE001  # others' objects, and the result must not be lost for them
+    except Exception as error:  # noqa: BLE001  # the tool's own objects, which may raise anything; the result must not be lost
         return _described(value, error)
     return StoredResult(content=content, media_type=JSON_TYPE, blocks=(Text(_read(content)),))
 
 
 def _described(value: object, why: Exception) -> StoredResult:
     kept = _text(described(value))
-    said = (
+    reason = (
         str(why) if isinstance(why, _NotJsonError) else f"it cannot be written as JSON ({type(why).__name__})"
     )
     kind = with_article(type(value).__qualname__)
-    note = f"(The tool gave back {kind}; {well_formed(said)}. This is its Python repr.)"
+    note = f"(The tool gave back {kind}; {well_formed(reason)}. This is its Python repr.)"
     return msgspec.structs.replace(kept, blocks=(Text(note), *kept.blocks))
 
 
@@ -177,7 +177,7 @@ class _NotJsonError(Exception):
 
 
 def _plain(value: Any, depth: int) -> Json:
-    """`value` in JSON's own types; raises `_NotJsonError` for what would have to be changed to fit."""
+    """Return `value` in JSON's own types; raises `_NotJsonError` for what would have to be changed to fit."""
     if depth < 0:
         raise _NotJsonError(f"it is nested deeper than {DEPTH_MAX}")
     match value:
@@ -213,9 +213,9 @@ def _mapping(value: Mapping[Any, Any], depth: int) -> Json:
 def _object(value: Any, depth: int) -> Json:
     if isinstance(value, _STANDARD):
         return cast("Json", msgspec.to_builtins(value))
-    held = opened(value)
-    if held is not value:
-        return _plain(held, depth - 1)
+    fields = opened(value)
+    if fields is not value:
+        return _plain(fields, depth - 1)
     raise _NotJsonError(f"{with_article(type(value).__qualname__)} is not JSON")
 
 

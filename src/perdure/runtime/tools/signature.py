@@ -1,11 +1,15 @@
-"""Schemas: what a function takes, read from its signature and type hints.
+"""What a function takes: its JSON schema, and the way from a model's JSON text to its arguments.
 
-`Form.of` reads a function once, when the tool is declared, and refuses there what could not
-be called by name.  A form gives the JSON schema that a model is told, and makes Python values
-of the hinted types from JSON.  msgspec does both; types that know how to do it themselves, as
-pydantic's models do (`model_json_schema`, `model_validate`, `model_dump`), are asked to.
+`FunctionSignature.of` reads a function once, when the tool is declared, and refuses parameters that could not
+be given by name.  The signature has the JSON schema that a model is shown, and converts JSON to the hinted
+types.  msgspec does both; types that can do it themselves, like pydantic models (`model_json_schema`,
+`model_validate`, `model_dump`), are asked to.
 
-Shapes: what an object holds, for those that hold something that JSON can say.
+`read` parses the text that a model wrote.  Integers of any size stay exact.  A key that appears twice, NaN and
+infinite numbers are refused, because two readers of the same text could then run two different calls.  Lone
+surrogates become U+FFFD here; the raw text is stored unchanged elsewhere.  An empty text is an empty object.
+
+Refused arguments raise `Invalid` with words that help a model to correct its call.
 """
 
 from __future__ import annotations
@@ -14,60 +18,63 @@ import dataclasses
 import datetime
 import functools
 import inspect
+import json
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from perdure.errors import Invalid
-from perdure.model.canonical import Json
-from perdure.runtime.tools.arguments import Arguments, integral, refusal, without_path
+from perdure.model.canonical import DEPTH_MAX, Json
+from perdure.model.text import shortened, well_formed
 from perdure.runtime.tools.call import Call
 
-__all__ = ["FunctionSignature", "opened"]
-
-
-def opened(value: Any) -> Any:
-    """The fields, by the names that JSON knows them by, of a struct, a dataclass or a pydantic model, else `value`.
-
-    All of them: encoders leave out what a struct says it omits, and what a dataclass was never given.
-    """
-    if isinstance(value, type):
-        return value
-    if isinstance(value, msgspec.Struct):
-        config = value.__struct_config__
-        tag = {} if config.tag is None else {str(config.tag_field): config.tag}
-        return tag | {each.encode_name: getattr(value, each.name) for each in msgspec.structs.fields(value)}
-    if dataclasses.is_dataclass(value):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)
-    return value
-
+__all__ = [
+    "FunctionSignature",
+    "Arguments",
+    "integral",
+    "json_name",
+    "opened",
+    "read",
+    "refusal",
+    "why_refused",
+]
 
 _CONTAINERS = (list, dict, tuple, set, frozenset, Sequence, Mapping)
 _Field = tuple[str, Any] | tuple[str, Any, Any]
 
+_FLOAT_EXACT_MAX = 2.0**53
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`)?\Z", re.DOTALL)
+_QUOTED_MAX = 200  # characters of the model's text that an error repeats
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """The arguments of one call, validated and with defaults filled."""
+
+    values: Mapping[str, Any]  # by parameter, of the types that the tool asks for
+    normal: Mapping[str, Json]  # the same as JSON, for fingerprints and keys
+
 
 class FunctionSignature:
-    """What one function takes: its schema, and the way from JSON to its arguments."""
+    """What one function takes: its schema, and the conversion of JSON to its arguments."""
 
     __slots__ = ("_absent", "_name", "_struct", "call", "schema")
 
     def __init__(
         self, name: str, fields: Mapping[str, Any], defaults: Mapping[str, Any], call: str | None
     ) -> None:
-        """Prepare a form from parameters by hint, and the defaults of those that have one."""
+        """Prepare the schema and the conversion; `fields` has the hint of each parameter."""
         self._name = name
-        self.call = call  # the parameter that takes the `Call`; None: it wants none
+        self.call = call  # the parameter that takes the `Call`; None: none does
         self._absent = _plain_defaults(defaults)
         self._struct = _struct(name, fields, defaults)
         self.schema = _schema(self._struct, self._absent)
 
     @classmethod
     def of(cls, name: str, function: Callable[..., object], names: Mapping[str, object]) -> FunctionSignature:
-        """The form of `function`; `names` are what its hints may speak of besides its module's own.
+        """Return the signature of `function`; its hints may use `names` besides the globals of its module.
 
         Raises `Invalid` for parameters that cannot be given by name, and for hints that have no schema.
         """
@@ -75,7 +82,9 @@ class FunctionSignature:
         hints = _hints(name, function, parameters, names)
         calls = [each for each in parameters if _takes_call(hints.get(each))]
         if len(calls) > 1:
-            raise _wrong(name, f"{' and '.join(calls)} both take a Call", "Keep one of them.")
+            raise _wrong(
+                name, "tool_has_two_calls", f"{' and '.join(calls)} both take a Call", "Keep one of them."
+            )
         fields = {each: hints.get(each, Any) for each in parameters if each not in calls}
         defaults = {
             each: parameters[each].default
@@ -91,15 +100,15 @@ class FunctionSignature:
         return self._struct.__struct_fields__
 
     def take(self, given: dict[str, Json]) -> Arguments:
-        """`given` as the function takes it; raises `Invalid`, naming the field, if it does not fit."""
+        """Convert `given` for the function; raises `Invalid`, naming the field, if it does not fit."""
         try:
-            made = self._made(given)
+            struct = self._convert(given)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise refusal(self._name, without_path(error)) from error
-        values = {each: getattr(made, each) for each in self.names}
+            raise refusal(self._name, _field_first(error)) from error
+        values = {each: getattr(struct, each) for each in self.names}
         return Arguments(values, dict(self._normal(given, values)))
 
-    def _made(self, given: dict[str, Json]) -> msgspec.Struct:
+    def _convert(self, given: dict[str, Json]) -> msgspec.Struct:
         try:
             return _converted(given, self._struct)
         except msgspec.ValidationError as error:
@@ -109,7 +118,7 @@ class FunctionSignature:
             return _converted(whole, self._struct)
 
     def _normal(self, given: Mapping[str, Json], values: Mapping[str, Any]) -> list[tuple[str, Json]]:
-        """The arguments as JSON again; a default that is no JSON is left out."""
+        """Return the arguments as JSON again, without defaults that are not JSON."""
         normal: list[tuple[str, Json]] = []
         for name, value in values.items():
             if name in given:
@@ -123,16 +132,34 @@ def _parameters(name: str, function: Callable[..., object]) -> dict[str, inspect
     try:
         parameters = dict(inspect.signature(function).parameters)
     except (TypeError, ValueError, NameError) as error:
-        raise _wrong(name, f"its signature cannot be read: {error}", "Wrap it in a function.") from error
+        raise _wrong(
+            name,
+            "signature_unreadable",
+            f"its signature cannot be read: {error}",
+            "Wrap it in a function.",
+        ) from error
     for each in parameters.values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise _wrong(
-                name, f"it takes {each}, and a model gives arguments by name", "Name its parameters."
+                name,
+                "parameters_unnamed",
+                f"it takes {each}, and a model gives arguments by name",
+                "Name its parameters.",
             )
         if each.kind is each.POSITIONAL_ONLY:
-            raise _wrong(name, f"{each.name} is positional-only", "Take the '/' out of its signature.")
+            raise _wrong(
+                name,
+                "parameters_unnamed",
+                f"{each.name} is positional-only",
+                "Take the '/' out of its signature.",
+            )
     if next(iter(parameters), None) == "self":
-        raise _wrong(name, "it is a method without its object", "Declare tool(object.method) instead.")
+        raise _wrong(
+            name,
+            "tool_is_unbound_method",
+            "it is a method without its object",
+            "Declare tool(object.method) instead.",
+        )
     return parameters
 
 
@@ -142,7 +169,7 @@ def _hints(
     parameters: Mapping[str, inspect.Parameter],
     names: Mapping[str, object],
 ) -> dict[str, Any]:
-    """The hint of each parameter that has one, with strings read as the types that they name."""
+    """Return the hint of each parameter that has one, with strings resolved to types."""
 
     def signed() -> None: ...
 
@@ -155,7 +182,10 @@ def _hints(
         return get_type_hints(signed, globalns=known, include_extras=True)
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise _wrong(
-            name, f"a type hint cannot be read: {error}", "Import what it names, not for type checkers alone."
+            name,
+            "hint_unreadable",
+            f"a type hint cannot be read: {error}",
+            "Import what it names, not for type checkers alone.",
         ) from error
 
 
@@ -187,13 +217,14 @@ def _check_hints(name: str, fields: Mapping[str, Any]) -> None:
             reason = str(error).partition("\n")[0].removesuffix(":")
             raise _wrong(
                 name,
+                "hint_has_no_schema",
                 f"{each} has the hint {hint!r}, which has no JSON schema ({reason})",
                 "Hint another type.",
             ) from error
 
 
 def _described(hint: Any) -> Any:
-    """`hint` with plain words in `Annotated` as the description that they are, and a moment's format said."""
+    """Return `hint` with plain text in `Annotated` as its description, and a date-time format for `datetime`."""
     if hint is datetime.datetime:
         return Annotated[hint, msgspec.Meta(extra_json_schema={"format": "date-time"})]
     origin, inner = get_origin(hint), get_args(hint)
@@ -207,29 +238,25 @@ def _described(hint: Any) -> Any:
 
 
 def _note(note: object) -> object:
-    said = (
-        note
-        if isinstance(note, str)
-        else getattr(note, "description", None) or getattr(note, "documentation", None)
-    )
-    return (
-        msgspec.Meta(description=said)
-        if isinstance(said, str) and not isinstance(note, msgspec.Meta)
-        else note
-    )
+    if isinstance(note, msgspec.Meta):
+        return note
+    text = note
+    if not isinstance(note, str):
+        text = getattr(note, "description", None) or getattr(note, "documentation", None)
+    return msgspec.Meta(description=text) if isinstance(text, str) else note
 
 
 def _struct(name: str, fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> type[msgspec.Struct]:
-    made: list[_Field] = []
+    listed: list[_Field] = []
     for each, hint in fields.items():
         if each in defaults:
-            made.append((each, _described(hint), msgspec.field(default_factory=_giving(defaults[each]))))
+            listed.append((each, _described(hint), msgspec.field(default_factory=_constant(defaults[each]))))
         else:
-            made.append((each, _described(hint)))
-    return msgspec.defstruct(f"Arguments of {name}", made, forbid_unknown_fields=True, kw_only=True)
+            listed.append((each, _described(hint)))
+    return msgspec.defstruct(f"Arguments of {name}", listed, forbid_unknown_fields=True, kw_only=True)
 
 
-def _giving(value: Any) -> Callable[[], Any]:
+def _constant(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
@@ -239,32 +266,28 @@ def _plain_defaults(defaults: Mapping[str, Any]) -> dict[str, Json]:
         try:
             found[each] = _as_json(value)
         except (TypeError, ValueError, RecursionError):
-            continue  # it has no JSON form, so no model can be told of it
+            continue  # it has no JSON form, so the schema cannot show it
     return found
 
 
 def _schema(struct: type[msgspec.Struct], defaults: Mapping[str, Json]) -> dict[str, Any]:
-    """The JSON schema of an object, with the definitions that it refers to inside it."""
+    """Return the JSON schema of an object, with the definitions that it refers to."""
     hoisted: dict[str, Any] = {}
     (top,), definitions = msgspec.json.schema_components((struct,), schema_hook=_own_schema(hoisted))
     whole = definitions.pop(top["$ref"].rpartition("/")[2])
     whole.pop("title", None)
     for each, value in defaults.items():
-        _with_default(whole["properties"], each, value)
+        # Some vendors allow nothing beside `$ref`; there the default is not shown.
+        if "$ref" not in whole["properties"][each]:
+            whole["properties"][each]["default"] = value
     definitions |= hoisted
     return whole | ({"$defs": definitions} if definitions else {})
 
 
-def _with_default(properties: dict[str, Any], name: str, value: Json) -> None:
-    # Beside `$ref` some vendors allow nothing else; there the default goes unsaid.
-    if "$ref" not in properties[name]:
-        properties[name]["default"] = value
-
-
 def _own_schema(hoisted: dict[str, Any]) -> Callable[[type], dict[str, Any]]:
-    """A hook that asks a type for its own schema, and puts the definitions that this refers to into `hoisted`."""
+    """Return a hook that asks a type for its own schema, and moves the definitions in it into `hoisted`."""
 
-    def asked(kind: type) -> dict[str, Any]:
+    def schema_of(kind: type) -> dict[str, Any]:
         if not _describes_itself(kind):
             raise TypeError(f"type {kind.__qualname__} is not supported")
         prefix = kind.__qualname__.replace("<locals>.", "")
@@ -272,7 +295,7 @@ def _own_schema(hoisted: dict[str, Any]) -> Callable[[type], dict[str, Any]]:
         hoisted.update({f"{prefix}-{each}": inner for each, inner in schema.pop("$defs", {}).items()})
         return schema
 
-    return asked
+    return schema_of
 
 
 def _describes_itself(kind: Any) -> bool:
@@ -293,7 +316,7 @@ def _validated(kind: type, value: object) -> object:
 
 
 def _first_of(error: Any) -> str:
-    """What a validator complains of first, in its own words and without its advertisements."""
+    """Return the first complaint of a validator, without the links that it adds."""
     try:
         first = error.errors()[0]
         return f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}" if first["loc"] else str(first["msg"])
@@ -305,7 +328,7 @@ def _plain(value: Any, given: Json) -> Json:
     try:
         return _as_json(value)
     except (TypeError, ValueError, RecursionError):
-        return given  # a type that cannot be turned back: what was given stands for it
+        return given  # a type that cannot be converted back
 
 
 def _as_json(value: Any) -> Json:
@@ -313,7 +336,7 @@ def _as_json(value: Any) -> Json:
 
 
 def _unfolded(value: Any) -> Any:
-    """`value` with every object in it as its fields."""
+    """Return `value` with every object in it replaced by its fields."""
     held = opened(value)
     if isinstance(held, dict):
         return {key: _unfolded(item) for key, item in cast("dict[Any, Any]", held).items()}
@@ -322,5 +345,149 @@ def _unfolded(value: Any) -> Any:
     return held
 
 
-def _wrong(name: str, what: str, advice: str) -> Invalid:
-    return Invalid(f"the tool {name!r} cannot be declared: {what}; nothing was declared. {advice}")
+def _wrong(name: str, code: str, what: str, advice: str) -> Invalid:
+    return Invalid(
+        f"the tool {name!r} cannot be declared: {what}; nothing was declared.",
+        code=code,
+        advice=advice,
+        tool=name,
+    )
+
+
+def opened(value: Any) -> Any:
+    """Return the fields of a struct, a dataclass or a pydantic model by their JSON names; else `value`.
+
+    All of the fields: encoders leave out those that a struct omits by default and unset ones of a dataclass.
+    """
+    if isinstance(value, type):
+        return value
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        tag = {} if config.tag is None else {str(config.tag_field): config.tag}
+        return tag | {each.encode_name: getattr(value, each.name) for each in msgspec.structs.fields(value)}
+    if dataclasses.is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    return value
+
+
+def read(tool: str, raw: str) -> dict[str, Json]:
+    """Return the object that `raw` holds; raises `Invalid`."""
+    if not raw.strip():
+        return {}
+    try:
+        found = cast("Json", _decoder.decode(well_formed(raw).strip()))
+    except Invalid as error:
+        raise refusal(tool, error.message) from None
+    except RecursionError:
+        raise refusal(tool, f"they are nested deeper than {DEPTH_MAX}") from None
+    except ValueError as error:
+        raise refusal(tool, f"they are not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise refusal(tool, f"they are {json_name(found)}, not an object")
+    if _depth_over(found, DEPTH_MAX):
+        raise refusal(tool, f"they are nested deeper than {DEPTH_MAX}")
+    return found
+
+
+def refusal(tool: str, why: str) -> Invalid:
+    """Return the error that says what is wrong with the arguments of a call."""
+    why = well_formed(shortened(why))
+    return Invalid(
+        f"the arguments of {tool} were refused, {why}; it was not run.",
+        code="arguments_refused",
+        advice="Call it again with arguments that its schema allows.",
+        tool=tool,
+        why=why,
+    )
+
+
+def why_refused(error: Invalid) -> str:
+    """Return what is wrong with the arguments, without the advice, which the model is shown beside it."""
+    if error.code == "arguments_refused":
+        return f"its arguments were refused, {error.facts['why']}"
+    return str(error)
+
+
+def _field_first(error: Exception) -> str:
+    """Return the complaint of a validator with the field first."""
+    found = _PLACE.match(str(error))
+    assert found is not None
+    what, path = found["what"], (found["path"] or "").lstrip(".")
+    what = what[:1].lower() + what[1:]
+    if not path:
+        return what.removeprefix("object ")
+    return f"{'a key of ' if found['key'] else ''}`{path}`: {what}"
+
+
+def integral(value: Json) -> Json:
+    """Return `value` with 1.0 as 1: they are the same number in JSON, and some models write one for the other."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= _FLOAT_EXACT_MAX:
+            return int(value)
+        case list():
+            return [integral(item) for item in value]
+        case dict():
+            return {key: integral(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def json_name(value: Json) -> str:
+    """Return what JSON calls a value of this kind."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case dict():
+            return "an object"
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = {well_formed(key): _text(item) for key, item in pairs}
+    if len(found) != len(pairs):
+        keys = [well_formed(key) for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Invalid(f"the field `{shortened(twice, _QUOTED_MAX)}` appears twice")
+    return found
+
+
+def _text(item: Json) -> Json:
+    match item:
+        case str():
+            return well_formed(item)
+        case list():
+            return [_text(each) for each in item]
+        case _:
+            return item
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise Invalid(f"{shortened(text, _QUOTED_MAX)} is too large a number")
+    return number
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise Invalid(f"{text} is not JSON")
+
+
+def _depth_over(value: Json, most: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return most == 0 or any(_depth_over(item, most - 1) for item in items)
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_once, parse_float=_finite, parse_constant=_refuse_constant)

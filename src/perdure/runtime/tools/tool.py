@@ -1,4 +1,4 @@
-"""Tools: plain functions, and what is declared about them.
+"""Declares tools: plain functions, with what Perdure has to know about them.
 
     @perdure.tool(effect="external_write", key="booking-{flight}")
     def book(flight: str, price: int, call: Call) -> str: ...
@@ -6,9 +6,8 @@
     @book.reconcile
     def find_booking(call: Call) -> Outcome: ...
 
-A declaration is a value without I/O, and wrong ones are refused where they are made.  A tool
-that does not say how far it reaches is taken for an `external_write`: it is never run twice
-by itself.
+A declaration is a value without I/O; a wrong one is refused where it is made.  A tool that does not declare
+its effect counts as an `external_write`: Perdure never runs it twice by itself.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ from perdure.model.canonical import Json
 from perdure.model.context import VENDOR_TOOLS, ToolSpec, VendorTool
 from perdure.model.effect import Effect, Reach, check_effect
 from perdure.model.names import check_label
-from perdure.runtime.tools.arguments import Arguments, read
 from perdure.runtime.tools.call import Call
-from perdure.runtime.tools.signature import FunctionSignature
+from perdure.runtime.tools.signature import Arguments, FunctionSignature, read
 
 __all__ = [
     "Ask",
@@ -57,28 +55,28 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a call that may be repeated is attempted, and how long to wait in between."""
+    """How often a call that may be repeated is attempted, and how long to wait between attempts."""
 
     attempts: int = 3  # in all
     delay: float = 0.5  # seconds before the second attempt
     factor: float = 2.0  # how much longer each further wait is
 
     def wait(self, attempt: int) -> float:
-        """Seconds to wait after attempt number `attempt`, the first being 1."""
+        """Return the seconds to wait after attempt number `attempt`; the first is 1."""
         return self.delay * self.factor ** (attempt - 1)
 
 
 class Reconciler(msgspec.Struct, frozen=True):
-    """The hook that is asked what became of a call."""
+    """The hook that is asked whether a call was done."""
 
     function: Callable[[Call], Any]
-    fences: bool = False  # its not_done also keeps the old attempt from happening later
+    fences: bool = False  # after its not_done the old attempt can do nothing any more
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Something that a model can ask for, and what was declared about it.
+    """A function that a model can call, and what was declared about it.
 
-    It can still be called like the function that it was made from.
+    Python code can still call it like the function that it was made from.
     """
 
     name: str
@@ -86,67 +84,67 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     parameters: Mapping[str, Json]  # a JSON schema of an object
     function: Callable[..., Any]
     take: Callable[[dict[str, Json]], Arguments]  # raises `Invalid`
-    run: Callable[[Arguments, Call], Any]  # a result, or something to await that gives one
+    run: Callable[[Arguments, Call], Any]  # returns a result, or an awaitable of one
     runs_async: bool = False
     reach: Reach = Reach()
     declared: bool = True  # False: the effect was not declared, only assumed
-    key: str | None = None  # a template; None: the key comes from thread and call
+    key: str | None = None  # a template; None: thread and call make the key
     key_scope: KeyScope = "thread"
-    key_lifetime: timedelta | None = None  # None: the key has no end
-    timeout: float | None = None  # seconds; None: it may take for ever
+    key_lifetime: timedelta | None = None  # None: the key never expires
+    timeout: float | None = None  # seconds; None: no limit
     retry: Retry | None = None
     ask: Ask = False
     version: str | None = None
     repeat_guard: RepeatGuard = "ask"
-    serves: VendorTool | None = None  # the vendor's own tool that it carries out; None: it is a function
-    origin: Literal["code", "mcp"] = "code"  # whose it is: the program's, or an MCP server's
-    hooks: list[Reconciler] = []  # at most one; declared after the tool, which it is about
+    serves: VendorTool | None = None  # the vendor's own tool that it implements; None: it is a plain function
+    origin: Literal["code", "mcp"] = "code"  # the program, or an MCP server
+    hooks: list[Reconciler] = []  # at most one; declared after the tool
 
     def __post_init__(self) -> None:
         """Check the declaration; raises `Invalid`."""
         _check(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives, called directly: no ledger, no validation, no state."""
+        """Call the function directly: no ledger, no validation, no state."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        """Its name and how far it reaches."""
+        """Name the tool and its effect."""
         return f"<Tool {self.name}, {self.reach.effect}{', idempotent' if self.reach.idempotent else ''}>"
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The function, for whoever asks for its signature."""
+        """The function, for `inspect.signature`."""
         return self.function
 
     @property
     def arguments_schema(self) -> str | None:
-        """What its arguments look like, for whoever checks them without it; None where that says too little."""
+        """The JSON schema of its arguments, to check them without the tool; None where the schema cannot be checked."""
         return checkable(self.spec.parameters)
 
     @property
     def spec(self) -> ToolSpec:
-        """The tool as a model is told of it."""
+        """The tool as a model is shown it."""
         return ToolSpec(
             name=self.name, description=self.description, parameters=self.parameters, serves=self.serves
         )
 
     @property
     def reconciler(self) -> Reconciler | None:
-        """What is asked when the outcome of a call is not known; None: only a person can say."""
+        """The hook that is asked when the outcome of a call is not known; None: only a person can say."""
         return self.hooks[0] if self.hooks else None
 
     def validated(self, raw: str) -> Arguments:
-        """The arguments that the JSON text `raw` gives; raises `Invalid` in words fit for a model."""
+        """Return the arguments that the JSON text `raw` holds; raises `Invalid` with words for a model."""
         return self.take(read(self.name, raw))
 
     def asks(self, call: Call) -> bool:
-        """Whether somebody has to approve this call first; yes if the tool's own function fails to say."""
+        """True if a person has to approve this call first, also if the tool's own `ask` raises."""
         if isinstance(self.ask, bool):
             return self.ask
         try:
             return bool(self.ask(call))
-        except Exception:  # noqa: BLE001  # others' code: where it cannot decide, a person does
+        except Exception:  # noqa: BLE001  # the tool author's code: if it cannot decide, a person does
             return True
 
     @overload
@@ -154,16 +152,16 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @overload
     def reconcile(self, *, fences: bool = False) -> Callable[[_Hook], _Hook]: ...
     def reconcile(self, hook: Any = None, *, fences: bool = False) -> Any:
-        """Declare the function that finds out what became of a call: `call.done(…)`, `not_done()` or `dont_know()`.
+        """Declare the function that finds out whether a call was done: `call.done(…)`, `not_done()` or `dont_know()`.
 
-        `fences` says that its `not_done` also prevents what an old attempt might still do.
+        `fences` says that after its `not_done` an old attempt can do nothing any more.
         """
 
         def declare(hook: _Hook) -> _Hook:
             if not callable(hook):
-                raise _wrong(self.name, f"reconcile takes a function, not {hook!r}")
+                raise _wrong(self.name, "reconcile", f"reconcile takes a function, not {hook!r}")
             if self.reconciler is not None:
-                raise _wrong(self.name, "it has a reconcile hook already")
+                raise _wrong(self.name, "reconcile", "it has a reconcile hook already")
             self.hooks.append(Reconciler(hook, fences))
             return hook
 
@@ -171,10 +169,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class FunctionTool(Tool, Generic[P, R], frozen=True, kw_only=True, eq=False):
-    """A tool made from a function, which type checkers still know as that function."""
+    """A tool made from a function; type checkers see the signature of that function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """What the function gives, called directly: no ledger, no validation, no state."""
+        """Call the function directly: no ledger, no validation, no state."""
         return cast("R", self.function(*args, **kwargs))
 
 
@@ -215,12 +213,12 @@ def tool(
     repeat_guard: RepeatGuard = "ask",
     serves: VendorTool | None = None,
 ) -> Any:
-    """Declare a function as a tool; its docstring is what a model is told of it.
+    """Declare a function as a tool; its docstring is the description that a model is shown.
 
-    `effect` says how far it reaches, `idempotent` that the same key may be used again safely.
+    `effect` says what it may change, `idempotent` that the same key may be used again safely.
     `key` is a template filled from the arguments; `key_lifetime` and `timeout` are in seconds.
-    `serves` names the vendor's own tool that it carries out, such as `openai.shell`.
-    Raises `Invalid`, having declared nothing, if any of it cannot be.
+    `serves` names the vendor's own tool that it implements, such as `openai.shell`.
+    Raises `Invalid`, having declared nothing, if a part of the declaration is wrong.
     """
     options: dict[str, Any] = {
         "reach": Reach("external_write" if effect is None else check_effect(effect), idempotent),
@@ -245,7 +243,7 @@ def tool(
 
 
 def _names_around() -> Mapping[str, object]:
-    """The local names where the declaration stands: hints may speak of them."""
+    """Return the local names at the declaration: hints may use them."""
     frame = inspect.currentframe()
     for _ in range(2):
         frame = frame and frame.f_back
@@ -253,16 +251,19 @@ def _names_around() -> Mapping[str, object]:
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether calling `function` gives something to await."""
+    """True if calling `function` returns an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
 
 
 def check_tool_name(name: str) -> str:
-    """`name` if a declared tool can have it; raises `Invalid`."""
+    """Return `name` if a declared tool can have it; raises `Invalid`."""
     if not isinstance(name, str) or not _NAME.match(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"{ascii(name)[:160]} is not the name of a tool: use a letter or '_', then up to 127 of letters, digits, "
-            "'_', '.', '/', '-'; nothing was declared. Give one with name=…"
+            "'_', '.', '/', '-'; nothing was declared.",
+            code="tool_name_invalid",
+            advice="Give one with name=…",
+            name=name,
         )
     return name
 
@@ -275,18 +276,21 @@ def _declared(
     options: dict[str, Any],
 ) -> FunctionTool[..., Any]:
     if not callable(function):
-        raise Invalid(f"a tool is made from a function, not from {function!r}; nothing was declared.")
-    named = check_tool_name(getattr(function, "__name__", "") if name is None else name)
+        raise Invalid(
+            f"a tool is made from a function, not from {function!r}; nothing was declared.",
+            code="tool_is_no_function",
+        )
+    name = check_tool_name(getattr(function, "__name__", "") if name is None else name)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise _wrong(named, "it is a generator, whose code would not run when it is called")
-    form = FunctionSignature.of(named, function, names)
+        raise _wrong(name, "function", "it is a generator, whose code would not run when it is called")
+    signature = FunctionSignature.of(name, function, names)
     return FunctionTool(
-        name=named,
+        name=name,
         description=(inspect.getdoc(function) or "") if description is None else description,
-        parameters=form.schema,
+        parameters=signature.schema,
         function=function,
-        take=form.take,
-        run=_runner(function, form.call),
+        take=signature.take,
+        run=_runner(function, signature.call),
         runs_async=is_async(function),
         **options,
     )
@@ -311,9 +315,9 @@ def _check(tool: Tool) -> None:
     if tool.version is not None:
         check_label("tool version", tool.version)
     if tool.timeout is not None and not (isinstance(tool.timeout, int | float) and tool.timeout > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _wrong(tool.name, f"a timeout is a number of seconds above 0, not {tool.timeout}")
+        raise _wrong(tool.name, "timeout", f"a timeout is a number of seconds above 0, not {tool.timeout}")
     if tool.key_lifetime is not None and tool.key_lifetime <= timedelta(0):
-        raise _wrong(tool.name, "a key's lifetime is above 0")
+        raise _wrong(tool.name, "key_lifetime", "a key's lifetime is above 0")
     _check_ask(tool)
     _check_key(tool)
     _check_retry(tool)
@@ -321,24 +325,28 @@ def _check(tool: Tool) -> None:
 
 def _check_choice(tool: Tool, what: str, given: object, choices: tuple[str, ...]) -> None:
     if given not in choices:
-        raise _wrong(tool.name, f"{what} is one of {', '.join(choices)}, not {given!r}")
+        raise _wrong(tool.name, what, f"{what} is one of {', '.join(choices)}, not {given!r}")
 
 
 def _check_ask(tool: Tool) -> None:
     if not isinstance(tool.ask, bool) and (not callable(tool.ask) or is_async(tool.ask)):
-        raise _wrong(tool.name, "ask is True, False or a plain function of the call")
+        raise _wrong(tool.name, "ask", "ask is True, False or a plain function of the call")
 
 
 def _check_key(tool: Tool) -> None:
     if tool.key is None:
         if tool.key_scope == "store":
             raise _wrong(
-                tool.name, "key_scope='store' needs a key that means the same in every thread: give key=…"
+                tool.name,
+                "key_scope",
+                "key_scope='store' needs a key that means the same in every thread: give key=…",
             )
         return
     known = cast("Mapping[str, Json]", tool.parameters.get("properties") or {})
     for field in sorted(check_template(tool.key) - set(known)):
-        raise _wrong(tool.name, f"the key {tool.key!r} names {field!r}, which is not one of its arguments")
+        raise _wrong(
+            tool.name, "key", f"the key {tool.key!r} names {field!r}, which is not one of its arguments"
+        )
 
 
 def _check_retry(tool: Tool) -> None:
@@ -346,16 +354,22 @@ def _check_retry(tool: Tool) -> None:
     if retry is None:
         return
     if not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _wrong(tool.name, f"retry is a Retry or a number of attempts, not {retry!r}")
+        raise _wrong(tool.name, "retry", f"retry is a Retry or a number of attempts, not {retry!r}")
     if retry.attempts < 1 or retry.delay < 0 or retry.factor < 0:
-        raise _wrong(tool.name, f"{retry} is not possible")
+        raise _wrong(tool.name, "retry", f"{retry} is not possible")
     if retry.attempts > 1 and not tool.reach.repeatable:
         raise _wrong(
             tool.name,
+            "retry",
             f"it reaches as far as {tool.reach.effect} and is not idempotent, so it is never repeated by itself: "
             "retry needs an effect below local_write, or idempotent=True",
         )
 
 
-def _wrong(name: str, what: str) -> Invalid:
-    return Invalid(f"the tool {name!r} cannot be declared: {what}; nothing was declared.")
+def _wrong(name: str, option: str, what: str) -> Invalid:
+    return Invalid(
+        f"the tool {name!r} cannot be declared: {what}; nothing was declared.",
+        code="tool_option_invalid",
+        tool=name,
+        option=option,
+    )
