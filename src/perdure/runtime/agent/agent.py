@@ -29,7 +29,7 @@ from perdure.model.run import StopKind, StopReason, Usage
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model
 from perdure.providers.profile import name_of
-from perdure.runtime.agent.plugin import Plugin
+from perdure.runtime.agent.plugin import PHASES, Phase, Plugin
 from perdure.runtime.agent.state import Scope, State, checked, state
 from perdure.runtime.tools.tool import Tool, tool
 from perdure.switching.policy import Policy
@@ -216,6 +216,13 @@ class Agent:
     def defaults(self) -> dict[str, Json]:
         """What absent paths are read as; new objects each time."""
         return {path: canonical.decode(body) for path, body in encoded_defaults(self).items()}
+
+    @property
+    def hooked_phases(self) -> frozenset[Phase]:
+        """The phases in which at least one plug-in takes part."""
+        return frozenset(
+            phase for phase in PHASES if any(getattr(each, phase) is not None for each in self.plugins)
+        )
 
     def run_scoped_paths(self) -> tuple[str, ...]:
         """The paths, with everything below them, that are cleared when the next run begins."""

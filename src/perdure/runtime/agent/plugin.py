@@ -21,7 +21,7 @@ from perdure.model.context import Context
 from perdure.model.message import Message
 from perdure.runtime.agent.state import State
 
-__all__ = ["PHASES", "Hook", "Moment", "Phase", "Plugin", "hooked", "run_phase"]
+__all__ = ["PHASES", "Hook", "Moment", "Phase", "Plugin", "run_phase"]
 
 Phase: TypeAlias = Literal["run_start", "before_inference", "after_inference", "step_end", "run_end"]
 
@@ -99,11 +99,6 @@ class Plugin:
                 raise Invalid(
                     f"{each!r} does not declare state of plug-in '{self.name}'. Use perdure.state(…)."
                 )
-
-
-def hooked(plugins: Sequence[Plugin], phase: Phase) -> bool:
-    """Whether any plug-in takes part in that phase."""
-    return any(getattr(plugin, phase) is not None for plugin in plugins)
 
 
 async def run_phase(plugins: Sequence[Plugin], moment: Moment) -> None:

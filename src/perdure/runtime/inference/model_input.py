@@ -238,7 +238,8 @@ class ModelInputBuilder:
         env = self._env
         self._ready(model)
         self._look_up(said, at, root)
-        self._prompt_state = env.prompt_cache.take(env.space, env.timeline, at, lambda: self._ask(at))
+        cached = env.prompt_cache.take(env.space, env.timeline, at)
+        self._prompt_state = cached or self._drawn(at)
         self._explain()
         for message in said:
             self._prompt_state.add(message)
@@ -258,10 +259,10 @@ class ModelInputBuilder:
             return None
         return self._prompt_state.context(around, self._note)
 
-    def anew(self, at: Digest | None) -> tuple[Context, bool]:
+    def rebuild(self, at: Digest | None) -> tuple[Context, bool]:
         """The same, drawn anew, and whether it is within the budget then; `at` is the line's last commit."""
-        kept, space = self._prompt_state.kept, self._env.space
-        self._prompt_state = PromptState(space, at, draw(space, at, self._ask(at)))
+        kept = self._prompt_state.kept
+        self._prompt_state = self._drawn(at)
         self._prompt_state.kept |= kept
         self._explain()
         for message in self._unwritten:
@@ -275,7 +276,7 @@ class ModelInputBuilder:
         """Take the line up anew where it stands: another backend has taken over."""
         self._ready(model)
         self._unwritten = []
-        self._prompt_state = PromptState(self._env.space, at, draw(self._env.space, at, self._ask(at)))
+        self._prompt_state = self._drawn(at)
         self._explain()
 
     def recipe(self) -> tuple[Digest, list[Object]]:
@@ -335,6 +336,11 @@ class ModelInputBuilder:
         return msgspec.structs.replace(
             made, task=self._task, recalled=self._recalled, reader=self._set.reader
         )
+
+    def _drawn(self, at: Digest | None) -> PromptState:
+        """Build the prompt of the conversation up to a commit."""
+        space = self._env.space
+        return empty(space) if at is None else PromptState(space, at, draw(space, at, self._ask(at)))
 
     def _explain(self) -> None:
         for call in self._prompt_state.conversation.open():

@@ -19,7 +19,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import RunFinished, ToolCallRequested, ToolCallSuspended
 from perdure.model.run import ENDED, RunRecord
 from perdure.runtime.calls.direct_call import BY_HAND
-from perdure.runtime.run.branch import lines_of
+from perdure.runtime.run.finish import own_timelines_prefix
 from perdure.runtime.session import records
 
 __all__ = ["calls_of"]
@@ -87,7 +87,7 @@ def _was_turned_back(space: Space, record: RunRecord) -> bool:
     """Whether a line of the run's own was moved by anybody else than the run, as nobody is kept from doing."""
     if record.head_policy == "each_step":
         return False
-    own = lines_of(record.id)
+    own = own_timelines_prefix(record.id)
     for hold in space.engine.holds(space.name, after=own, limit=_LINES_MAX):
         if not hold.head.timeline.startswith(own):
             return False

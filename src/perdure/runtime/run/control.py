@@ -38,7 +38,6 @@ from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
 from perdure.providers.contract import Model, ModelEvent, server_of
-from perdure.runtime.agent.plugin import hooked
 from perdure.runtime.calls.recovery import open_calls
 from perdure.runtime.inference.backend import current_model, model_for, warn_of_end
 from perdure.runtime.run.calls_of_run import calls_of
@@ -133,7 +132,7 @@ def _started(
         return found, None
     warn_of_end(env, model)
     wanted = msgspec.structs.replace(wanted, backend=model.backend, server=server_of(model))
-    return begin(env, wanted, hooked=hooked(env.agent.plugins, "run_start")), model
+    return begin(env, wanted, hooked="run_start" in env.agent.hooked_phases), model
 
 
 async def resume(

@@ -41,6 +41,7 @@ from perdure.runtime.session import lease as leases
 from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.lease import Lease, Lost
+from perdure.runtime.session.lease_keeper import HeldLease
 
 __all__ = ["Journal", "CommitDraft", "appended", "vendor_of"]
 
@@ -219,7 +220,8 @@ class Journal:
         self.head = head  # of the line that is written to
         self.root = env.space.root_at(head.commit)  # after everything that is staged
         self._space = _roomy(env.space)
-        self.lease: Lease | None = None  # None: it is not taken yet
+        self.lease: Lease | None = None  # None: it is not taken yet, or never will be
+        self.held_lease: HeldLease | None = None  # the same while this process renews it
         self._parent_run = parent_run
         self._reads: Reads | None = None
         self.memory_root: Digest | None = None  # of the memory that the next commit rests on; None: on none
@@ -244,6 +246,15 @@ class Journal:
         fence = Fence(leases.LEASE + self.head.timeline, revision)
         fences = (*self.env.space.fences, fence)
         self.run, self._space = run, msgspec.structs.replace(self._space, fences=fences)
+
+    def still_ours(self) -> bool:
+        """True if the timeline is this run's for certain at this moment; costs no look at the store.
+
+        A writer that takes no lease is never refused here: the fences of its writes decide.
+        """
+        if self.lease is None:
+            return True
+        return self.held_lease is not None and self.held_lease.still_ours()
 
     def draft(self, reason: str, *, forced: bool = False) -> CommitDraft:
         """A commit in the making, on top of what is staged."""

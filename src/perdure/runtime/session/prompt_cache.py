@@ -14,7 +14,7 @@ from threading import Lock
 
 from perdure.context.assemble import body_of, context_in
 from perdure.context.budget import is_small, size_of, weigh_frame
-from perdure.context.builder import BuiltContext, ContextRequest, draw
+from perdure.context.builder import BuiltContext
 from perdure.context.frame import Framed, Setting
 from perdure.context.history_window import HistoryWindow
 from perdure.context.render.conversation import Conversation
@@ -202,10 +202,11 @@ class PromptCache:
                     self._settings.popitem(last=False)
         return found[2]
 
-    def take(
-        self, space: Space, timeline: str, at: Digest | None, ask: Callable[[], ContextRequest]
-    ) -> PromptState:
-        """What is shown of the line up to `at`, taken out: whoever has it may add to it."""
+    def take(self, space: Space, timeline: str, at: Digest | None) -> PromptState | None:
+        """Take out the prompt of a timeline, brought up to the commit `at`; None if it has to be built.
+
+        The caller owns it and may add to it.
+        """
         with self._lock:
             kept = self._kept.pop((space.name, timeline), None)
         if kept is not None and kept.at == at:
@@ -217,7 +218,7 @@ class PromptCache:
                     kept.add(message)
                 kept.at = at
                 return kept
-        return empty(space) if at is None else PromptState(space, at, draw(space, at, ask()))
+        return None
 
     def give(self, space: Space, timeline: str, prompt_state: PromptState) -> None:
         """Put it back for the next step."""
