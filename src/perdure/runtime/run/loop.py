@@ -341,7 +341,7 @@ class LiveRun:
         """Read the conversation of the timeline, and the messages that came in with the run."""
         started = self._started
         at = started.before if started.fresh else self._journal.head.commit
-        self._model_input.listen(self._active.model, at, self._journal.root, started.said)
+        self._model_input.read_conversation(self._active.model, at, self._journal.root, started.said)
 
     def _take_over(self, takeover: Takeover, heard: Sequence[CellWrite]) -> None:
         """Write that another backend takes the steps from here on, and show it the conversation."""
@@ -360,7 +360,7 @@ class LiveRun:
         )  # the rest of a message never comes
         self._active = takeover.to
         self._round_context.backend = takeover.to.backend
-        self._model_input.again(takeover.to.model, self._journal.head.commit)
+        self._model_input.switch_to(takeover.to.model, self._journal.head.commit)
 
     def _is_unbegun(self) -> bool:
         """True if the run was cut off before the writes of plug-ins at its start were durable."""
@@ -515,7 +515,7 @@ class LiveRun:
             "waiting",
         ):  # else the conversation may have lost messages
             self._env.lines.note(self._env.space, self._env.timeline, at, self._active.recorded)
-            self._model_input.give(at)
+            self._model_input.cache(at)
         if record.state == "waiting" or not self._started.fresh:
             return result_of(self._env.space, record, at=at, shape=self._shape)
         return Result(

@@ -8,7 +8,7 @@ large it has become: as long as that cannot be too much for any text of its size
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from threading import Lock
 
@@ -191,16 +191,19 @@ class PromptCache:
         self._kept: OrderedDict[tuple[str, str], PromptState] = OrderedDict()
         self._settings: OrderedDict[int, tuple[object, object, Setting]] = OrderedDict()
 
-    def setting(self, agent: object, beside: tuple[object, ...], make: Callable[[], Setting]) -> Setting:
-        """What the steps of an agent share; made once for the same agent and what is beside it."""
+    def setting(self, agent: object, key: tuple[object, ...]) -> Setting | None:
+        """Return what all steps of an agent share under the same key; None if it is not cached."""
         found = self._settings.get(id(agent))
-        if found is None or found[0] is not agent or found[1] != beside:
-            found = (agent, beside, make())
-            with self._lock:
-                self._settings[id(agent)] = found
-                while len(self._settings) > _SETTINGS_MAX:
-                    self._settings.popitem(last=False)
+        if found is None or found[0] is not agent or found[1] != key:
+            return None
         return found[2]
+
+    def keep_setting(self, agent: object, key: tuple[object, ...], setting: Setting) -> None:
+        """Cache what all steps of an agent share."""
+        with self._lock:
+            self._settings[id(agent)] = (agent, key, setting)
+            while len(self._settings) > _SETTINGS_MAX:
+                self._settings.popitem(last=False)
 
     def take(self, space: Space, timeline: str, at: Digest | None) -> PromptState | None:
         """Take out the prompt of a timeline, brought up to the commit `at`; None if it has to be built.
