@@ -1,8 +1,8 @@
-"""What a stream of a run consists of: one ordered sequence of typed events.
+"""The events of a stream: one ordered sequence of typed values.
 
-Durable ones come from commits.  Each has a cursor, and comes exactly once, in order, from any
-process.  The others tell what is going on at this moment: words as they are written, calls as
-they take shape.  They are not kept; whoever returns gets `TextSoFar` instead.
+Durable events come from commits.  Each has a cursor, and comes exactly once, in order, from any
+process.  Live events report what is going on at this moment: text as the model writes it, calls as
+they are made.  They are not stored; a watcher that comes later gets `TextSoFar` instead.
 """
 
 from __future__ import annotations
@@ -38,16 +38,19 @@ class Cursor(msgspec.Struct, frozen=True):
     index: int
 
     def __str__(self) -> str:
-        """The place as text, to be given back later."""
+        """Return the cursor as text, to be given back later."""
         return f"{self.depth}.{self.index}.{self.commit}"
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """The place that `text` names; raises `Invalid`."""
+        """Read a cursor from text; raise `Invalid` if it is none."""
         parts = str(text).split(".")
         if len(parts) != 3 or not (parts[0].isdecimal() and parts[1].isdecimal() and len(parts[2]) == 64):
             raise Invalid(
-                f"{text!r} is not a cursor; nothing was followed. Give event.cursor of an earlier event."
+                f"{text!r} is not a cursor; nothing was followed.",
+                code="invalid_cursor",
+                advice="Give event.cursor of an earlier event.",
+                cursor=str(text),
             )
         return cls(int(parts[0]), Digest(parts[2]), int(parts[1]))
 
@@ -133,7 +136,7 @@ class CallProgress(msgspec.Struct, frozen=True):
 
     call: str  # our id, or the index within the step while the model still writes it
     tool: str
-    state: str  # `writing`, `started` or what it came to
+    state: str  # `writing`, `started` or the state of its record
     arguments: str = ""  # the part that came now, while it is written
     cursor: str | None = None
 

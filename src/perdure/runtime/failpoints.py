@@ -1,8 +1,7 @@
-"""Points: named places in a run at which a test can stop the world.
+"""Failpoints: named places in a run at which a test can kill or stop the process, or raise an error.
 
-A run passes them in silence.  `perdure.testing` arms one, and the next time that it is
-reached the test's own action happens there: the process is killed, or stopped, or an error
-is raised.  They are part of the product because what a crash leaves behind is.
+They do nothing unless `perdure.testing` arms one; then the test's own action happens each time that the run
+gets there.  They are part of the product because recovery from a crash is.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Literal, TypeAlias
 __all__ = ["POINTS", "Point", "arm", "disarm", "hit"]
 
 Point: TypeAlias = Literal[
-    "before_intent",  # the model has asked for tools; nothing of that is durable
+    "before_intent",  # the model has requested calls; nothing of that is durable
     "after_intent",  # the request is durable
     "after_started",  # `started` is durable, the tool has not been called
     "during_effect",  # the tool is being called; a tool reaches this point itself
@@ -21,13 +20,13 @@ Point: TypeAlias = Literal[
     "while_recording",  # the result is handed to the store
     "after_result",  # the result is durable; the round is not committed
     "after_turn",  # the round is committed
-    "before_finish",  # the last words are there; nothing of that is durable
-    "after_finish",  # the run's end is durable; nobody was told
-    "switch_begun",  # a switch was asked for; nothing was read
-    "switch_settled",  # no run is on the line, and no call is under way
+    "before_finish",  # the last message is there; nothing of that is durable
+    "after_finish",  # the run's end is durable; the caller has no result yet
+    "switch_begun",  # a switch was requested; nothing was read
+    "switch_settled",  # no run is on the timeline, and no call runs
     "switch_checkpointed",  # the checkpoint is derived; nothing of it is durable
     "switch_checked",  # the check is made and the policy lets it pass; nothing of it is durable
-    "switch_written",  # the switch is durable; nobody was told
+    "switch_written",  # the switch is durable; the caller has no report yet
 ]
 
 POINTS: tuple[str, ...] = Point.__args__  # pyright: ignore[reportAttributeAccessIssue]
@@ -41,7 +40,7 @@ def arm(point: Point, action: Callable[[], None]) -> None:
 
 
 def disarm(point: Point | None = None) -> None:
-    """Pass `point` in silence again; None: all of them."""
+    """Do nothing at `point` again; None: at all of them."""
     if point is None:
         _armed.clear()
     else:
@@ -49,6 +48,6 @@ def disarm(point: Point | None = None) -> None:
 
 
 def hit(point: Point) -> None:
-    """Be at `point`."""
+    """Do the action that is armed at `point`, if there is one."""
     if _armed and point in _armed:
         _armed[point]()
