@@ -28,7 +28,7 @@ from perdure.model.run import StopKind, StopReason, Usage
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model
 from perdure.providers.profile import name_of
-from perdure.runtime.agent.plugin import PHASES, Phase, Plugin
+from perdure.runtime.agent.plugin import Phase, Plugin
 from perdure.runtime.agent.state import Scope, State, checked, state
 from perdure.runtime.tools.tool import Tool, tool
 from perdure.switching.policy import Policy
@@ -39,6 +39,7 @@ __all__ = [
     "Scope",
     "State",
     "encoded_defaults",
+    "is_hooked",
     "model_of",
     "state",
     "taking_steps",
@@ -222,16 +223,14 @@ class Agent:
         """What absent paths are read as; new objects each time."""
         return {path: canonical.decode(body) for path, body in encoded_defaults(self).items()}
 
-    @property
-    def hooked_phases(self) -> frozenset[Phase]:
-        """The phases in which at least one plug-in takes part."""
-        return frozenset(
-            phase for phase in PHASES if any(getattr(each, phase) is not None for each in self.plugins)
-        )
-
     def run_scoped_paths(self) -> tuple[str, ...]:
         """The paths, with everything below them, that are cleared when the next run begins."""
         return (RUN_STATE, *(each.prefix for each in self.declared if each.scope == "run"))
+
+
+def is_hooked(agent: Agent, phase: Phase) -> bool:
+    """True if a plug-in of the agent takes part in the phase."""
+    return any(getattr(plugin, phase) is not None for plugin in agent.plugins)
 
 
 def encoded_defaults(agent: Agent) -> dict[str, bytes]:

@@ -51,6 +51,7 @@ from perdure.switching.current_backend import RecordedBackend, server_on_record
 
 __all__ = [
     "current_model",
+    "ActiveModel",
     "ModelStep",
     "PendingAnswer",
     "StepReply",
@@ -68,6 +69,17 @@ __all__ = [
 
 _POLL_SECONDS, _POLL_GROWTH, _POLL_SECONDS_MAX = 0.25, 1.5, 5.0
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ActiveModel(msgspec.Struct, frozen=True):
+    """The model that takes the steps of a run, and its backend as the history names it."""
+
+    model: Model
+    recorded: RecordedBackend
+
+    @property
+    def backend(self) -> str:
+        return self.model.backend
 
 
 def warn_of_end(env: RunEnvironment, model: Model) -> None:

@@ -27,28 +27,17 @@ from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Model
 from perdure.providers.profile import MEDIA, BackendProfile, BackendRef, backend_profile, name_of
 from perdure.runtime.agent.agent import taking_steps
-from perdure.runtime.inference.backend import check_server_on_record
+from perdure.runtime.inference.backend import ActiveModel, check_server_on_record
 from perdure.runtime.inference.switch import SwitchRequest, check_taken, found, ledger_now, reported
 from perdure.runtime.session.journal import Journal
 from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report
 from perdure.switching.route import Route, Trigger, lacking, needs, trigger_of
 
-__all__ = ["ActiveModel", "Failover", "Takeover"]
+__all__ = ["Failover", "Takeover"]
 
 _WHY_MAX = 1_000  # characters
 _SHOWN = 3
-
-
-class ActiveModel(msgspec.Struct, frozen=True):
-    """The model that takes the steps of a run, and its backend as the history names it."""
-
-    model: Model
-    recorded: RecordedBackend
-
-    @property
-    def backend(self) -> str:
-        return self.model.backend
 
 
 class Takeover(msgspec.Struct, frozen=True):

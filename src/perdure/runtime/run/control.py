@@ -39,6 +39,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
 from perdure.providers.contract import Model, ModelEvent, server_of
+from perdure.runtime.agent.agent import is_hooked
 from perdure.runtime.calls.recovery import open_calls
 from perdure.runtime.inference.backend import current_model, model_for, warn_of_end
 from perdure.runtime.run.calls_of_run import calls_of
@@ -132,7 +133,7 @@ def _started(
         return found, None
     warn_of_end(env, model)
     request = msgspec.structs.replace(request, backend=model.backend, server=server_of(model))
-    return begin(env, request, hooked="run_start" in env.agent.hooked_phases), model
+    return begin(env, request, hooked=is_hooked(env.agent, "run_start")), model
 
 
 async def resume(

@@ -37,7 +37,7 @@ from perdure.model.run import PendingResponse, RunRecord, RunState, StopReason, 
 from perdure.model.text import said_by
 from perdure.providers.contract import Model
 from perdure.runtime import failpoints
-from perdure.runtime.agent.agent import COUNTERS, Counters, in_words
+from perdure.runtime.agent.agent import COUNTERS, Counters, in_words, is_hooked
 from perdure.runtime.agent.plugin import Moment, Phase, run_phase
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
@@ -46,13 +46,14 @@ from perdure.runtime.calls.recovery import open_slots
 from perdure.runtime.calls.round_commit import commit_round
 from perdure.runtime.calls.round_context import RoundContext
 from perdure.runtime.inference.backend import (
+    ActiveModel,
     ModelStep,
     PendingAnswer,
     StepReply,
     check_server,
     declared_names,
 )
-from perdure.runtime.inference.failover import ActiveModel, Failover, Takeover
+from perdure.runtime.inference.failover import Failover, Takeover
 from perdure.runtime.inference.model_input import ModelInputBuilder
 from perdure.runtime.run.finish import RunFinisher, settle_open_calls
 from perdure.runtime.run.start import Started, cleaned
@@ -548,7 +549,7 @@ class LiveRun:
         return self._finisher.record
 
     def _has_hook(self, phase: Phase) -> bool:
-        return phase in self._env.agent.hooked_phases
+        return is_hooked(self._env.agent, phase)
 
     async def _phase(
         self,
