@@ -12,6 +12,8 @@ import perdure
 from perdure import Agent, Call, Store, Thread, errors
 from perdure.runtime.agent.plugin import PHASES, Hook, Moment, Phase, Plugin
 from perdure.testing import Script, say, use
+from tests.coded import raises
+from tests.runtime.failing import run_fails
 
 
 @perdure.tool(effect="read_only")
@@ -131,7 +133,7 @@ def test_a_hook_that_raises_fails_the_run(store: Store, phase: Phase) -> None:
 
     thread = thread_of(store, plugin(**{phase: hook}))
 
-    with pytest.raises(errors.RunFailed, match=f"no {phase}"):
+    with run_fails("ValueError"):
         thread.run("go")
 
     assert thread.paths("/") == []
@@ -184,7 +186,7 @@ def test_state_of_a_plugin_is_declared_with_its_agent(store: Store) -> None:
     assert thread.paths("/") == ["/p/x.json"]
     assert "/p" in agent.run_scoped_paths()
 
-    with pytest.raises(errors.Invalid, match="/p twice"):
+    with raises(errors.Invalid, "state_declared_twice", path="/p"):
         Agent("planner", plugins=[scoped, Plugin("b", state=[perdure.state("/p")])])
 
 
@@ -197,5 +199,5 @@ def test_a_hook_cannot_write_under_reserved_prefixes(store: Store, path: str) ->
 
     thread = thread_of(store, plugin(run_end=hook))
 
-    with pytest.raises(errors.RunFailed, match="reserved"):
+    with run_fails("Invalid"):
         thread.run("go")

@@ -6,7 +6,7 @@ import msgspec
 
 import perdure
 from perdure import Agent, Tool
-from perdure.runtime.inference.step import declared_names
+from perdure.runtime.inference.backend import declared_names
 from perdure.testing import Script, say, use
 
 

@@ -38,5 +38,5 @@ def thread() -> perdure.Thread:
 @pytest.mark.parametrize("what", WRONG)
 def test_what_cannot_be_is_refused_in_words(what: str) -> None:
     """No traceback of internals, and no durable run that failed for it."""
-    with pytest.raises(Invalid, match=r"nothing was|Use say"):
+    with pytest.raises(Invalid):
         WRONG[what]()

@@ -396,5 +396,7 @@ def test_a_run_that_fails_says_who_was_passed_over(store: Store) -> None:
     agent = Agent("planner", backend=first, route=Route([blind], requires=["tools"]))
     thread = store.thread("t", agent=agent)
 
-    with pytest.raises(RunFailed, match="nobody of the route took over: script:blind: it does not do tools"):
+    with pytest.raises(
+        RunFailed, match="no backend of the route took over: script:blind: it does not do tools"
+    ):
         thread.run("Hello")

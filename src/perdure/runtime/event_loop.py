@@ -1,12 +1,12 @@
-"""Driving a run from plain code: an event loop of this thread's own, used again and again.
+"""Runs coroutines from synchronous code, on an event loop of the calling thread's own.
 
-Nothing else runs on such a loop, so a run may block it, and whatever it calls may use the plain
-face: a tool can write to a thread, or run another one.  Ctrl-C cancels the run, waits until that is
+Nothing else runs on such a loop, so a run may block it, and its tools may use the synchronous
+interface: a tool can write to a thread, or run another one.  Ctrl-C cancels the run, waits until that is
 recorded, and is raised then; Ctrl-C once more does not wait.
 
 A forked child makes loops of its own and never closes those of its parent.  Both share the epoll
-descriptor, so closing such a loop would take the parent's wake-up descriptor out of it: the parent would
-not hear any more that a worker thread has ended.  Nor does a child go on with a run in whose middle it was
+descriptor, so closing such a loop would remove the parent's wake-up descriptor from it: the parent would
+not notice any more that a worker thread has ended.  Nor does a child go on with a run in whose middle it was
 forked: the run is the parent's, and `drive` raises `Unavailable` in the child.
 """
 
@@ -35,7 +35,7 @@ _ended: deque[asyncio.AbstractEventLoop] = deque()  # those whose thread has end
 
 
 def drive(work: Coroutine[Any, Any, _T]) -> _T:
-    """What comes of `work`."""
+    """Run `work` to its end and return its result."""
     loop = _loop()
     task = loop.create_task(work)
     with _paused():
@@ -55,24 +55,24 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any]) -> None:
-    """Wait until a cancelled task has recorded its end; whoever cannot wait for that leaves it as it is."""
+    """Wait until a cancelled task has recorded its end; a second Ctrl-C leaves the task as it is."""
     try:
         loop.run_until_complete(asyncio.wait([task]))
     except KeyboardInterrupt:
         if not task.done():
-            work.close()  # lets the lease go: the run counts as interrupted, and the log alone finishes it
+            work.close()  # stops renewing the lease: the run counts as interrupted, and another process may finish it
             _close(loop)
         raise
 
 
 def may_block(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether nothing but a run goes on on that loop, so that a call which waits for a disk holds up nobody."""
+    """True if only a run uses that loop, so that a blocking call delays nothing else."""
     return loop in _own
 
 
 @contextmanager
 def _paused() -> Generator[None]:
-    """Inside a run of this thread: its loop stands still while another one runs here."""
+    """Pause the loop of a run of this thread while another loop runs here."""
     outer = asyncio.events._get_running_loop()
     asyncio.events._set_running_loop(None)
     try:
@@ -82,7 +82,7 @@ def _paused() -> Generator[None]:
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """The loop of this thread; a new one after a fork, and inside a run of this very thread."""
+    """Return the loop of this thread; a new one after a fork, and inside a run of this thread."""
     kept: tuple[int, asyncio.AbstractEventLoop] | None = getattr(_local, "loop", None)
     if kept is not None and kept[0] == os.getpid() and not kept[1].is_running() and not kept[1].is_closed():
         return kept[1]
@@ -120,13 +120,14 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class _InheritedSelector:
-    """Stands where an inherited loop had its selector: waiting there would take the parent's wake-ups away."""
+    """Replaces the selector of an inherited loop: waiting there would consume the parent's wake-ups."""
 
     def select(self, timeout: float | None = None) -> NoReturn:
-        """Refuse to wait, and so end the loop."""
+        """Raise `Unavailable`, which ends the loop."""
         raise Unavailable(
-            "this process was forked in the middle of a run; nothing was done here. The run goes on in the parent: "
-            "end the child with os._exit, or read the run's events with follow()."
+            "this process was forked in the middle of a run, which goes on in the parent; nothing was done here.",
+            code="forked_in_run",
+            advice="End the child with os._exit, or read the run's events with follow().",
         )
 
 

@@ -1,20 +1,18 @@
-"""Importing: a conversation in a vendor's format becomes part of a thread.
+"""Imports a conversation in a vendor's format into a thread.
 
-A request, a reply or a bare list of messages is read by its adapter.  Calls get ids of ours, each
-with its own result, and enter the ledger as settled, or unknown where there is no result: nobody
-here ran them.  A result finds its call also where that was imported before.  One commit holds all of
-it; the same op_id again changes nothing, nor does a message whose id is on the line.  A call under a name
-that the vendor was told in the place of a tool's own goes by the tool's own, as it does in runs.
+The adapter reads a request, a reply or a bare list of messages.  Calls get our ids, each
+with its own result, and enter the ledger as settled, or as unknown if there is no result: no run here made
+them.  A result finds its call also if that was imported before.  One commit holds all of
+it; the same op_id again changes nothing, nor does a message whose id the timeline has.  A call under the name
+that a vendor makes of a tool's name is stored under the tool's own name, as in runs.
 
-A thread keeps what was said.  Tools and options are the agent's: those of the request that the agent
-does not have in the same way are reported as losses, as is whatever of the request could not be read.
+A thread stores messages.  Tools and options are the agent's: those of the request that the agent
+does not declare in the same way are reported as losses, as is everything that could not be read.
 
-What a line has already of a conversation that is about to be imported.
-
-Messages with ids are known by these: a cell says in which commit one was imported, and that commit must be
-in the history of the line, so that after an undo it can be imported again.  A conversation without ids
-is compared with the transcript, message by message.  And a result may answer a call that came before it:
-open imported calls are found by reading the line backwards.
+A message with an id is imported once: a cell names the commit in which it was imported, and that commit must
+be in the history of the timeline, so that after an undo it can be imported again.  A conversation without ids
+is compared with the transcript, message by message.  A result may answer a call that was imported before:
+open imported calls are found by reading the timeline backwards.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from typing import Any, cast
 import msgspec
 
 from perdure.engines.contract import CellWrite
+from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Invalid, Moved, StaleHead
 from perdure.history import artifacts, cells, reader, writer
 from perdure.history.ancestry import stands_on
@@ -74,20 +73,20 @@ __all__ = [
 
 IMPORTED = "imported/"  # cells: the commit that a message was imported in, by the SHA-256 of its vendor's id
 
-_LOOK_BACK_MAX = 20_000  # messages, in which the call of a result is looked for
+_LOOK_BACK_MAX = 20_000  # messages that are searched for the call of a result
 _REPLY = -1  # the place of a reply as a whole
 
 
 class ImportedItem(msgspec.Struct, frozen=True):
-    """One message, or part of one, that has an id of its vendor's."""
+    """One message, or part of one, with its vendor's id."""
 
     place: int  # in the list
     id: str
-    body: Digest  # of what it says
+    body: Digest  # of its content
 
 
 class ImportSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """Which items are new, and which are there."""
+    """Which items are new, and which the timeline has."""
 
     new: tuple[ImportedItem, ...] = ()
     known: frozenset[int] = frozenset()  # their places
@@ -97,7 +96,7 @@ class ImportSplit(msgspec.Struct, frozen=True, kw_only=True):
 class _Imported(msgspec.Struct, frozen=True):
     """The value of a cell."""
 
-    label: str  # what names the commit
+    label: str  # an id that names the commit
     body: Digest
 
 
@@ -105,7 +104,7 @@ _values = msgspec.json.Decoder(_Imported)
 
 
 def items_of(given: object, field: str) -> tuple[ImportedItem, ...]:
-    """The items of a request, a list or a reply that have ids; `field` holds the messages of a request."""
+    """Return the items with ids of a request, a list or a reply; `field` holds the messages of a request."""
     if isinstance(given, Mapping):
         body = cast("Mapping[str, Any]", given)
         if field not in body:
@@ -125,7 +124,7 @@ def items_of(given: object, field: str) -> tuple[ImportedItem, ...]:
 
 
 def left_of(space: Space, head: Head, items: Sequence[ImportedItem]) -> ImportSplit:
-    """Which of `items` the line that stands at `head` does not have yet."""
+    """Split `items` into those that the timeline at `head` has, and new ones."""
     new: dict[str, ImportedItem] = {}
     known: set[int] = set()
     losses: list[Loss] = []
@@ -147,7 +146,7 @@ def left_of(space: Space, head: Head, items: Sequence[ImportedItem]) -> ImportSp
 
 
 def without(given: object, field: str, left: ImportSplit) -> object | None:
-    """What was given, without the items that are there; None if nothing is left."""
+    """Return `given` without the items that the timeline has; None if nothing is left."""
     if _REPLY in left.known:
         return None
     body = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else None
@@ -159,7 +158,7 @@ def without(given: object, field: str, left: ImportSplit) -> object | None:
 
 
 def cells_for(space: Space, items: Sequence[ImportedItem], label: str) -> list[CellWrite]:
-    """What the write must hold that imports `items` with the commit that `label` names."""
+    """Return the cells of the write that imports `items` with the commit that `label` names."""
     written: list[CellWrite] = []
     for item in {item.id: item for item in items}.values():
         before = space.engine.cell(space.name, _name(item))
@@ -170,24 +169,26 @@ def cells_for(space: Space, items: Sequence[ImportedItem], label: str) -> list[C
 
 
 class OpenImports:
-    """Imported calls of a line that have no result there, by what their vendor called them, by our ids and by tool."""
+    """Finds imported calls without a result on a timeline: by the vendor's ids, by ours, and by tool."""
 
     def __init__(self, space: Space, at: Digest | None) -> None:
-        """Look back from `at`, as far as it is asked for."""
+        """Search back from `at`, as far as callers need."""
         self._space = space
         self._messages = self._back(at)
         self._answered: set[str] = set()
         self._taken: set[str] = set()  # by our ids
         self._by_id: dict[str, list[VersionedCall]] = {}  # those of the newest message first, in order
         self._by_tool: dict[str, list[VersionedCall]] = {}
-        self.seen: set[str] = set()  # our ids of all calls so far; all of the line once nothing was found
+        self.seen: set[str] = (
+            set()
+        )  # our ids of all calls so far; of the whole timeline once nothing was found
 
     def take(self, id: str) -> VersionedCall | None:
-        """The first open call of that id, the vendor's or ours, in the newest message that has one; each is given once."""
+        """Return the first open call of an id, the vendor's or ours, in the newest message with one; each only once."""
         return self._next(self._by_id, id)
 
     def take_of(self, tool: str) -> VersionedCall | None:
-        """The same by the name of the tool."""
+        """Do the same by the name of the tool."""
         return self._next(self._by_tool, tool)
 
     def _next(self, found: dict[str, list[VersionedCall]], key: str) -> VersionedCall | None:
@@ -200,7 +201,7 @@ class OpenImports:
                 return None
 
     def _read_on(self) -> bool:
-        """Look at one message more; False if there is none."""
+        """Read one more message; False if there is none."""
         message = next(self._messages, None)
         if message is None:
             return False
@@ -215,7 +216,7 @@ class OpenImports:
         return True
 
     def _back(self, at: Digest | None) -> Iterator[Message]:
-        """The messages that hold calls or results, newest first."""
+        """Yield the messages that may hold calls or results, newest first."""
         left = _LOOK_BACK_MAX
         for step in reader.recent(self._space, at):
             for event in reversed(step.changeset.events):
@@ -227,10 +228,10 @@ class OpenImports:
 
 
 def matched(there: Sequence[Message], here: Sequence[Message], names: Mapping[str, str]) -> int | None:
-    """How many messages of `here` say what all of `there` say; None if `here` does not begin with `there`.
+    """Count the messages of `here` that equal all of `there`; None if `here` does not begin with `there`.
 
-    Ids of calls, thoughts and what only a vendor can read do not count; neither does whether results
-    stand in one message or in several.  `names` are tools by what the vendor calls them.
+    Ids of calls, reasoning and vendor metadata are not compared; nor is whether results
+    are in one message or in several.  `names` maps the vendor's names of tools to ours.
     """
     first, second = list(_units(there, names)), list(_units(here, names))
     if len(second) < len(first) or any(one[1] != other[1] for one, other in zip(first, second, strict=False)):
@@ -242,7 +243,7 @@ def matched(there: Sequence[Message], here: Sequence[Message], names: Mapping[st
 
 
 def _units(messages: Sequence[Message], names: Mapping[str, str]) -> Iterator[tuple[int, object]]:
-    """What is said, each with the index of its message: words with calls, and each result by itself."""
+    """Yield the parts to compare, each with the index of its message: text with calls, and each result."""
     numbers: dict[str, int] = {}
     for at, message in enumerate(messages):
         for result in message.tool_results:
@@ -276,15 +277,14 @@ def _name(item: ImportedItem) -> str:
     return IMPORTED + sha256(item.id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# By what a body of each kind is told: a request, or a reply.
+# Fields by which a request, or a reply, is recognised.
 _REQUESTS = ("messages", "contents", "input")
 _REPLIES = ("choices", "output", "candidates", "steps")
-_TRIES_MAX = 16
-_NOTES = ("endpoint", "system")  # of a reader: whose server it was, and the form of words that are kept
+_NOTES = ("endpoint", "system")  # an adapter's notes on the server, and on the form of the system prompt
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """What was added to a thread."""
+    """What an import added to a thread."""
 
     head: Head
     messages: int
@@ -293,18 +293,19 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
-    """What a request, a reply or a list of messages in that format says; raises `Invalid` if it is none."""
+    """Read a request, a reply or a list of messages in a format; raise `Invalid` if it is none."""
     adapter = registry.adapter(api)
     if isinstance(given, Mapping):
         body: Mapping[str, Any] = given  # pyright: ignore[reportUnknownVariableType]
         return _read_body(adapter, body)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
         context = adapter.read_request({_field(api): list(given)})  # pyright: ignore[reportUnknownArgumentType]
-        return _asked(
-            msgspec.structs.replace(context, options={})
-        )  # a list gives none; a reader knows defaults
+        # A list has no options; those of the context are the adapter's defaults.
+        return _asked(msgspec.structs.replace(context, options={}))
     raise Invalid(
-        f"{api} is read from a request, a reply or a list of messages, not from {type(given).__name__}."
+        f"{api} is read from a request, a reply or a list of messages, not from {type(given).__name__}.",
+        code="invalid_import",
+        api=api,
     )
 
 
@@ -318,10 +319,10 @@ def add(
     model: str | None = None,
     whole: bool = False,
 ) -> Added:
-    """Add what `given` says to the line; raises `Invalid`, having written nothing, if it cannot be read.
+    """Add the messages of `given` to the timeline; raise `Invalid`, having written nothing, if it cannot be read.
 
-    Messages whose ids were added to the line before are left out.  `provider` and `model` are who spoke as
-    the assistant.  With `whole`, what is given begins with the whole transcript of the line, and only the
+    Messages whose ids were added to the timeline before are left out.  `provider` and `model` wrote the
+    assistant's messages.  With `whole`, `given` begins with the whole transcript of the timeline, and only the
     rest is added; raises `Conflict` if it does not.
     """
     for what, label in (("provider", provider), ("model", model)):
@@ -341,35 +342,33 @@ def add(
         made = sum(len(message.tool_calls) for message in said)
         return Added(head=found.heads[0], messages=len(said), calls=made, losses=losses)
     adding = _Adding(env, api, f"{provider or ''}:{model or ''}" if provider or model else None, model)
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"no message was added to '{env.timeline}'")
+    while True:
+        attempts.begin()
         try:
             added = adding.once(given, said, op_id, intent, whole=whole)
-        except (Moved, StaleHead) as refused:  # another writer was first: look again at what is there
+        except (Moved, StaleHead) as refused:  # another writer was first: read the timeline again
             if removed(env.space) or adding.is_fenced_off(refused):
                 raise
         else:
             return msgspec.structs.replace(added, losses=losses_of(losses, added.losses))
-    raise Conflict(
-        f"could not add messages to '{env.timeline}' after {_TRIES_MAX} attempts, because others write there "
-        "all the time; nothing was added. Try again."
-    )
 
 
 class _Adding:
-    """How one conversation is added to a line."""
+    """Adds one conversation to a timeline."""
 
     def __init__(self, env: RunEnvironment, api: str, backend: str | None, model: str | None) -> None:
         self._env, self._api, self._backend, self._model = env, api, backend, model
 
     def is_fenced_off(self, refused: Conflict) -> bool:
-        """Whether a run has begun on the line, which trying again does not change."""
+        """True if a run has begun on the timeline, which another attempt does not change."""
         fences = {fence.cell for fence in self._env.space.fences}
         return isinstance(refused, Moved) and refused.cell in fences
 
     def once(
         self, given: object, said: Sequence[Message], op_id: str | None, intent: Digest, *, whole: bool
     ) -> Added:
-        """Add it to the head as it is now; raises `Moved` or `StaleHead` if others write there meanwhile."""
+        """Add it to the head as it is now; raise `Moved` or `StaleHead` if another writer was first."""
         space = self._env.space
         head = reader.head_to_move(space, self._env.timeline)
         journal = Journal(self._env, f"import:{space.ids()}", head, Feed("import"))
@@ -382,12 +381,17 @@ class _Adding:
         if not messages:
             if left.known or whole:
                 return Added(head=head, messages=0, calls=0, losses=left.losses)
-            raise Invalid("there is nothing to add: no message was found; nothing was written.")
+            raise Invalid(
+                "there is nothing to add: no message was found; nothing was written.",
+                code="nothing_to_import",
+            )
         draft = journal.draft("import")
         ours = _Ours(self._env, by_spelling(self._env.agent.toolbox, self._api), head)
         for at, message in enumerate(messages):
             if self._model is not None and message.role == "assistant":
-                message = made_by(message, self._model)  # whose signatures and sealed thoughts it has
+                message = made_by(
+                    message, self._model
+                )  # its signatures and sealed reasoning are that model's
             kept, staged = brought_in(space, ours.renamed(message, at))
             draft.hold(staged)
             draft.say(kept, id=space.ids(), backend=self._backend if kept.role == "assistant" else None)
@@ -399,7 +403,7 @@ class _Adding:
         return Added(head=journal.head, messages=len(messages), calls=len(ours.made), losses=losses)
 
     def _without(self, given: object, left: ImportSplit) -> list[Message]:
-        """What the items say that are not there yet."""
+        """Return the messages of the items that the timeline does not have."""
         kept = without(given, _field(self._api), left)
         if kept is None:
             return []
@@ -407,7 +411,7 @@ class _Adding:
         return list(context.messages)
 
     def _rest(self, said: Sequence[Message], head: Head) -> list[Message]:
-        """What follows the transcript; raises `Conflict` if what was given does not begin with it."""
+        """Return the messages after the transcript; raise `Conflict` if `said` does not begin with it."""
         space = self._env.space
         there = [entry.message for entry in reader.transcript(space, head.commit)]
         called = by_spelling(self._env.agent.toolbox, self._api)
@@ -416,7 +420,11 @@ class _Adding:
         if count is None:
             raise Conflict(
                 f"what was given does not begin with the {len(there)} messages of '{self._env.timeline}'; "
-                "nothing was added. Give the whole conversation, or add it without comparing it."
+                "nothing was added.",
+                code="import_not_a_continuation",
+                advice="Give the whole conversation, or add it without comparing it.",
+                timeline=self._env.timeline,
+                messages=len(there),
             )
         return list(said[count:])
 
@@ -428,9 +436,11 @@ def _write(
     transitions: list[CallTransition],
     marks: Sequence[CellWrite],
 ) -> None:
-    """Write what is staged, and have the repeat guard know the calls."""
+    """Write what is staged, and enter the calls into the repeat guard."""
     records = [transition.record for transition in transitions if transition.cells[0].expected == 0]
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts("no message was added")
+    while True:
+        attempts.begin()
         cells = (*repeat_guard.entering(journal.space, records), *marks)
         try:
             journal.write(
@@ -445,7 +455,6 @@ def _write(
                 raise
         else:
             return
-    raise Conflict("the same calls are started here all the time; nothing was added. Try again.")
 
 
 def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tuple[Loss, ...]]:
@@ -470,7 +479,7 @@ def _system(context: Context) -> list[Message]:
 
 
 def _tools(context: Context, env: RunEnvironment, called: Mapping[str, Tool]) -> list[Loss]:
-    """The tools of a request that the agent does not declare in the same way."""
+    """Return losses for the tools of a request that the agent does not declare in the same way."""
     toolbox = {**called, **env.agent.toolbox}
     mine = {name: tool.spec for name, tool in toolbox.items()}
     losses: list[Loss] = []
@@ -490,7 +499,7 @@ def _is_same(one: ToolSpec, other: ToolSpec) -> bool:
 
 
 def _options(context: Context, env: RunEnvironment) -> list[Loss]:
-    """The options of a request that are not the agent's."""
+    """Return losses for the options of a request that are not the agent's."""
     why = "a thread keeps no options; give it to the agent or to the backend"
     vendor = context.options.get("vendor")
     fields = [
@@ -509,24 +518,24 @@ def _options(context: Context, env: RunEnvironment) -> list[Loss]:
 
 
 class _Ours:
-    """Calls that get ids of ours as they come, and the results that belong to them.
+    """Gives calls our ids, message by message, and finds the call of each result.
 
-    A result belongs to the newest message with an open call of its id: of what is added, else of what was
-    imported to this line before.  A call that a run or `thread.call` made is never settled by it.
+    A result belongs to the newest message with an open call of its id: among the messages that are added, else
+    among those that were imported to this timeline before.  It never settles a call of a run or of `thread.call`.
     """
 
     def __init__(self, env: RunEnvironment, called: Mapping[str, Tool], head: Head) -> None:
         self._env = env
-        self._called = called  # tools by names that the vendor was told in the place of their own
+        self._called = called  # tools by the names that the vendor makes of theirs
         self._open: dict[str, list[list[str]]] = {}  # by the vendor's id: our open calls, message by message
         self._before = OpenImports(env.space, head.commit)
-        self.made: dict[str, tuple[ToolCall, str]] = {}  # by our id: the call, and what the vendor called it
+        self.made: dict[str, tuple[ToolCall, str]] = {}  # by our id: the call, and the vendor's id
         self._results: dict[str, ToolResult] = {}
         self._answered: list[tuple[VersionedCall, ToolResult]] = []  # calls that were imported before
         self.losses: list[Loss] = []
 
     def renamed(self, message: Message, at: int) -> Message:
-        """The message with ids of ours; it is the one of that index."""
+        """Return the message with our ids; `at` is its index."""
         made = [self._call(call) for call in message.tool_calls]
         for vendor_id in dict.fromkeys(call.id for call in message.tool_calls):
             group = [
@@ -540,11 +549,11 @@ class _Ours:
         return msgspec.structs.replace(message, tool_calls=tuple(made), tool_results=tuple(results))
 
     def transitions(self, label: str, backend: str | None) -> list[CallTransition]:
-        """What enters the ledger."""
+        """Return the transitions that enter the new calls into the ledger."""
         return [self._transition(id, label, backend) for id in self.made]
 
     def answers(self, label: str) -> list[CallTransition]:
-        """What settles calls that were imported before."""
+        """Return the transitions that settle calls which were imported before."""
         space, found = self._env.space, list[CallTransition]()
         for held, result in self._answered:
             kept = keep(result)
@@ -562,7 +571,7 @@ class _Ours:
         return found
 
     def completed(self, transitions: Sequence[CallTransition]) -> list[Event]:
-        """What the history says of calls with a result; how far one reaches only where its tool is known here."""
+        """Return the events of calls with a result; the effect is recorded only if the agent declares the tool."""
         toolbox = self._env.agent.toolbox
         return [
             ToolCallCompleted(
@@ -597,7 +606,7 @@ class _Ours:
                 "no open imported call of this timeline goes by its id; it is kept, and not shown to a model"
             )
             self.losses.append(Loss(kind="dropped", where=where, what="tool result", why=why))
-            # A call of the line that goes by this id must not look answered.
+            # A call of the timeline with this id must not look answered.
             is_taken = result.call_id in self._before.seen
             return msgspec.structs.replace(result, call_id=self._env.space.ids()) if is_taken else result
         mine = ToolResult(held.record.id, result.status, result.content)
@@ -606,7 +615,7 @@ class _Ours:
         return mine
 
     def _by_tool(self, call_id: str) -> VersionedCall | None:
-        """The open call of a result that names its tool alone; None if the result names its call."""
+        """Return the open call of a result that names only its tool; None if the result names its call."""
         name = tool_of_id(call_id)
         if name is None:
             return None

@@ -1,16 +1,14 @@
-"""Following: the durable events of a line after a cursor, each once and in order, from any process.
+"""Streams a run while it goes on, and follows the durable events of a timeline after a cursor.
 
-They are read from commits, so nothing depends on having been there.  After an undo or a promote the
-line goes another way: then what follows is what came after the moment that both share.
+Durable events are read from commits, each once and in order, from any process.  After an undo or a promote
+the timeline has other commits: then the events after the last common commit follow.
 
-Streaming: a run as it goes on, for one who watches; leaving never stops it.
+Text comes from the run's feed, if the run lives in this process.  A watcher that begins in the middle of a
+message gets one `TextSoFar`, then the text that is written after that; if the run lives in another process,
+it gets the finished message.  A watcher that leaves does not stop the run.
 
-Durable events come from the store, words from the run's feed if it lives in this process.  Whoever
-comes in the middle of a message gets one `TextSoFar`, then what is written after that; where the
-run lives elsewhere, the finished message.
-
-A feed hands nothing to a forked child.  There a stream of a run is refused, and whoever follows a line
-goes on with what the store says.
+A forked child gets nothing from a feed.  There a stream of a run is refused, and a follower of a timeline
+goes on with the events in the store.
 """
 
 from __future__ import annotations
@@ -39,11 +37,8 @@ from perdure.runtime.session.result import Result
 __all__ = ["Follower", "cursor_at", "Following", "Watching", "follow", "stream"]
 
 
-_PAGE = 100
-
-
 def cursor_at(space: Space, commit: Digest | None) -> Cursor | None:
-    """The place after everything that a commit holds; None is before the first."""
+    """Return the cursor after everything in a commit; None is before the first."""
     if commit is None:
         return None
     step = space.step(commit)
@@ -51,10 +46,10 @@ def cursor_at(space: Space, commit: Digest | None) -> Cursor | None:
 
 
 class Follower:
-    """Whoever reads a line from a place on; it goes on where it stopped."""
+    """Reads the durable events of a timeline from a cursor on, and goes on where it stopped."""
 
     def __init__(self, space: Space, timeline: str, after: Cursor | None) -> None:
-        """Stand at a place; None is before the first event."""
+        """Start after a cursor; None is before the first event."""
         self._space, self._timeline = space, timeline
         self._at = after
         if after is not None:
@@ -62,11 +57,11 @@ class Follower:
 
     @property
     def cursor(self) -> str | None:
-        """The place of the last event that was read."""
+        """The cursor of the last event that was read."""
         return None if self._at is None else str(self._at)
 
     def read(self, upto: Digest | None = None) -> Iterator[Happened | Committed]:
-        """What has become durable since, as it is asked for; only `upto` a commit, if that is on the line."""
+        """Yield the events that have become durable since; only `upto` a commit, if the timeline has it."""
         head = reader.head_of(self._space, self._timeline).commit
         if upto is not None and reader.is_ancestor(self._space, upto, head):
             head = upto
@@ -78,8 +73,11 @@ class Follower:
     def _check(self, cursor: Cursor) -> None:
         if self._space.find(cursor.commit) is None:
             raise NotFound(
-                f"'{self._space.label}' has no commit {cursor.commit[:12]}; nothing was followed. "
-                "Give a cursor of this thread."
+                f"'{self._space.label}' has no commit {cursor.commit[:12]}; nothing was followed.",
+                code="cursor_commit_not_found",
+                advice="Give a cursor of this thread.",
+                thread=self._space.label,
+                commit=cursor.commit,
             )
 
     def _is_whole(self, commit: Digest) -> bool:
@@ -87,7 +85,7 @@ class Follower:
         return self._at.index > len(self._space.step(commit).changeset.events)
 
     def _new(self, head: Digest) -> list[Step]:
-        """The commits to read, oldest first: the one that was left in the middle, and all after it."""
+        """Return the commits to read, oldest first: the one that was read in part, and all after it."""
         found: list[Step] = []
         known = self._ancestors()
         for step in reader.steps(self._space, head):
@@ -103,7 +101,7 @@ class Follower:
         return found[::-1]
 
     def _ancestors(self) -> Callable[[Step], bool]:
-        """Whether a commit was read before: it is the one of the cursor, or on the line behind it."""
+        """Return a test whether a commit was read before: it is the cursor's, or an ancestor of it."""
         at, space = self._at, self._space
         if at is None:
             return lambda step: False
@@ -112,7 +110,7 @@ class Follower:
         )
 
     def _events(self, step: Step) -> Iterator[Happened | Committed]:
-        """The events of a commit, then the commit itself; in the middle of one, those after the last that was read."""
+        """Yield the events of a commit that were not read before, then the commit itself."""
         events = step.changeset.events
         begin = self._at.index if self._at is not None and self._at.commit == step.digest else 0
         for index, event in enumerate(events[begin:], begin + 1):
@@ -147,30 +145,30 @@ _POLL_SECONDS = 0.1
 
 
 class Watching:
-    """A run that is being started, and what comes of it; made known by whoever runs it."""
+    """Connects the thread that runs a run with the one that streams it."""
 
     def __init__(self, env: RunEnvironment, wake: Callable[[], None] | None = None) -> None:
-        """Watch the line; `wake` is called whenever there is something new."""
+        """Watch the timeline; `wake` is called for every new item."""
         self._env, self._wake = env, wake
         self._pid = os.getpid()
         head = reader.head_of(env.space, env.timeline).commit
         self.follower = Follower(env.space, env.timeline, cursor_at(env.space, head))
-        self.ready = threading.Event()  # it has begun, or never will
-        self.settled = threading.Event()  # it is known what came of it
+        self.ready = threading.Event()  # the run has begun, or never will
+        self.settled = threading.Event()  # the result or the error is known
         self.watcher: Watcher | None = None
         self.result: Result | None = None
         self.error: BaseException | None = None
         self._feed: Feed | None = None
 
     def begun(self, start: Started) -> None:
-        """The run has begun."""
+        """Watch the run that has begun."""
         self._feed = start.journal.feed
         self.watcher = self._feed.watch(self._wake)
         self.watcher.give(CommitNotice(start.journal.head.commit))  # the input is durable already
         self._tell()
 
     def ended(self, result: Result | None, error: BaseException | None) -> None:
-        """It has come to its end."""
+        """Set the result or the error of the run."""
         self.result, self.error = result, error
         if self.watcher is not None:
             self.watcher.end()
@@ -178,17 +176,19 @@ class Watching:
         self._tell()
 
     def leave(self) -> None:
-        """Watch no longer."""
+        """Stop watching; the run goes on."""
         if self._feed is not None and self.watcher is not None:
             self._feed.leave(self.watcher)
 
     def news(self, timeout: float) -> Iterator[Happening]:
-        """What has happened since, waiting for it up to `timeout` seconds."""
+        """Yield the new events, after waiting up to `timeout` seconds for one."""
         assert self.watcher is not None
         if self._pid != os.getpid():
             raise Unavailable(
                 "this stream belongs to the process that this one was forked from, where its run lives; nothing more "
-                "is read here. Read on with follow()."
+                "is read here.",
+                code="forked_stream",
+                advice="Read on with follow().",
             )
         for item in self.watcher.take(timeout):
             if isinstance(item, CommitNotice):
@@ -198,21 +198,21 @@ class Watching:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes from the feed."""
+        """True if nothing more comes from the feed."""
         return self.watcher is None or self.watcher.over
 
     def rest(self) -> Iterator[Happening]:
-        """What is left once the run is over."""
+        """Yield the remaining events once the run is over."""
         if self.watcher is not None:
             yield from self.news(0)
-        if self.error is None:  # else only what was confirmed to be durable counts
+        if self.error is None:  # else only commits that the run confirmed are yielded
             yield from self.follower.read()
 
     def end(self) -> RunEnded:
-        """What the run came to; raises what it raised."""
+        """Return the end of the run; raise what it raised."""
         if self.error is not None:
             raise self.error
-        assert self.result is not None, "a run that is over has come to something"
+        assert self.result is not None, "a run that is over has a result or an error"
         return RunEnded(self.result, self.follower.cursor)
 
     def _tell(self) -> None:
@@ -222,10 +222,10 @@ class Watching:
 
 
 class Following:
-    """Whoever reads a line from a place on, and the words of the run that lives there."""
+    """Reads the events of a timeline from a cursor on, and the text of the run that lives there."""
 
     def __init__(self, env: RunEnvironment, after: str | None, *, wait: bool = False) -> None:
-        """Begin after a cursor, None with the run that lives there, or now; `wait` for the next run too."""
+        """Start after a cursor; None: with the run that lives there, or now.  `wait`: also for the next run."""
         self._env, self._wait = env, wait
         self._pid = os.getpid()
         self._follower = Follower(env.space, env.timeline, _place(env, after))
@@ -233,7 +233,7 @@ class Following:
         self._watcher: Watcher | None = None
 
     def step(self, timeout: float) -> list[Happening] | None:
-        """What has happened since, waiting for it up to `timeout` seconds; None: nothing more comes."""
+        """Return the new events, after waiting up to `timeout` seconds for one; None: nothing more comes."""
         if self._pid != os.getpid():
             self._pid, self._feed, self._watcher = os.getpid(), None, None
         if self._watcher is not None:
@@ -252,7 +252,7 @@ class Following:
         return found
 
     def leave(self) -> None:
-        """Read no longer."""
+        """Stop reading."""
         if self._feed is not None and self._watcher is not None:
             self._feed.leave(self._watcher)
         self._feed = self._watcher = None
@@ -270,7 +270,7 @@ class Following:
 
 
 def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[Happening]:
-    """The events of a run that `start` begins elsewhere; leaving the iteration does not stop it."""
+    """Yield the events of a run that `start` begins in another thread; leaving the iteration does not stop it."""
     watching = Watching(env)
     start(watching)
     watching.ready.wait()
@@ -285,9 +285,9 @@ def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[H
 
 
 def follow(env: RunEnvironment, after: str | None, *, wait: bool = False) -> Iterator[Happening]:
-    """The events of the line after a cursor; None begins with the run that lives there, or now.
+    """Yield the events of the timeline after a cursor; None starts with the run that lives there, or now.
 
-    Ends when no run lives there and everything was read; with `wait` it goes on for the next one.
+    Ends when no run lives there and everything was read; with `wait` it waits for the next run.
     """
     following = Following(env, after, wait=wait)
     try:

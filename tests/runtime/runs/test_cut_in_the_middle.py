@@ -9,6 +9,7 @@ from perdure import Agent, Store, Thread, errors
 from perdure.model.context import Context
 from perdure.testing import Script, say, step, use
 from perdure.testing.script import ScriptStep
+from tests.coded import raises
 
 
 def speak(context: Context) -> ScriptStep:
@@ -59,7 +60,7 @@ def test_a_run_that_was_cut_before_its_question_does_not_go_on(
     run = thread.runs()[-1].id
     cut(thread, "assistant_turn_committed")
 
-    with pytest.raises(errors.NotFound, match="it was undone"):
+    with raises(errors.NotFound, "run_undone", run=run):
         thread.resume(run)
     thread.cancel(run)
 

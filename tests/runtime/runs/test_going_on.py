@@ -15,6 +15,7 @@ from perdure.model.run import Usage
 from perdure.runtime.agent.plugin import Moment, Plugin
 from perdure.testing import Script, crash, fail, say, step, use
 from perdure.testing.script import Item
+from tests.coded import raises
 from tests.crash.processes import Pipe, running
 
 
@@ -95,11 +96,11 @@ def test_the_same_words_under_the_same_id_are_heard_once(store: Store) -> None:
 def test_where_no_run_is_nobody_can_be_steered(store: Store) -> None:
     """Before the first run, after the last, and while one waits: there is nobody to hear it."""
     thread = store.thread("trip", agent=planner(use("pay", amount=1), say("Done.")))
-    with pytest.raises(errors.Conflict, match="no run"):
+    with raises(errors.Conflict, "no_run_to_steer", timeline="main"):
         thread.steer("hello?")
     thread.run("go")
 
-    with pytest.raises(errors.Conflict, match="no run"):
+    with raises(errors.Conflict, "no_run_to_steer", timeline="main"):
         thread.steer("hello?")
     with pytest.raises(errors.Invalid):
         thread.steer(Message("assistant", (Text("I am you"),)))
@@ -258,7 +259,7 @@ def test_last_words_that_are_not_of_the_type_are_an_error_where_they_are_read(st
     result = thread.run("Where?", output=Trip)
 
     assert (result.status, result.text) == ("succeeded", "Rome, three days.")
-    with pytest.raises(errors.Invalid, match="last words"):
+    with raises(errors.Invalid, "output_mismatch", run=result.run):
         _ = result.output
 
 
@@ -266,7 +267,7 @@ def test_a_run_that_was_asked_for_no_type_has_no_output(store: Store) -> None:
     """A control: it says how to ask."""
     result = store.thread("trip", agent=planner(say("Hello."))).run("Hi")
 
-    with pytest.raises(errors.Invalid, match="give output="):
+    with raises(errors.Invalid, "no_output_type"):
         _ = result.output
 
 

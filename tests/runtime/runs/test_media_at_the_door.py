@@ -15,6 +15,7 @@ from perdure.history.retention import RetentionPolicy
 from perdure.model.message import Block
 from perdure.store.open_store import Ids
 from perdure.testing import Script, say, use
+from tests.coded import raises
 from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])
@@ -181,7 +182,7 @@ def test_the_same_input_again_is_the_same_input(store: Store) -> None:
     thread.run(message, id="m1")
 
     assert len(script.contexts) == 1
-    with pytest.raises(perdure.errors.Conflict, match="other words"):
+    with raises(perdure.errors.Conflict, "input_id_reused", id="m1"):
         thread.run(Message("user", (Image(data(PNG + b"\0"), "image/png"),)), id="m1")
 
 

@@ -14,6 +14,7 @@ from perdure.model.run import HeadPolicy
 from perdure.runtime.agent.plugin import Moment, Phase, Plugin
 from perdure.runtime.events import Happened, Happening
 from perdure.testing import Script, fail, say, use
+from tests.coded import raises
 
 POLICIES: list[HeadPolicy] = ["each_step", "on_success"]
 PHASES: list[Phase] = ["run_start", "before_inference", "after_inference", "step_end", "run_end"]
@@ -180,7 +181,7 @@ def test_a_second_run_is_busy_and_one_on_a_fork_is_not(store: Store) -> None:
     quick = Agent("planner", backend=Script(say("Quick.")))
 
     def visit(other: Thread) -> None:
-        with pytest.raises(errors.Busy, match="main"):
+        with raises(errors.Busy, "busy", timeline="main"):
             store.thread("trip", agent=quick).run("me too")
         other.fork("aside")
         seen.append(store.thread("trip", agent=quick, timeline="aside").run("me too").text)

@@ -13,6 +13,7 @@ from perdure.engines.contract import Receipt, Write
 from perdure.model.run import HeadPolicy
 from perdure.testing import Script, say, use
 from perdure.testing.script import ScriptStep
+from tests.coded import raises
 from tests.runtime.runs.injecting import Injecting, Wire
 
 
@@ -85,7 +86,7 @@ def test_the_same_id_with_other_words_is_a_conflict(store: Store) -> None:
         handle = store.thread("t")
         handle.steer("A blue one", id="msg-2")
         handle.steer("A blue one", id="msg-2")
-        with pytest.raises(errors.Conflict, match="'msg-2' was given before with other words"):
+        with raises(errors.Conflict, "message_id_reused", id="msg-2"):
             handle.steer("A red one", id="msg-2")
         return use("look")
 
@@ -143,7 +144,7 @@ def test_nothing_is_queued_for_a_run_that_has_just_ended(store_url: str) -> None
     going_on.wait(10)
     injecting.wire.arm(wait, nth=1, times=100)
 
-    with pytest.raises(errors.Conflict, match="no run is on 'main' to steer; nothing was queued"):
+    with raises(errors.Conflict, "no_run_to_steer", timeline="main"):
         store.thread("t").steer("Too late", id="msg-2")
 
     thread.run("Again", id="msg-3")

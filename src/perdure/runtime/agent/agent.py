@@ -1,11 +1,10 @@
-"""What a program declares: an agent, with its instructions, tools, backend, state and limits.
+"""Declares an agent: its instructions, tools, backend, state and limits.
 
 Plain values without I/O.  An agent's name is its identity; agents share nothing.
 
-Stop policies: when a run has done enough, whatever the model wants, and which ends of an answer are good ones.
-
-The counters live in run scope, so they survive a crash and never leak into the next run.
-A run that a policy ends is `stopped`, which is no failure: what it did stays.  So is a run whose last
+A stop policy says how much one run may do, and which ends of an answer count as success.  The
+counters are in run scope, so they survive a crash and never leak into the next run.
+A run that a policy ends is `stopped`, which is no failure: its work stays.  So is a run whose last
 answer was cut off, refused, or ended in another way that leaves the answer incomplete, unless the
 policy accepts that.
 """
@@ -29,7 +28,7 @@ from perdure.model.run import StopKind, StopReason, Usage
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model
 from perdure.providers.profile import name_of
-from perdure.runtime.agent.plugin import Plugin
+from perdure.runtime.agent.plugin import Phase, Plugin
 from perdure.runtime.agent.state import Scope, State, checked, state
 from perdure.runtime.tools.tool import Tool, tool
 from perdure.switching.policy import Policy
@@ -40,6 +39,7 @@ __all__ = [
     "Scope",
     "State",
     "encoded_defaults",
+    "is_hooked",
     "model_of",
     "state",
     "taking_steps",
@@ -65,7 +65,7 @@ ACCEPTABLE: tuple[StopKind, ...] = ("truncated", "refused", "malformed", "cancel
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run has come."""
+    """What a run has used up of its limits."""
 
     steps: int = 0
     tokens: int = 0
@@ -74,7 +74,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     calls: dict[str, int] = {}  # how often the same call was made, by fingerprint
 
     def after(self, usage: Usage, cost: float, fingerprints: list[str]) -> Counters:
-        """What they are after one more step."""
+        """Return the counters after one more step."""
         calls = dict(self.calls)
         for each in fingerprints:
             calls[each] = calls.get(each, 0) + 1
@@ -104,31 +104,37 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
             most = getattr(self, name)
             if most is not None and not most > 0:
                 raise Invalid(
-                    f"a run is stopped after more than 0 {name}, not {most!r}; nothing was declared."
+                    f"a run is stopped after more than 0 {name}, not {most!r}; nothing was declared.",
+                    code="invalid_stop_limit",
+                    limit=name,
                 )
         if self.cost is not None and self.price is None:
-            raise Invalid("a limit of cost needs a price=, a function of usage; nothing was declared.")
+            raise Invalid(
+                "a limit of cost needs a price=, a function of usage; nothing was declared.",
+                code="cost_without_price",
+            )
         is_list = isinstance(self.accept, list | tuple | set | frozenset)
         if not is_list or any(kind not in ACCEPTABLE for kind in self.accept):
             raise Invalid(
-                f"accept= is a list of {', '.join(ACCEPTABLE)}, not {self.accept!r}; nothing was declared."
+                f"accept= is a list of {', '.join(ACCEPTABLE)}, not {self.accept!r}; nothing was declared.",
+                code="invalid_accept",
             )
 
     @property
     def counts(self) -> bool:
-        """Whether anything but the number of steps has to be counted."""
+        """True if anything but the number of steps has to be counted."""
         return any(each is not None for each in (self.tokens, self.cost, self.seconds, self.repeats))
 
     def cost_of(self, usage: Usage) -> float:
-        """What one step cost."""
+        """Return the cost of one step."""
         return 0.0 if self.price is None else self.price(usage)
 
     def accepts(self, kind: StopKind) -> bool:
-        """Whether a run whose last answer ended in this way has succeeded."""
+        """True if a run whose last answer ended in this way has succeeded."""
         return kind == "completed" or kind in self.accept
 
     def reached(self, counters: Counters, now: int) -> tuple[StopReason, str] | None:
-        """Which limit is reached, and the same in words; None: the run may go on."""
+        """Return the limit that is reached, and the same as text; None if the run may go on."""
         checks: tuple[tuple[float | None, float, str], ...] = (
             (self.steps, counters.steps, "steps"),
             (self.tokens, counters.tokens, "tokens"),
@@ -143,9 +149,9 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_words(stop: StopReason) -> str:
-    """Why an answer is not complete, with the backend's own word."""
-    said = _ENDS.get(stop.reason, stop.reason)
-    return said if stop.word is None else f"{said} ({stop.word})"
+    """Say why an answer is not complete, with the backend's own word."""
+    text = _ENDS.get(stop.reason, stop.reason)
+    return text if stop.word is None else f"{text} ({stop.word})"
 
 
 RUN_STATE = KERNEL_PREFIXES[0]  # always of run scope
@@ -166,7 +172,7 @@ class Agent:
     options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # handed to the backend
     version: str | None = None  # recorded with every run
     policy: Policy = field(default_factory=Policy)  # what may be lost when a backend changes
-    route: Route | None = None  # who else may take its turns, and when; None: nobody does by itself
+    route: Route | None = None  # the backends that may take over, and when; None: there is no failover
     context: ContextLimits = field(default_factory=ContextLimits)  # how much of a conversation is shown
     object_storage: str | None = None  # the store that its threads live in; None: any that it is opened in
     chain_writes: bool = False  # each write of a tool is a commit of its own, not one commit a round
@@ -198,7 +204,7 @@ class Agent:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Its tools as a model is told of them; what decides about approvals of a vendor's is not the model's to call."""
+        """Its tools as a model is shown them, without the one that decides about a vendor's approvals."""
         tools = cast("Sequence[Tool]", self.tools)
         return tuple(each.spec for each in tools if each.serves != "openai.mcp_approval")
 
@@ -222,21 +228,31 @@ class Agent:
         return (RUN_STATE, *(each.prefix for each in self.declared if each.scope == "run"))
 
 
+def is_hooked(agent: Agent, phase: Phase) -> bool:
+    """True if a plug-in of the agent takes part in the phase."""
+    return any(getattr(plugin, phase) is not None for plugin in agent.plugins)
+
+
 def encoded_defaults(agent: Agent) -> dict[str, bytes]:
-    """What absent paths are read as, as canonical JSON."""
+    """Return the values of absent paths, as canonical JSON."""
     return {each.prefix: each.default for each in agent.declared if each.default is not None}
 
 
 def model_of(agent: Agent) -> Model:
-    """The model that takes the agent's turns; raises `Invalid`, `NotFound` or `Unsupported` if there is none."""
+    """Return the model that takes the agent's steps; raise `Invalid`, `NotFound` or `Unsupported` if there is none."""
     backend = agent.backend
     if backend is None:
-        raise Invalid(f"agent '{agent.name}' has no backend=; nothing was run. Give it one, or use on(…).")
+        raise Invalid(
+            f"agent '{agent.name}' has no backend=; nothing was run.",
+            code="no_backend",
+            advice="Give it one, or use on(…).",
+            agent=agent.name,
+        )
     return taking_steps(backend)
 
 
 def taking_steps(backend: str | Backend | Model) -> Model:
-    """What takes the steps of a backend; raises `Invalid`, `NotFound` or `Unsupported` if nothing can."""
+    """Return what takes the steps of a backend; raise `Invalid`, `NotFound` or `Unsupported` if nothing can."""
     if isinstance(backend, str):
         backend = Backend(backend)
     if not isinstance(backend, Backend):
@@ -250,23 +266,35 @@ def taking_steps(backend: str | Backend | Model) -> Model:
 def _check_switching(agent: Agent) -> None:
     if not isinstance(agent.policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"policy of agent '{agent.name}' is a perdure.Policy, not {agent.policy!r}; nothing was declared."
+            f"policy of agent '{agent.name}' is a perdure.Policy, not {agent.policy!r}; nothing was declared.",
+            code="invalid_agent_field",
+            agent=agent.name,
+            field="policy",
         )
     route = agent.route
     if route is None:
         return
     if not isinstance(route, Route):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"route of agent '{agent.name}' is a perdure.Route, not {route!r}; nothing was declared."
+            f"route of agent '{agent.name}' is a perdure.Route, not {route!r}; nothing was declared.",
+            code="invalid_agent_field",
+            agent=agent.name,
+            field="route",
         )
     if agent.backend is not None and route.primary is not None and agent.backend != route.primary:
         raise Invalid(
             f"agent '{agent.name}' contradicts itself: its backend is {agent.backend!r}, and its route begins with "
-            f"{route.primary!r}; nothing was declared. Give one of them."
+            f"{route.primary!r}; nothing was declared.",
+            code="backend_and_route_differ",
+            advice="Give one of them.",
+            agent=agent.name,
         )
     if agent.backend is not None and name_of(agent.backend) in map(name_of, route.fallbacks):
         raise Invalid(
-            f"the route of agent '{agent.name}' falls back to its own backend; nothing was declared. Name another."
+            f"the route of agent '{agent.name}' falls back to its own backend; nothing was declared.",
+            code="route_falls_back_to_itself",
+            advice="Name another.",
+            agent=agent.name,
         )
 
 
@@ -275,16 +303,25 @@ def _check(agent: Agent) -> None:
     takes_steps = not isinstance(backend, type) and callable(getattr(backend, "step", None))
     if not (backend is None or isinstance(backend, str | Backend) or takes_steps):
         raise Invalid(
-            f"{backend!r} is no backend of agent '{agent.name}'; nothing was declared. Give a name such as "
-            "'anthropic:…', a Backend, or an object that takes steps, such as testing.Script(…)."
+            f"{backend!r} is no backend of agent '{agent.name}'; nothing was declared.",
+            code="invalid_backend",
+            advice="Give a name such as 'anthropic:…', a Backend, or an object that takes steps, such as "
+            "testing.Script(…).",
+            agent=agent.name,
         )
     if not isinstance(agent.stop, Stop):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"stop of agent '{agent.name}' is a perdure.Stop, not {agent.stop!r}; nothing was declared."
+            f"stop of agent '{agent.name}' is a perdure.Stop, not {agent.stop!r}; nothing was declared.",
+            code="invalid_agent_field",
+            agent=agent.name,
+            field="stop",
         )
     if not isinstance(agent.context, ContextLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"context of agent '{agent.name}' is a perdure.ContextLimits, not {agent.context!r}; nothing was declared."
+            f"context of agent '{agent.name}' is a perdure.ContextLimits, not {agent.context!r}; nothing was declared.",
+            code="invalid_agent_field",
+            agent=agent.name,
+            field="context",
         )
 
 
@@ -296,17 +333,30 @@ def _check_storing(agent: Agent) -> None:
 
 def _tools(agent: str, given: object) -> tuple[Tool, ...]:
     if not isinstance(given, Iterable):
-        raise Invalid(f"the tools of agent '{agent}' are a list, not {given!r}; nothing was declared.")
+        raise Invalid(
+            f"the tools of agent '{agent}' are a list, not {given!r}; nothing was declared.",
+            code="invalid_agent_field",
+            agent=agent,
+            field="tools",
+        )
     found: dict[str, Tool] = {}
     for each in cast("Iterable[Any]", given):
         one = each if isinstance(each, Tool) else tool(each)
         if one.name in found:
             raise Invalid(
-                f"agent '{agent}' has two tools named '{one.name}'; nothing was declared. Rename one."
+                f"agent '{agent}' has two tools named '{one.name}'; nothing was declared.",
+                code="tool_declared_twice",
+                advice="Rename one.",
+                agent=agent,
+                tool=one.name,
             )
         if one.serves is not None and one.serves in {each.serves for each in found.values()}:
             raise Invalid(
-                f"agent '{agent}' has two tools that serve '{one.serves}'; nothing was declared. Keep one."
+                f"agent '{agent}' has two tools that serve '{one.serves}'; nothing was declared.",
+                code="tool_declared_twice",
+                advice="Keep one.",
+                agent=agent,
+                tool=one.name,
             )
         found[one.name] = one
         _warn(agent, one)

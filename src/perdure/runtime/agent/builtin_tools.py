@@ -1,14 +1,14 @@
-"""Built-in tools: those that every run can carry out beside the tools that its agent declares.
+"""Built-in tools, which every run has beside the tools that its agent declares.
 
-`read_artifact` lets a model read, page by page, what was cut for want of room.  It is offered where a result is
-shown in part, and reads only text artifacts in the history of the line that the call is on.
+`read_artifact` lets a model read, page by page, results that were cut for want of room.  It is offered where a result is
+shown in part, and reads only text artifacts in the history of the call's timeline.
 
 `openai.mcp_approval` is never offered to a model.  OpenAI asks for an approval before it calls an MCP server that
 it reaches itself.  The question becomes a call of this tool, which waits for a person's decision; the decision
 goes back to OpenAI, which then makes the call or not.  An agent that declares a tool with
 `serves="openai.mcp_approval"` decides in code instead.
 
-Calls to both go through the ledger like any other.  A tool of the same name that the agent declares counts.
+Calls to both go through the ledger like any other.  A tool of the same name that the agent declares replaces it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _read_artifact(reference: str, call: Call, offset: int = 0, limit: int = 8_0
 
 
 def reader_spec(agent: Agent) -> ToolSpec | None:
-    """The tool as a model is told of it; None: the agent declares a tool of that name, which counts."""
+    """Return the spec of `read_artifact` for a model; None if the agent declares a tool of that name."""
     return None if _READER in agent.toolbox else _read_artifact.spec
 
 

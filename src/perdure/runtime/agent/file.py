@@ -1,12 +1,12 @@
-"""Agents as files: what a program would declare in code, written down as YAML or TOML.
+"""Reads and writes agents as YAML or TOML files, instead of declaring them in code.
 
     apiVersion: perdure.dev/v1alpha1
     kind: Agent
     metadata: {name: planner}
     spec: {backend: anthropic:claude-sonnet-5-5, instructions: Be brief., tools: [book]}
 
-A file names tools, and never holds code: whoever takes up the agent brings the functions.  An
-unknown field is an error with its line.  Reading a file touches nothing.
+A file names tools, and never holds code: the program that loads the agent gives the functions.  An
+unknown field is an error with its line.  Reading a file writes nothing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     backend: str | None = None  # provider:model
     instructions: str = ""
-    personality: str = ""  # how it speaks; stands after the instructions
+    personality: str = ""  # how it speaks; added after the instructions
     tools: tuple[str, ...] = ()  # by name
     memory: MemorySpec = MemorySpec()
     context: ShownSpec = ShownSpec()
@@ -142,9 +142,9 @@ class _AgentFile(
 def read_definition(
     text: str, *, name: str = "the file", toml: bool = False, models: Catalog | None = None
 ) -> tuple[str, Definition]:
-    """The agent's name and definition that a file holds; raises `Invalid`, naming the line, for what is none.
+    """Return the agent's name and definition in a file; raise `Invalid`, with the line, if there is none.
 
-    With `models` a backend whose vendor has no such model is none either.
+    With `models`, a backend whose vendor has no such model is invalid too.
     """
     document = read_toml(text, name=name) if toml else read_yaml(text, name=name)
     value = document.value
@@ -163,7 +163,7 @@ def read_definition(
 
 
 def write_definition(agent: str, definition: Definition) -> str:
-    """The file that holds a definition; reading it gives the same one."""
+    """Write a definition as a file; reading it returns the same one."""
     about: Json = {"name": agent}
     return write_yaml(
         {"apiVersion": API_VERSION, "kind": "Agent", "metadata": about, "spec": definition.fields}
@@ -178,17 +178,20 @@ def agent_of(
     version: str = "",
     object_storage: str | None = None,
 ) -> Agent:
-    """The agent that a definition declares, with the tools that it names out of `tools`.
+    """Return the agent that a definition declares, with the tools that it names out of `tools`.
 
-    Raises `Invalid` if one of them is not there.  `version` is recorded with every run.  `object_storage` is the
+    Raises `Invalid` if one of them is missing.  `version` is recorded with every run.  `object_storage` is the
     store of its threads where the definition's own is seen from elsewhere; None: as the definition has it.
     """
     given = {each.name: each for each in map(_tool, tools)}
     missing = [each for each in definition.tools if each not in given]
     if missing:
         raise Invalid(
-            f"agent '{name}' names the tool {', '.join(missing)}, and it was not given; nothing was declared. "
-            "A definition names tools and holds no code: give the functions too."
+            f"agent '{name}' names the tool {', '.join(missing)}, and it was not given; nothing was declared.",
+            code="tool_not_given",
+            advice="A definition names tools and holds no code: give the functions too.",
+            agent=name,
+            tools=tuple(missing),
         )
     words = (definition.instructions, definition.personality)
     return Agent(
@@ -215,7 +218,7 @@ def _tool(each: Tool | Callable[..., Any]) -> Tool:
 
 
 def _check(document: Document, found: _AgentFile, models: Catalog | None) -> None:
-    """Raise `Invalid` for what has the right form and cannot be."""
+    """Raise `Invalid` for values that have the right form and break a rule."""
     spec, route = found.spec, found.spec.route
     with _at(document, ("metadata", "name")):
         names.check_name("agent", found.metadata.name)
@@ -241,12 +244,16 @@ def _check_backend(backend: str, models: Catalog | None) -> None:
     if models is None or target.provider not in STRICT or models.card(target.provider, target.model).known:
         return
     raise Invalid(
-        f"{target.provider} has no model '{target.model}' that is known. If it is new, add it to your models file"
+        f"{target.provider} has no model '{target.model}' that is known.",
+        code="model_unknown",
+        advice="If it is new, add it to your models file",
+        provider=target.provider,
+        model=target.model,
     )
 
 
 class _at:  # noqa: N801  # reads as a word
-    """Errors inside name a place of the document."""
+    """Gives errors inside the block a place in the document."""
 
     def __init__(self, document: Document, place: Place) -> None:
         self._document, self._place = document, place
@@ -262,7 +269,7 @@ class _at:  # noqa: N801  # reads as a word
 
 
 def _unfit(document: Document, said: str) -> Invalid:
-    """The error of a value that does not fit, at its place."""
+    """Return the error of a value that does not fit, at its place."""
     why, _, path = said.partition(" - at `$")
     place: list[str | int] = [word or int(number) for word, number in _PLACE.findall(path)]
     unknown = re.match(r"Object contains unknown field `([^`]+)`", why)
@@ -274,7 +281,7 @@ def _unfit(document: Document, said: str) -> Invalid:
 
 
 def _plainly(why: str) -> str:
-    """What was said, without what was said of nothing having happened: that is said in other words."""
+    """Return an error's text without its clause that nothing was declared: the document's error has its own."""
     said, _, advice = why.partition("; nothing was declared.")
     return f"{said[:1].lower()}{said[1:]}{'. ' + advice.strip().rstrip('.') if advice.strip() else ''}"
 

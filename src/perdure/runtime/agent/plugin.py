@@ -21,7 +21,7 @@ from perdure.model.context import Context
 from perdure.model.message import Message
 from perdure.runtime.agent.state import State
 
-__all__ = ["PHASES", "Hook", "Moment", "Phase", "Plugin", "hooked", "run_phase"]
+__all__ = ["PHASES", "Hook", "Moment", "Phase", "Plugin", "run_phase"]
 
 Phase: TypeAlias = Literal["run_start", "before_inference", "after_inference", "step_end", "run_end"]
 
@@ -43,7 +43,7 @@ class Moment:
         message: Message | None = None,
         status: str | None = None,
     ) -> None:
-        """Stand at a phase; what is written goes into `ops`."""
+        """Start at a phase; the hook's writes go into `ops`."""
         self._ops = ops
         self.phase, self.run = phase, run
         self.context = context  # before_inference: what the model is about to be shown
@@ -59,7 +59,9 @@ class Moment:
         if self._ops.entry(path) is not None:
             return typed(path, self._ops.value(path), type)
         if default is UNSET:
-            raise NotFound(f"there is nothing at {path}. Give a default.")
+            raise NotFound(
+                f"there is nothing at {path}.", code="path_not_found", advice="Give a default.", path=path
+            )
         return default
 
     def put(self, path: str, value: Given) -> None:
@@ -97,17 +99,15 @@ class Plugin:
         for each in self.state:
             if not isinstance(each, State):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
-                    f"{each!r} does not declare state of plug-in '{self.name}'. Use perdure.state(…)."
+                    f"{each!r} does not declare state of plug-in '{self.name}'.",
+                    code="invalid_state_declaration",
+                    advice="Use perdure.state(…).",
+                    plugin=self.name,
                 )
 
 
-def hooked(plugins: Sequence[Plugin], phase: Phase) -> bool:
-    """Whether any plug-in takes part in that phase."""
-    return any(getattr(plugin, phase) is not None for plugin in plugins)
-
-
 async def run_phase(plugins: Sequence[Plugin], moment: Moment) -> None:
-    """Call every hook of that phase, in the order in which the plug-ins were given."""
+    """Call every hook of a phase, in the order in which the plug-ins were given."""
     for plugin in plugins:
         hook: Hook | None = getattr(plugin, moment.phase)
         if hook is None:
@@ -118,10 +118,13 @@ async def run_phase(plugins: Sequence[Plugin], moment: Moment) -> None:
 
 
 def _own(path: str) -> str:
-    """`path`; raises `Invalid` where it is not a plug-in's to change."""
+    """Return `path`; raise `Invalid` if a plug-in may not change it."""
     if names.reserved(path):
         raise Invalid(
             f"{path} is under a prefix that is reserved for Perdure ({', '.join(names.KERNEL_PREFIXES)}); "
-            "nothing was written. Choose another path, and declare it with scope='run' if the next run is not to see it."
+            "nothing was written.",
+            code="path_reserved",
+            advice="Choose another path, and declare it with scope='run' if the next run should not see it.",
+            path=path,
         )
     return path

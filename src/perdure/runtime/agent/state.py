@@ -27,9 +27,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
     scope: Scope = "thread"
     default: bytes | None = (
-        None  # canonical JSON, so that nobody can alter it; None: an absent path is `NotFound`
+        None  # canonical JSON, which cannot be altered; None: an absent path is `NotFound`
     )
-    merge: Rule | None = None  # None: two lines that changed it differently are in conflict
+    merge: Rule | None = None  # None: two timelines that changed it differently are in conflict
 
 
 def state(
@@ -38,7 +38,13 @@ def state(
     """Declare a path of state; raises `Invalid` for a prefix, scope, default or rule that cannot be."""
     names.check_prefix(prefix)
     if scope not in SCOPES:
-        raise Invalid(f"{scope!r} (for {prefix}) is not a scope: use one of {', '.join(SCOPES)}.")
+        raise Invalid(
+            f"{scope!r} (for {prefix}) is not a scope.",
+            code="invalid_scope",
+            advice=f"Use one of {', '.join(SCOPES)}.",
+            scope=scope,
+            prefix=prefix,
+        )
     if merge is not None:
         check_rules({prefix: merge})
     kept = None if default is msgspec.UNSET else canonical.encode(default)
@@ -46,16 +52,29 @@ def state(
 
 
 def checked(agent: str, declared: object) -> tuple[State, ...]:
-    """What an agent declares; raises `Invalid` for what is no declaration, or is one twice."""
+    """Return what an agent declares; raise `Invalid` for anything else, and for a path that is declared twice."""
     if not isinstance(declared, Iterable):
-        raise Invalid(f"the state of agent '{agent}' is a list, not {declared!r}; nothing was declared.")
+        raise Invalid(
+            f"the state of agent '{agent}' is a list, not {declared!r}; nothing was declared.",
+            code="invalid_state_declaration",
+            agent=agent,
+        )
     found: dict[str, State] = {}
     for each in cast("Iterable[object]", declared):
         if not isinstance(each, State):
             raise Invalid(
-                f"{each!r} does not declare state of agent '{agent}'; nothing was declared. Use perdure.state(…)."
+                f"{each!r} does not declare state of agent '{agent}'; nothing was declared.",
+                code="invalid_state_declaration",
+                advice="Use perdure.state(…).",
+                agent=agent,
             )
         if each.prefix in found:
-            raise Invalid(f"agent '{agent}' declares {each.prefix} twice; nothing was declared. Keep one.")
+            raise Invalid(
+                f"agent '{agent}' declares {each.prefix} twice; nothing was declared.",
+                code="state_declared_twice",
+                advice="Keep one.",
+                agent=agent,
+                path=each.prefix,
+            )
         found[each.prefix] = each
     return tuple(found.values())

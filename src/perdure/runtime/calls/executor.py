@@ -33,7 +33,6 @@ from perdure.runtime.calls.plan import AskApproval, Deny, ReuseResult, Start, cl
 from perdure.runtime.calls.round import RoundContext
 from perdure.runtime.calls.settlement import Settler, record_alone, record_late, record_without_lease
 from perdure.runtime.session.lease import Lost
-from perdure.runtime.session.lease_keeper import HeldLease
 from perdure.runtime.tools.call import CallStateView, NoMemory, Outcome, Ruling, Suspension
 from perdure.runtime.tools.execution import ToolOutcome, ask_reconcile, attempt
 from perdure.runtime.tools.tool import Tool
@@ -53,14 +52,13 @@ class CallExecutor:
         rulings: Mapping[str, Ruling],
         *,
         message_id: str | None,
-        lease: HeldLease | None = None,
     ) -> None:
         """Let every call see the state of that root; `rulings` are the decisions by call.
 
         `message_id` names the message that the round's commit appends; None: it appends none.
-        No tool is called once `lease` is lost; None: the calls need no lease.
+        No tool is called once the lease of the journal is lost.
         """
-        self._round_context, self._root, self._rulings, self._lease = round_context, root, rulings, lease
+        self._round_context, self._root, self._rulings = round_context, root, rulings
         self._settler = Settler(round_context.journal, message_id)
         self._left = 0  # calls whose outcome is not recorded
         self._cancelled: asyncio.CancelledError | None = None
@@ -237,9 +235,10 @@ class CallExecutor:
             ruling=self._rulings.get(pending_call.call.id),
         )
         failpoints.hit("after_started")
-        if self._lease is not None and not self._lease.still_ours():
-            assert round_context.journal.lease is not None
-            raise Lost(round_context.journal.lease)
+        journal = round_context.journal
+        if not journal.still_ours():
+            assert journal.lease is not None
+            raise Lost(journal.lease)
         round_context.report(pending_call, "started")
         done = await attempt(
             tool,

@@ -1,33 +1,63 @@
-"""Resolving: from the backend that a line's history names to something that takes steps.
+"""Finds the model that takes the steps of a timeline, and has it take one.
 
-The history counts, not the code: editing `backend=` moves no thread that has begun.  A name is
+The history decides, not the code: editing `backend=` moves no thread that has begun.  A recorded name is
 resolved to an object that was given under it (by the agent, its route, or a switch on the same
-handle), else to the backend that the name itself means.  Among objects of one name the one at the
-recorded server counts; if none leads there, nothing is sent: `ServerChanged` names both servers.
+handle), else to the backend that the name itself means.  Among objects of one name, the one at the
+recorded server is used; if none leads there, nothing is sent: `ServerChanged` names both servers.
+
+Text is handed to watchers while the model writes it.  Nothing is durable before the step is whole.
+A backend may take the request and answer later.  Its caller records the id of the answer before anything
+else happens, so that another process fetches the same answer instead of asking for a second one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from perdure.errors import Invalid, NotFound, ServerChanged, Unsupported
+import msgspec
+
+from perdure.errors import Invalid, NotFound, ServerChanged, Unavailable, Unsupported
 from perdure.history import reader
+from perdure.model.context import Context
 from perdure.model.digest import Digest
-from perdure.providers.contract import Model, sent_by, server_of
+from perdure.model.message import Message, ToolCall
+from perdure.model.run import StopReason, Usage
+from perdure.providers.contract import (
+    CallDelta,
+    Finished,
+    Loss,
+    Model,
+    ModelEvent,
+    PendingReply,
+    ReasoningDelta,
+    TextDelta,
+    sent_by,
+    server_of,
+)
 from perdure.providers.profile import BackendRef, name_of, same
+from perdure.providers.stop_reasons import stop_reason
 from perdure.providers.transport.address import UNRESOLVED
+from perdure.runtime import events
 from perdure.runtime.agent.agent import Agent, model_of, taking_steps
+from perdure.runtime.events import CallProgress
+from perdure.runtime.session.broadcast import Feed
+from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.tools.tool import Tool
 from perdure.switching.current_backend import RecordedBackend, server_on_record
 
-if TYPE_CHECKING:
-    from perdure.runtime.session.environment import RunEnvironment
-
 __all__ = [
+    "current_model",
+    "ActiveModel",
+    "ModelStep",
+    "PendingAnswer",
+    "StepReply",
     "check_server",
     "check_server_on_record",
+    "declared_names",
     "given_as",
     "given_for",
     "is_on",
@@ -35,12 +65,25 @@ __all__ = [
     "line_backend",
     "model_for",
     "warn_of_end",
-    "current_model",
 ]
+
+_POLL_SECONDS, _POLL_GROWTH, _POLL_SECONDS_MAX = 0.25, 1.5, 5.0
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ActiveModel(msgspec.Struct, frozen=True):
+    """The model that takes the steps of a run, and its backend as the history names it."""
+
+    model: Model
+    recorded: RecordedBackend
+
+    @property
+    def backend(self) -> str:
+        return self.model.backend
 
 
 def warn_of_end(env: RunEnvironment, model: Model) -> None:
-    """Warn once that the vendor stops, or has stopped, serving the model that a run begins on."""
+    """Warn, once per store and backend, if the vendor stops or has stopped serving the model of a run."""
     sent = sent_by(model)
     if sent is None or not env.lines.is_first_run(model.backend):
         return
@@ -57,23 +100,24 @@ def warn_of_end(env: RunEnvironment, model: Model) -> None:
 
 
 def line_backend(env: RunEnvironment, *, line: str | None = None) -> RecordedBackend | None:
-    """The backend of the line as it stands now; None: its history names none, and the agent's counts."""
+    """Return the backend that the history of a timeline names; None if it names none: then it is the agent's."""
     timeline = line or env.timeline
     head = reader.head_of(env.space, timeline)
     return env.lines.backend(env.space, timeline, head.commit)
 
 
 def current_model(env: RunEnvironment, *, line: str | None = None, sure: bool = False) -> Model:
-    """The model whose turn it is on the line; unless it has to be `sure`, what was found last will do.
+    """Return the model that takes the next step on the timeline.
 
-    Raises `Invalid` if the agent has no backend, or nothing takes steps for the line's, and
-    `ServerChanged` if what does would send to another server than the recorded one.
+    Unless `sure`, the backend that was found last is used without a look at the store.
+    Raises `Invalid` if the agent has no backend, or nothing takes steps for the timeline's, and
+    `ServerChanged` if that model would send to another server than the recorded one.
     """
     if env.agent.backend is None and not env.handed:
-        return model_of(env.agent)  # which says so
+        return model_of(env.agent)  # which raises `Invalid`
     known = None if sure else env.lines.last(env.space, env.timeline)
     found = known[1] if known is not None else None
-    if found is None or found.name != _own(env):  # one that is not the agent's may have been undone
+    if found is None or found.name != _own(env):  # a switch to it may have been undone
         found = line_backend(env, line=line)
         known = None
     try:
@@ -85,9 +129,9 @@ def current_model(env: RunEnvironment, *, line: str | None = None, sure: bool = 
 
 
 def model_for(env: RunEnvironment, recorded: RecordedBackend) -> Model:
-    """What takes the steps of the line's backend; warns if the agent is declared on another.
+    """Return the model of a recorded backend; warn if the agent is declared on another.
 
-    Raises `ServerChanged` if nothing here that goes by its name leads to its server.
+    Raises `ServerChanged` if no model of that name leads to the recorded server.
     """
     models = [taking_steps(each) for each in _known(env) if is_on(env, name_of(each), recorded.name)]
     for model in models:
@@ -98,11 +142,14 @@ def model_for(env: RunEnvironment, recorded: RecordedBackend) -> Model:
     try:
         found = taking_steps(recorded.name)
     except (Invalid, NotFound, Unsupported) as error:
-        why = str(error).partition(";")[0].rstrip(".")
+        why = error.message.partition(";")[0].rstrip(".")
         raise Invalid(
-            f"'{env.space.label}' is on {recorded.name}, and nothing takes steps for that here: {why}; nothing was "
-            "run. Give the agent that backend, or move the thread to another with switch(…); a run that was cut off has "
-            "to be ended first, with cancel()."
+            f"'{env.space.label}' is on {recorded.name}, and nothing takes steps for that here: {why}; nothing was run.",
+            code="no_model_for_backend",
+            advice="Give the agent that backend, or move the thread to another with switch(…); a run that was cut off "
+            "has to be ended first, with cancel().",
+            thread=env.space.label,
+            backend=recorded.name,
         ) from error
     _warn(env.agent, env.space.label, recorded.name)
     check_server(env, recorded, found)
@@ -110,14 +157,14 @@ def model_for(env: RunEnvironment, recorded: RecordedBackend) -> Model:
 
 
 def given_as(env: RunEnvironment, given: BackendRef) -> BackendRef:
-    """What a name stands for on this handle: the object that was given under it, else the name."""
+    """Return the object that was given under a name on this handle, else the name."""
     if not isinstance(given, str):
         return given
     return next((each for each in _known(env) if is_on(env, name_of(each), given)), given)
 
 
 def given_for(env: RunEnvironment, recorded: RecordedBackend) -> BackendRef:
-    """What was given for the line's backend: at its server if there is one, else under its name, else the name."""
+    """Return the object that was given for a recorded backend: one at its server, else of its name, else the name."""
     found = [each for each in _known(env) if is_on(env, name_of(each), recorded.name)]
     there = (each for each in found if server_of(taking_steps(each)) == recorded.server)
     return next(there, found[0] if found else recorded.name)
@@ -130,14 +177,14 @@ def check_server(env: RunEnvironment, recorded: RecordedBackend, model: Model) -
 
 
 def check_server_on_record(env: RunEnvironment, at: Digest | None, model: Model) -> None:
-    """Raise `ServerChanged` if the line had this backend before, at another server than the model leads to."""
+    """Raise `ServerChanged` if the timeline was on this backend before, at another server than the model's."""
     recorded = server_on_record(env.space, at, lambda name: is_on(env, name, model.backend))
     if recorded is not None:
         check_server(env, recorded, model)
 
 
 def is_same_server(recorded: str | None, resolved: str | None) -> bool:
-    """Whether a step may go to `resolved`; before an address was found nothing can have been sent."""
+    """True if a step may go to `resolved`.  An unresolved address is as good: nothing was ever sent there."""
     return recorded in (resolved, UNRESOLVED)
 
 
@@ -148,7 +195,7 @@ def _changed(env: RunEnvironment, recorded: RecordedBackend, model: Model) -> Se
 
 
 def is_on(env: RunEnvironment, one: str, other: str) -> bool:
-    """Whether two names mean the same backend."""
+    """True if two names mean the same backend."""
     return one == other or same(one, other, env.models())
 
 
@@ -157,7 +204,7 @@ def _own(env: RunEnvironment) -> str | None:
 
 
 def _known(env: RunEnvironment) -> Iterator[BackendRef]:
-    """Everything that was given by an object or a name, what was handed over last first."""
+    """Yield every backend that this handle was given; those of the latest switches come first."""
     yield from reversed(tuple(env.handed.values()))
     if env.agent.backend is not None:
         yield env.agent.backend
@@ -168,7 +215,135 @@ def _known(env: RunEnvironment) -> Iterator[BackendRef]:
 def _warn(agent: Agent, label: str, name: str) -> None:
     if agent.backend is not None:
         warnings.warn(
-            f"agent '{agent.name}' is declared on {name_of(agent.backend)}, but '{label}' is on {name}, which counts: "
+            f"agent '{agent.name}' is declared on {name_of(agent.backend)}, but '{label}' is on {name}, which is used: "
             f"a thread that has begun is moved by thread.switch('{name_of(agent.backend)}'), after a check.",
             stacklevel=2,
         )
+
+
+class StepReply(msgspec.Struct, frozen=True):
+    """The whole answer of a model to one step."""
+
+    message: Message  # its calls have our ids
+    vendor_ids: tuple[str, ...]  # the vendor's ids of the same calls
+    usage: Usage
+    stop: StopReason
+    losses: tuple[Loss, ...] = ()  # what the request, or the answer, could not carry over unchanged
+
+
+class PendingAnswer(msgspec.Struct, frozen=True):
+    """The backend works on the answer and will give it by this id."""
+
+    id: str
+
+
+class ModelStep:
+    """One step of a model.  Ask for its `answer` until that is a `StepReply`."""
+
+    def __init__(
+        self, model: Model, context: Context, feed: Feed, ids: Callable[[], str], names: Mapping[str, str]
+    ) -> None:
+        """Show `context` to the model; `names` maps a vendor's names of tools to ours."""
+        self._model, self._context, self._feed, self._ids, self._names = model, context, feed, ids, names
+        self._events: AsyncIterator[ModelEvent] | None = None  # None: the request is not sent yet
+        self._pending: str | None = None  # the id that the backend gave in answer to this request
+        self._finished: Finished | None = None
+        self._poll_seconds = _POLL_SECONDS
+        self._is_streamed = False  # True: the deltas of the answer were handed to watchers
+
+    async def answer(self) -> StepReply | PendingAnswer:
+        """Return the reply, or the id of an answer that the backend still works on.
+
+        A new id is returned as soon as it is known; the caller makes it durable before it asks again.  The same
+        id is returned after each poll without a reply.
+        Raises what the model raises, and `Invalid` if the model stops without a whole message.
+        """
+        if self._events is None:
+            self._events = self._model.step(self._context)
+        asked = self._context.pending
+        try:
+            async for event in self._events:
+                if isinstance(event, Finished):
+                    self._finished = event
+                elif isinstance(event, PendingReply):
+                    self._pending = event.id
+                    if event.id != asked:
+                        return PendingAnswer(event.id)
+                elif asked is None or not self._is_streamed:  # a poll may repeat what was streamed before
+                    _stream(self._feed, event)
+        except Unavailable:
+            if self._pending is None or asked is not None:
+                raise
+        if self._finished is not None:
+            return _reply(self._model, self._finished, self._ids, self._names)
+        return await self._poll_later()
+
+    async def _poll_later(self) -> PendingAnswer:
+        pending = self._pending
+        if pending is None:
+            raise Invalid(
+                f"{self._model.backend} stopped in the middle of a step; nothing of it was kept.",
+                code="step_incomplete",
+                backend=self._model.backend,
+            )
+        self._is_streamed = self._is_streamed or self._context.pending is None
+        self._context = msgspec.structs.replace(self._context, pending=pending)
+        self._events, self._pending = None, None
+        await asyncio.sleep(self._poll_seconds)
+        self._poll_seconds = min(_POLL_SECONDS_MAX, self._poll_seconds * _POLL_GROWTH)
+        return PendingAnswer(pending)
+
+
+def _stream(feed: Feed, event: ModelEvent) -> None:
+    match event:
+        case TextDelta(text):
+            feed.tell(events.TextDelta(text))
+        case ReasoningDelta(text):
+            feed.tell(events.ReasoningDelta(text))
+        case CallDelta(index, name, arguments):
+            feed.tell(CallProgress(str(index), name, "writing", arguments))
+        case PendingReply() | Finished():
+            pass
+
+
+def declared_names(tools: Mapping[str, Tool]) -> dict[str, str]:
+    """Map the names that vendors make of tools to the tools: few formats take a dot or a slash in a name.
+
+    A vendor's own tool is mapped to the tool that serves it.
+    """
+    known = set(tools)
+    made: dict[str, str] = {}
+    for name in known:
+        plain = _ILLEGAL.sub("_", name)
+        if plain != name and plain not in known:
+            made[plain] = "" if plain in made else name
+    served = {tool.serves: name for name, tool in tools.items() if tool.serves is not None}
+    unambiguous = {plain: name for plain, name in made.items() if name}
+    return {**unambiguous, **served}
+
+
+def _reply(model: Model, finished: Finished, ids: Callable[[], str], names: Mapping[str, str]) -> StepReply:
+    """Return the reply with our ids in its calls; vendors' ids repeat and collide, so they are only metadata."""
+    message = finished.message
+    if message.role != "assistant" or message.tool_results:
+        raise Invalid(
+            f"{model.backend} answered as {message.role}, not as an assistant; nothing of it was kept.",
+            code="reply_not_assistant",
+            backend=model.backend,
+            role=message.role,
+        )
+    stop = stop_reason(finished.stop, finished.stop_kind, has_calls=bool(message.tool_calls))
+    if stop.reason == "failed":
+        raise Unavailable(
+            f"{model.backend} ended its answer with an error ({stop.word}); nothing of it was kept.",
+            code="step_failed",
+            advice="Ask again.",
+            backend=model.backend,
+            word=stop.word,
+        )
+    if not message.tool_calls:
+        return StepReply(message, (), finished.usage, stop, finished.losses)
+    calls = tuple(ToolCall(ids(), names.get(call.name, call.name), call.args) for call in message.tool_calls)
+    vendor_ids = tuple(call.id for call in message.tool_calls)
+    message = msgspec.structs.replace(message, tool_calls=calls)
+    return StepReply(message, vendor_ids, finished.usage, stop, finished.losses)

@@ -1,19 +1,20 @@
-"""Routing: a run goes on with the next backend of its agent's route, and says so in its history.
+"""Chooses the next backend of an agent's route when the current one cannot take a step.
 
-Going on is a switch like any other, inside the run and under its lease: one commit with a
-checkpoint that lists what the turn has done, and with the reason; the run's record names the new
-backend in the same write.  Nothing is replayed: the turn goes on where it stands.  Who would lose
-what the policy does not let pass is passed over.
+A failover is a switch like any other, inside the run and under its lease: one commit with the reason and a
+checkpoint that lists what the turn has done; the run's record names the new backend in the same write.
+Nothing is replayed: the turn goes on where it is.  A backend that would lose something which the agent's
+policy does not let pass is passed over.
+
+This module decides and returns a `Takeover`; the run loop writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from perdure.engines.contract import CellWrite, Step
+from perdure.engines.contract import Step
 from perdure.errors import PerdureError
 from perdure.history.ancestry import of_run
 from perdure.ledger import calls
@@ -25,274 +26,207 @@ from perdure.model.text import said_by, shortened
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Model
 from perdure.providers.profile import MEDIA, BackendProfile, BackendRef, backend_profile, name_of
-from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
-from perdure.runtime.calls.round import RoundContext
-from perdure.runtime.inference.backend import check_server, check_server_on_record
-from perdure.runtime.inference.step import Patience, StepReply, infer
+from perdure.runtime.inference.backend import ActiveModel, check_server_on_record
 from perdure.runtime.inference.switch import SwitchRequest, check_taken, found, ledger_now, reported
-from perdure.switching.commit import REASON, switched
+from perdure.runtime.session.journal import Journal
 from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report
-from perdure.switching.route import Route, Trigger
+from perdure.switching.route import Route, Trigger, lacking, needs, trigger_of
 
-__all__ = ["Failover"]
+__all__ = ["Failover", "Takeover"]
 
 _WHY_MAX = 1_000  # characters
 _SHOWN = 3
 
 
-class _Want(msgspec.Struct, frozen=True, kw_only=True):
-    """Why somebody else is wanted, and what they have to be able to do."""
+class Takeover(msgspec.Struct, frozen=True):
+    """A backend that can take over, and the report of the switch to it."""
+
+    to: ActiveModel
+    report: Report
+
+
+class _Need(msgspec.Struct, frozen=True, kw_only=True):
+    """Why another backend is needed, and what it has to be able to do."""
 
     trigger: Trigger
     why: str
-    needs: frozenset[Capability] = frozenset()
-    window: int | None = None  # larger than this, where the conversation was too long; None: any
-    must_fit: bool = (
-        False  # only who is known to have room for it: it was foreseen, and nobody has refused yet
-    )
+    capabilities: frozenset[Capability] = frozenset()
+    window: int | None = None  # its context must be larger than this; None: any will do
+    must_fit: bool = False  # its context must be known to have room: the current backend has not refused yet
 
 
 class Failover:
-    """Who takes the steps of one run: the backend that it began with, or the next one of the agent's route."""
+    """Chooses backends for one run, each at most once."""
 
-    def __init__(
-        self,
-        round_context: RoundContext,
-        model: Model,
-        recorded: RecordedBackend,
-        hand_over: Callable[[RecordedBackend, Sequence[CellWrite]], None],
-    ) -> None:
-        """Begin with the line's own backend, and nobody tried; `hand_over` writes who takes over, and these cells."""
-        self._round_context, self.model, self.recorded, self._hand_over = (
-            round_context,
-            model,
-            recorded,
-            hand_over,
-        )
-        self._route = round_context.env.agent.route
+    def __init__(self, journal: Journal, route: Route) -> None:
+        self._journal, self._env, self._route = journal, journal.env, route
         self._tried: set[str] = set()
-        self._passed: list[str] = []  # who could not take over when somebody was wanted last, and why
-        self._seen: dict[str, BackendProfile] = {}  # what is known of a backend, by its name
-        self._is_nowhere = False  # nobody has room for it who could take over from this backend
+        self._passed: list[str] = []  # backends that could not take over the last time, and why
+        self._profiles: dict[str, BackendProfile] = {}
+        self._fits_nowhere = False  # True: no backend has room for the conversation; reset by a takeover
 
-    async def ask(
-        self,
-        context: Context,
-        heard: Sequence[CellWrite],
-        names: Mapping[str, str],
-        patience: Patience,
-        *,
-        unseen: Collection[str] = (),
-        fits: bool = True,
-    ) -> StepReply | None:
-        """What the model says; None: another has taken over, which `heard` was written with, and is to be asked anew.
+    def before_step(
+        self, active: ActiveModel, context: Context, *, unseen: Collection[str], fits: bool
+    ) -> Takeover | None:
+        """Return the backend that should take the next step instead of `active`; None if there is none.
 
-        It is also None if the run may not wait any longer; the model is the same then, and nothing was written.
-
-        `unseen` are the kinds of media that the context only names, because this model takes none; `fits` says
-        whether the context is within what is known of the model's window.
-        Raises what the model raises, if nobody takes over.
+        `unseen` are the kinds of media that the context only names, because the active model takes none of
+        them.  `fits` is False if the context is larger than the known window of that model.
         """
-        route = self._route
-        if (
-            route is not None
-            and context.pending is None
-            and await self._round_context.do(partial(self._before, route, context, heard, unseen, fits=fits))
-        ):
+        if not fits and "context" in self._route.triggers:
+            takeover = self._with_room(active)
+            if takeover is not None:
+                return takeover
+        need = self._foreseen(active, context, unseen)
+        return None if need is None else self._choose(active, need)
+
+    def after_error(self, active: ActiveModel, error: Exception) -> Takeover | None:
+        """Return the backend that takes the step in which `active` failed; None if there is none.
+
+        Then a note on the error says why the others of the route were passed over.
+        """
+        trigger = trigger_of(error)
+        takeover = None
+        if trigger is not None and trigger in self._route.triggers:
+            window = self._profile(active.model).window if trigger == "context" else None
+            takeover = self._choose(active, _Need(trigger=trigger, why=said_by(error), window=window))
+        if takeover is None and self._passed:
+            error.add_note(f"no backend of the route took over: {'; '.join(self._passed)}")
+        return takeover
+
+    def _with_room(self, active: ActiveModel) -> Takeover | None:
+        """Return a backend with room for the context; if there is none, no backend counts as tried."""
+        if self._fits_nowhere:
             return None
-        round_context = self._round_context
-        # The environment may have changed since the run began, and with it the address of the backend.
-        check_server(round_context.env, self.recorded, self.model)
-        try:
-            return await infer(
-                self.model, context, round_context.journal.feed, round_context.space.ids, names, patience
-            )
-        except Exception as error:
-            if route is None or not await round_context.do(partial(self._after, route, error, heard)):
-                if self._passed:
-                    error.add_note(f"nobody of the route took over: {'; '.join(self._passed)}")
-                raise
-        return None
-
-    def _before(
-        self,
-        route: Route,
-        context: Context,
-        cells: Sequence[CellWrite],
-        unseen: Collection[str],
-        *,
-        fits: bool,
-    ) -> bool:
-        """Whether another takes the next step, because of what is to be shown or was spent."""
-        if not fits and "context" in route.triggers and self._goes_where_it_fits(route, cells):
-            return True
-        want = self._foreseen(route, context, unseen)
-        return want is not None and self._go_on(route, want, cells)
-
-    def _goes_where_it_fits(self, route: Route, cells: Sequence[CellWrite]) -> bool:
-        """Whether somebody takes over who has room for what is to be shown; if nobody does, nobody counts as tried."""
-        if self._is_nowhere:
-            return False
         tried = frozenset(self._tried)
         why = "what is to be shown does not fit its window, at the shortest"
-        window = self._backend_profile(route).window
-        if self._go_on(route, _Want(trigger="context", why=why, window=window, must_fit=True), cells):
-            return True
-        self._tried, self._passed, self._is_nowhere = set(tried), [], True
-        return False
+        window = self._profile(active.model).window
+        takeover = self._choose(active, _Need(trigger="context", why=why, window=window, must_fit=True))
+        if takeover is None:
+            self._tried, self._passed, self._fits_nowhere = set(tried), [], True
+        return takeover
 
-    def _after(self, route: Route, error: Exception, cells: Sequence[CellWrite]) -> bool:
-        """Whether another takes the step that failed; if nobody does, the error stands."""
-        from perdure.switching.route import trigger_of  # most runs meet no error
-
-        trigger = trigger_of(error)
-        if trigger is None or trigger not in route.triggers:
-            return False
-        window = self._backend_profile(route).window if trigger == "context" else None
-        return self._go_on(route, _Want(trigger=trigger, why=said_by(error), window=window), cells)
-
-    def _foreseen(self, route: Route, context: Context, unseen: Collection[str]) -> _Want | None:
-        """What speaks against the next step on this backend, before it is taken."""
-        most = route.budget_tokens
-        if most is not None and (spent := self._spent()) >= most:
-            return _Want(
-                trigger="budget", why=f"the run has taken {spent:,} tokens on it, and may take {most:,}"
-            )
-        if "capability" not in route.triggers:
+    def _foreseen(self, active: ActiveModel, context: Context, unseen: Collection[str]) -> _Need | None:
+        """Return what speaks against the next step on the active backend, before it is taken."""
+        most = self._route.budget_tokens
+        if most is not None and (spent := self._spent(active.backend)) >= most:
+            why = f"the run has taken {spent:,} tokens on it, and may take {most:,}"
+            return _Need(trigger="budget", why=why)
+        if "capability" not in self._route.triggers:
             return None
-        from perdure.switching.route import lacking, needs
-
-        wanted = needs(context) | {MEDIA[kind] for kind in unseen}
-        missing = lacking(self._backend_profile(route), wanted) if wanted else ()
+        capabilities = needs(context) | {MEDIA[kind] for kind in unseen}
+        missing = lacking(self._profile(active.model), capabilities) if capabilities else ()
         if not missing:
             return None
-        return _Want(trigger="capability", why=f"it does not do {', '.join(missing)}", needs=wanted)
+        why = f"it does not do {', '.join(missing)}"
+        return _Need(trigger="capability", why=why, capabilities=capabilities)
 
-    def _go_on(self, route: Route, want: _Want, cells: Sequence[CellWrite]) -> bool:
-        """Let the first take over who can; whether anybody can."""
+    def _choose(self, active: ActiveModel, need: _Need) -> Takeover | None:
+        """Return the first backend of the route that can take over."""
         effects = [record for record in self._calls() if _is_effect(record)]
-        if effects and self._round_context.env.agent.policy.after_effect == "fail":
-            return False
-        self._tried.add(self.model.backend)
+        if effects and self._env.agent.policy.after_effect == "fail":
+            return None
+        self._tried.add(active.backend)
         passed = self._passed = list[str]()
-        for given, to in self._candidates(route, want, passed):
+        for reference, to in self._candidates(active, need, passed):
             self._tried.add(to.name)
-            report = self._report(given, to, want, passed, effects)
-            crowded = report.of("context")
-            if want.must_fit and crowded is not None and crowded.mark == "removed":
-                passed.append(f"{to.name}: {crowded.says}")
+            report = self._report(active, reference, to, need, passed, effects)
+            context_item = report.of("context")
+            if need.must_fit and context_item is not None and context_item.mark == "removed":
+                passed.append(f"{to.name}: {context_item.says}")
             elif report.ok:
-                chosen = taking_steps(given)
-                recorded = RecordedBackend(chosen.backend, report.to_server)
-                self._write(report, recorded, cells)
-                self.model, self.recorded = chosen, recorded
-                self._is_nowhere = False
-                return True
+                model = taking_steps(reference)
+                self._fits_nowhere = False
+                recorded = RecordedBackend(model.backend, report.to_server)
+                return Takeover(ActiveModel(model, recorded), report)
             else:
                 passed.append(str(report))
-        return False
+        return None
 
     def _candidates(
-        self, route: Route, want: _Want, passed: list[str]
+        self, active: ActiveModel, need: _Need, passed: list[str]
     ) -> Iterator[tuple[BackendRef, BackendProfile]]:
-        """Who could take over, in order; why others cannot goes into `passed`."""
-        from perdure.switching.route import lacking
-
-        env = self._round_context.env
-        for given in route.after(self.model.backend, env.agent.backend, tried=tuple(self._tried)):
+        """Yield the backends that could take over, in order; add to `passed` why the others cannot."""
+        env = self._env
+        for reference in self._route.after(active.backend, env.agent.backend, tried=tuple(self._tried)):
             try:
-                to = found(env, given)
-                check_taken(given, to)
-                check_server_on_record(env, self._round_context.journal.head.commit, taking_steps(given))
+                to = found(env, reference)
+                check_taken(reference, to)
+                check_server_on_record(env, self._journal.head.commit, taking_steps(reference))
             except PerdureError as error:
-                passed.append(f"{name_of(given)}: {error}")
+                passed.append(f"{name_of(reference)}: {error}")
                 continue
-            missing = lacking(to, {*route.requires, *want.needs})
+            missing = lacking(to, {*self._route.requires, *need.capabilities})
             if missing:
                 passed.append(f"{to.name}: it does not do {', '.join(missing)}")
-            elif want.window is not None and to.window is not None and to.window <= want.window:
+            elif need.window is not None and to.window is not None and to.window <= need.window:
                 passed.append(f"{to.name}: its context is no larger")
-            elif want.must_fit and to.window is None:
-                passed.append(f"{to.name}: how large its context is is not known")
+            elif need.must_fit and to.window is None:
+                passed.append(f"{to.name}: the size of its context is not known")
             else:
-                yield given, to
+                yield reference, to
 
     def _report(
         self,
-        given: BackendRef,
+        active: ActiveModel,
+        reference: BackendRef,
         to: BackendProfile,
-        want: _Want,
+        need: _Need,
         passed: Sequence[str],
         effects: Sequence[CallRecord],
     ) -> Report:
-        env, head, space = (
-            self._round_context.env,
-            self._round_context.journal.head,
-            self._round_context.space,
-        )
-        asked = SwitchRequest(to=given, reason=shortened(f"failover, {want.trigger}: {want.why}", _WHY_MAX))
-        ledger = ledger_now(space, head)
-        report = reported(env, asked, to, head, ledger, before=self.recorded, inside=True)
-        notes = (*report.notes, *(f"passed over {each}" for each in passed), *_told(effects))
+        head = self._journal.head
+        reason = shortened(f"failover, {need.trigger}: {need.why}", _WHY_MAX)
+        ledger = ledger_now(self._journal.space, head)
+        request = SwitchRequest(to=reference, reason=reason)
+        report = reported(self._env, request, to, head, ledger, before=active.recorded, inside=True)
+        notes = (*report.notes, *(f"passed over {each}" for each in passed), *_effect_notes(effects))
         return msgspec.structs.replace(report, notes=notes)
 
-    def _write(self, report: Report, recorded: RecordedBackend, cells: Sequence[CellWrite]) -> None:
-        checkpoint, journal = report.checkpoint, self._round_context.journal
-        assert checkpoint is not None, "a report is made with its checkpoint"
-        holds = switched(report, checkpoint, journal.space.ids)
-        draft = journal.draft(REASON)
-        draft.extend(holds.events)
-        draft.objects += holds.objects
-        journal.stage(draft)
-        failpoints.hit("switch_checked")
-        self._hand_over(recorded, cells)
-        failpoints.hit("switch_written")
-        journal.feed.committed(journal.head.commit, spoken=True)  # half an answer is none
-
     def _calls(self) -> list[CallRecord]:
-        """What the run has asked for, also before it was cut off and resumed."""
-        asked = [
+        """Return the calls that the run has requested, also before it was cut off and resumed."""
+        requested = [
             event.call
             for step in self._steps()
             for event in step.changeset.events
             if isinstance(event, ToolCallRequested)
         ]
-        found = (calls.find(self._round_context.space, call) for call in asked)
-        return [held.record for held in found if held is not None]
+        records = (calls.find(self._journal.space, call) for call in requested)
+        return [each.record for each in records if each is not None]
 
-    def _spent(self) -> int:
-        """The tokens that the run has taken on the backend that it is on."""
+    def _spent(self, backend: str) -> int:
+        """Count the tokens that the run has taken on a backend."""
         return sum(
             event.usage.input_tokens + event.usage.output_tokens
             for step in self._steps()
             for event in step.changeset.events
             if isinstance(event, MessageAppended)
             and event.usage is not None
-            and f"{event.provider}:{event.model}" == self.model.backend
+            and f"{event.provider}:{event.model}" == backend
         )
 
     def _steps(self) -> list[Step]:
-        journal = self._round_context.journal
+        journal = self._journal
         return of_run(journal.space, journal.run, journal.head.commit)
 
-    def _backend_profile(self, route: Route) -> BackendProfile:
-        """What is known of the backend that the run is on, by what it was given as."""
-        env, name = self._round_context.env, self.model.backend
-        if name not in self._seen:
-            known = (*route.order(env.agent.backend), *env.handed.values(), self.model)
-            given = next(each for each in known if name_of(each) == name)
-            self._seen[name] = backend_profile(given, env.models())
-        return self._seen[name]
+    def _profile(self, model: Model) -> BackendProfile:
+        """Return what is known of the active backend, by the reference that it was given as."""
+        env, name = self._env, model.backend
+        if name not in self._profiles:
+            known = (*self._route.order(env.agent.backend), *env.handed.values(), model)
+            reference = next(each for each in known if name_of(each) == name)
+            self._profiles[name] = backend_profile(reference, env.models())
+        return self._profiles[name]
 
 
 def _is_effect(record: CallRecord) -> bool:
     return record.reach.guarded and (done(record) or record.state == "started" or record.state in UNCLEAR)
 
 
-def _told(effects: Sequence[CallRecord]) -> Iterator[str]:
-    """That the turn has had effects, and is not replayed."""
+def _effect_notes(effects: Sequence[CallRecord]) -> Iterator[str]:
+    """Yield a note that the turn has had effects and is not replayed, if it has had any."""
     if effects:
         named = ", ".join(f"{record.tool} '{record.id}' {record.state}" for record in effects[:_SHOWN])
         more = f" and {len(effects) - _SHOWN} more" if len(effects) > _SHOWN else ""

@@ -1,13 +1,13 @@
-"""Switching a line to another backend, from the question to the one commit.
+"""Switches a timeline to another backend, from the question to the one commit.
 
-    freeze          no run is on the line, and none begins before the switch is written
+    freeze          no run is on the timeline, and none begins before the switch is written
     settle          what commits left to be done is done; unfinished calls are waited for, or in the way
-    checkpoint      derived from the commit that the line stands at, and from the ledger as it is
-    check, policy   what becomes of this conversation there, and whether the agent lets that pass
+    checkpoint      derived from the head of the timeline, and from the ledger as it is now
+    check, policy   what is kept, converted and removed there, and whether the agent's policy lets that pass
     commit          checkpoint, report and switch in one write, which also moves the lease's revision
 
-Until that write nothing is durable; so whatever kills the process, the line is switched or it is not.
-A run that has read the line before the write begins again; a run that began first is in the way.
+Nothing is durable before that write; so if the process is killed, the timeline is switched or it is not.
+A run that has read the timeline before the write begins again; a run that began first is in the way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 import msgspec
 
 from perdure.engines.contract import CellWrite
-from perdure.errors import Conflict, Invalid, Moved, Refused, StaleHead
+from perdure.engines.retry import Attempts
+from perdure.errors import Invalid, Moved, Refused, StaleHead
 from perdure.history import reader, writer
 from perdure.history.space import Space, removed
 from perdure.history.writer import Proposal
@@ -44,7 +45,7 @@ from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
 from perdure.runtime.event_loop import drive
 from perdure.runtime.inference.backend import check_server_on_record, given_as, is_on
-from perdure.runtime.inference.preview import is_bare, last_frame, shown_to
+from perdure.runtime.inference.model_input import agent_view, is_bare
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.switching import compatibility
@@ -62,15 +63,15 @@ from perdure.switching.commit import (
 )
 from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report
+from perdure.switching.target_context import last_frame, shown_to
 
 __all__ = ["SwitchRequest", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
 
 _POLL_SECONDS = 0.05
-_TRIES_MAX = 16
-_SUMMARIES_MAX = 2  # times that a model is asked, where the line changes meanwhile
+_SUMMARIES_MAX = 2  # times that a model writes a summary, where the timeline changes before it is done
 _REASON_MAX = 2_000  # characters
 
-_SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, our extra
+_SDKS: Mapping[str, tuple[str, str, str]] = {  # the module, its package, our extra
     "openai-chat": ("openai", "openai", "openai"),
     "openai-responses": ("openai", "openai", "openai"),
     "anthropic-messages": ("anthropic", "anthropic", "anthropic"),
@@ -84,23 +85,25 @@ _SDKS: Mapping[str, tuple[str, str, str]] = {  # what is imported, its package, 
 
 
 class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A switch as it is asked for."""
+    """A switch as the caller requests it."""
 
     to: BackendRef
     reason: str | None = None
     approved_by: str | None = None
-    output: Any = None  # the type that runs are asked for; None: words
-    summariser: BackendRef | None = None  # who says in its own words how things stand; None: nobody
+    output: Any = None  # the type of the last message of runs; None: text
+    summariser: BackendRef | None = None  # writes a summary into the checkpoint; None: there is none
     op_id: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `Invalid` for words that cannot be recorded."""
-        for name, told in (("reason", self.reason), ("approved_by", self.approved_by)):
-            if told is not None and (not isinstance(told, str) or not told or len(told) > _REASON_MAX):  # pyright: ignore[reportUnnecessaryIsInstance]
+        """Raise `Invalid` for a text that cannot be recorded."""
+        for name, text in (("reason", self.reason), ("approved_by", self.approved_by)):
+            if text is not None and (not isinstance(text, str) or not text or len(text) > _REASON_MAX):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
-                    f"{name} of a switch is 1 to {_REASON_MAX} characters, not {told!r}; nothing was done."
+                    f"{name} of a switch is 1 to {_REASON_MAX} characters, not {text!r}; nothing was done.",
+                    code="invalid_switch_text",
+                    field=name,
                 )
-            canonical.encode(told)
+            canonical.encode(text)
         if self.op_id is not None:
             names.check_id("op_id", self.op_id)
         if self.summariser is not None:
@@ -113,11 +116,13 @@ def _check_type(output: object) -> None:
     try:
         msgspec.json.schema(output)
     except (TypeError, ValueError, NameError) as error:
-        raise Invalid(f"output is a type, not {output!r}: {error}; nothing was done.") from error
+        raise Invalid(
+            f"output is a type, not {output!r}: {error}; nothing was done.", code="invalid_output_type"
+        ) from error
 
 
 def found(env: RunEnvironment, given: BackendRef) -> BackendProfile:
-    """What is known of the backend that is to take over; raises if nothing there could take a step."""
+    """Return what is known of the backend that is to take over; raise if nothing could take its steps."""
     seen = backend_profile(given, env.models())
     if not isinstance(given, str | Backend):
         return seen
@@ -127,7 +132,7 @@ def found(env: RunEnvironment, given: BackendRef) -> BackendProfile:
 
 
 def check_taken(given: BackendRef, seen: BackendProfile) -> None:
-    """Raise `Unsupported` if the package is missing that would send to it."""
+    """Raise `Unsupported` if the package is missing that sends to the backend."""
     if not isinstance(given, str | Backend) or seen.target is None:
         return
     sdk = _SDKS.get(seen.target.api)
@@ -138,7 +143,7 @@ def check_taken(given: BackendRef, seen: BackendProfile) -> None:
 
 
 def check(env: RunEnvironment, asked: SwitchRequest) -> Report:
-    """What a switch would keep, convert and remove, and what the policy says; nothing is written."""
+    """Report what a switch would keep, convert and remove, and what the policy says; write nothing."""
     asked = _resolved(env, asked)
     to = found(env, asked.to)
     head = reader.head_of(env.space, env.timeline)
@@ -147,19 +152,22 @@ def check(env: RunEnvironment, asked: SwitchRequest) -> Report:
 
 
 def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
-    """Let another backend take the turns from here on.
+    """Let another backend take the steps from here on.
 
     Raises `Refused` with the report if the policy does not let it pass, `Busy` if a run is on the
-    line; then nothing was written.  The same op_id again gives the first report.
+    timeline; then nothing was written.  The same op_id again returns the first report.
     """
     failpoints.hit("switch_begun")
     asked = _resolved(env, asked)
     to = found(env, asked.to)
     check_taken(asked.to, to)
     server = server_of(taking_steps(asked.to))
-    teller = None if asked.summariser is None else taking_steps(asked.summariser)
+    summariser = None if asked.summariser is None else taking_steps(asked.summariser)
     env.finish()
-    for attempt in range(_TRIES_MAX):
+    attempts = Attempts(f"the backend of '{env.space.label}' was not switched")
+    summaries_left = _SUMMARIES_MAX
+    while True:
+        attempts.begin()
         earlier = _earlier(env, asked, to, server)
         if earlier is not None:
             return earlier
@@ -168,13 +176,14 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
         ledger = _settled(env, head)
         failpoints.hit("switch_settled")
         report = reported(env, asked, to, head, ledger)
-        if _is_there(env, report):
-            return _already(report)
+        if _is_on_target(env, report):
+            return _with_nothing_done(report)
         if not report.ok:
             raise Refused(report)
-        if teller is not None:
-            check_server_on_record(env, head.commit, teller)
-            report = _summarised(env, report, teller, attempt)
+        if summariser is not None:
+            check_server_on_record(env, head.commit, summariser)
+            report = _summarised(env, report, summariser, is_allowed=summaries_left > 0)
+            summaries_left -= 1
         failpoints.hit("switch_checked")
         bump = CellWrite(name=free.cell, expected=free.revision, value=None)
         made = _written(env, asked, report, head, ledger, bump)
@@ -183,9 +192,6 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
             recorded = RecordedBackend(to.name, server)
             env.lines.note(env.space, env.timeline, made.commit, recorded)
             return made
-    raise Conflict(
-        f"'{env.space.label}' is changed by others all the time; the backend was not switched. Try again."
-    )
 
 
 def reported(
@@ -198,9 +204,10 @@ def reported(
     before: RecordedBackend | None = None,
     inside: bool = False,
 ) -> Report:
-    """What becomes of the conversation at `head` if `to` takes over.
+    """Report what is kept, converted and removed of the conversation at `head` if `to` takes over.
 
-    `before` is who has it; None: as the history says.  `inside` a run its own calls are in nobody's way.
+    `before` is the backend that has it; None: as the history says.  `inside` a run, its own open calls are
+    not in the way.
     """
     space, agent = env.space, env.agent
     if before is None:
@@ -219,7 +226,8 @@ def reported(
         recall=recalling(env.memory, space.name, head.commit),
     )
     failpoints.hit("switch_checkpointed")
-    shown = shown_to(env, to, head.commit, checkpoint, before=name, output=asked.output)
+    view = agent_view(env, shape=asked.output)
+    shown = shown_to(view, to, head.commit, checkpoint, before=name)
     lost = compatibility.losses(shown, to)
     left = () if inside else unfinished(space, head, ledger)
     checked = compatibility.check(shown, to, lost)
@@ -241,20 +249,22 @@ def reported(
     return gated(report, agent.policy)
 
 
-def _summarised(env: RunEnvironment, report: Report, teller: Model, attempt: int) -> Report:
-    """The report with a model's summary beside what was derived, if that stands up; else with a note why not."""
+def _summarised(env: RunEnvironment, report: Report, summariser: Model, *, is_allowed: bool) -> Report:
+    """Return the report with a model's summary in its checkpoint if the summary is valid, else with a note why not."""
     checkpoint = report.checkpoint
     assert checkpoint is not None, "a report is made with its checkpoint"
-    if attempt >= _SUMMARIES_MAX:
-        note = f"the summary by {teller.backend} was left out: the line changed each time that it was made"
+    if not is_allowed:
+        note = (
+            f"the summary by {summariser.backend} was left out: the line changed each time that it was made"
+        )
         return msgspec.structs.replace(report, notes=(*report.notes, note))
-    told = drive(summarised(env.space, checkpoint, teller))
-    new = told.validation.notes[len(checkpoint.validation.notes) :]
-    return msgspec.structs.replace(report, checkpoint=told, notes=(*report.notes, *new))
+    with_summary = drive(summarised(env.space, checkpoint, summariser))
+    new = with_summary.validation.notes[len(checkpoint.validation.notes) :]
+    return msgspec.structs.replace(report, checkpoint=with_summary, notes=(*report.notes, *new))
 
 
 def _settled(env: RunEnvironment, head: Head) -> LedgerRead:
-    """How far the ledger has come; under the policy `wait`, once nothing is under way, or the time is up."""
+    """Return the position of the ledger; with the policy `wait`, once no call runs or the time is up."""
     space, policy = env.space, env.agent.policy
     until = time.monotonic() + policy.wait_seconds
     ledger = ledger_now(space, head)
@@ -265,7 +275,7 @@ def _settled(env: RunEnvironment, head: Head) -> LedgerRead:
 
 
 def ledger_now(space: Space, head: Head) -> LedgerRead:
-    """How far the ledger has come, for whoever stands at `head`."""
+    """Return the position of the ledger now, which is not before the one that `head` has read."""
     since = LedgerRead() if head.commit is None else space.step(head.commit).commit.ledger
     return snapshot.now(space, since=since)
 
@@ -278,7 +288,7 @@ def _written(
     ledger: LedgerRead,
     bump: CellWrite,
 ) -> Report | None:
-    """The report of the switch that was made; None if the line has changed, and all has to be looked at again."""
+    """Write the switch and return its report; None if the timeline has changed and all must be checked again."""
     space, checkpoint = env.space, report.checkpoint
     assert checkpoint is not None, "a report is made with its checkpoint"
     holds = switched(report, checkpoint, space.ids)
@@ -309,13 +319,13 @@ def _written(
 
 
 def _resolved(env: RunEnvironment, asked: SwitchRequest) -> SwitchRequest:
-    """The switch with names replaced by the objects that were given under them, which know their servers."""
-    teller = None if asked.summariser is None else given_as(env, asked.summariser)
-    return msgspec.structs.replace(asked, to=given_as(env, asked.to), summariser=teller)
+    """Return the request with names replaced by the objects that were given under them, which know their servers."""
+    summariser = None if asked.summariser is None else given_as(env, asked.summariser)
+    return msgspec.structs.replace(asked, to=given_as(env, asked.to), summariser=summariser)
 
 
-def _is_there(env: RunEnvironment, report: Report) -> bool:
-    """Whether the line is on that backend, at that server, already."""
+def _is_on_target(env: RunEnvironment, report: Report) -> bool:
+    """True if the timeline is already on that backend, at that server."""
     before = report.from_backend
     return (
         before is not None
@@ -327,7 +337,7 @@ def _is_there(env: RunEnvironment, report: Report) -> bool:
 def _earlier(
     env: RunEnvironment, asked: SwitchRequest, to: BackendProfile, server: str | None
 ) -> Report | None:
-    """The report of the switch that the same op_id made before."""
+    """Return the report of the switch that the same op_id made before; None if there is none."""
     if asked.op_id is None:
         return None
     space = env.space
@@ -345,8 +355,8 @@ def _earlier(
     return None if commit is None else report_at(space, commit)
 
 
-def _already(report: Report) -> Report:
-    """There is nothing to do."""
+def _with_nothing_done(report: Report) -> Report:
+    """Return the report with a note that nothing had to be done."""
     note = f"'{report.thread}' is on {report.to_backend} already; nothing was written"
     return msgspec.structs.replace(report, notes=(*report.notes, note))
 
@@ -354,18 +364,18 @@ def _already(report: Report) -> Report:
 def _notes(
     env: RunEnvironment, to: BackendProfile, checkpoint: Checkpoint, *, sealed: bool
 ) -> tuple[str, ...]:
-    told = [*([to.note] if to.note else ()), *_absent(to)]
+    notes = [*([to.note] if to.note else ()), *_absent(to)]
     if sealed:
-        told.append("sealed reasoning stays in the history, and goes back to its issuer alone")
+        notes.append("sealed reasoning stays in the history, and goes back to its issuer alone")
     if is_bare(env.agent):
         known = last_frame(env.space, checkpoint.commit) is not None
         how = "as its last turn was shown them" if known else "not known"
-        told.append(f"the code of agent '{env.agent.name}' is not at hand: its tools and options are {how}")
-    return (*told, *checkpoint.validation.notes)
+        notes.append(f"the code of agent '{env.agent.name}' is not loaded: its tools and options are {how}")
+    return (*notes, *checkpoint.validation.notes)
 
 
 def _absent(to: BackendProfile) -> list[str]:
-    """The package that has to be installed first, if one is missing."""
+    """Name the package that has to be installed first, if it is missing."""
     sdk = _SDKS.get(to.target.api) if to.target is not None else None
     if sdk is None or _is_installed(sdk[0]):
         return []

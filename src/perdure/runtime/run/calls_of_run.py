@@ -1,14 +1,15 @@
-"""The calls of one run, found by its commits and not by reading the ledger from its beginning.
+"""Lists the calls of one run, by its commits and without reading the whole ledger.
 
-A run's calls are asked for in its own commits, so its line tells which they are; what became of them is
-in the ledger.  A run whose end is on no line that can be looked at, because it was undone long ago or
-ended without a commit, or whose line may not hold all of it, has its calls looked for one by one.
+The commits of a run request its calls, so its timeline says which they are; the ledger has their records.
+If the end of the run is on no timeline that can be read, because it was undone long ago or ended without a
+commit, or if its timeline may not hold all of it, the whole ledger is searched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perdure.engines import paging
 from perdure.engines.contract import Step
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space
@@ -19,19 +20,17 @@ from perdure.model.digest import Digest
 from perdure.model.event import RunFinished, ToolCallRequested, ToolCallSuspended
 from perdure.model.run import ENDED, RunRecord
 from perdure.runtime.calls.direct_call import BY_HAND
-from perdure.runtime.run.branch import lines_of
+from perdure.runtime.run.finish import own_timelines_prefix
 from perdure.runtime.session import records
 
 __all__ = ["calls_of"]
 
-
-_PAGE = 200
-_MOVES_MAX = 200  # of a line, that are looked at
-_LINES_MAX = 50  # of a run's own
+_MOVES_MAX = 200  # of a timeline, that are read
+_TIMELINES_MAX = 50  # of a run's own
 
 
 def calls_of(space: Space, run: str) -> list[CallRecord]:
-    """The calls of a run, by id; none if the thread has no such run."""
+    """Return the calls of a run, by id; none if the thread has no such run."""
     kept = records.find(space, run)
     if kept is None and not run.startswith(BY_HAND):
         return []
@@ -44,10 +43,10 @@ def calls_of(space: Space, run: str) -> list[CallRecord]:
 
 
 def _commits(space: Space, record: RunRecord) -> list[Step] | None:
-    """All commits of a run; None if they are not where one would look for them.
+    """Return all commits of a run; None if they are not on a timeline where they should be.
 
-    Where the last one stands, all of them do: a run goes on only on top of what it has done.  One that
-    failed apart may have ended on the line, and then what it did is on its own.
+    A timeline with the last commit of a run has all of them, because a run goes on only on top of its own
+    commits.  A run that failed on a timeline of its own may have its last commit on the target timeline.
     """
     apart: list[Step] = []
     for tip in _tips(space, record):
@@ -61,7 +60,7 @@ def _commits(space: Space, record: RunRecord) -> list[Step] | None:
 
 
 def _tips(space: Space, record: RunRecord) -> Iterator[Digest]:
-    """Commits at the end of lines that may hold the run, the likely ones first."""
+    """Yield the last commits of timelines that may hold the run, the likely ones first."""
     if record.state == "waiting" and record.after is not None:
         yield record.after
         return
@@ -75,20 +74,20 @@ def _tips(space: Space, record: RunRecord) -> Iterator[Digest]:
 
 
 def _is_whole(record: RunRecord, steps: list[Step]) -> bool:
-    """Whether the commits hold a question for each time that the run waited.
+    """True if the commits hold a suspended call for each time that the run waited.
 
-    Stores were written in which a run went on although its line had been cut before its last question.
+    Older stores have runs that went on although their timeline had been cut before the last suspended call.
     """
     waits = (record.waited + 1) // 2
     return waits <= sum(_has(step, ToolCallSuspended) for step in steps)
 
 
 def _was_turned_back(space: Space, record: RunRecord) -> bool:
-    """Whether a line of the run's own was moved by anybody else than the run, as nobody is kept from doing."""
+    """True if another writer moved a timeline of the run's own, which no rule forbids."""
     if record.head_policy == "each_step":
         return False
-    own = lines_of(record.id)
-    for hold in space.engine.holds(space.name, after=own, limit=_LINES_MAX):
+    own = own_timelines_prefix(record.id)
+    for hold in space.engine.holds(space.name, after=own, limit=_TIMELINES_MAX):
         if not hold.head.timeline.startswith(own):
             return False
         moves = space.engine.moves(space.name, hold.head.timeline, limit=_MOVES_MAX)
@@ -107,7 +106,7 @@ def _requested(steps: list[Step]) -> list[str]:
 
 
 def _all(space: Space) -> Iterator[CallRecord]:
-    after = ""
-    while page := calls.listing(space, after=after, limit=_PAGE):
-        yield from (held.record for held in page)
-        after = page[-1].record.id
+    found = paging.pages(
+        lambda after, limit: calls.listing(space, after=after, limit=limit), "", lambda call: call.record.id
+    )
+    return (call.record for call in found)

@@ -1,8 +1,8 @@
-"""Running: what a caller asks of a line, from a new input to the end of its run.
+"""Runs an agent, resumes and cancels runs: what a caller can ask of a timeline.
 
-An input that was given before leads to the run that came of it.  A run that was cut off is
-finished first.  A run that waits goes on when somebody has decided.  A run that failed is retried
-from its last step, unless an external write of it is unknown or later turns rest on its failure.
+An input that was given before leads to the run that it started.  A run that was cut off is finished first.
+A run that waits goes on once its calls are decided.  A run that failed is retried from its last step, unless
+the outcome of an external write is unknown or later turns follow the failed run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from perdure.engines.retry import Attempts
 from perdure.errors import (
     Busy,
     Conflict,
@@ -38,7 +39,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
 from perdure.providers.contract import Model, ModelEvent, server_of
-from perdure.runtime.agent.plugin import hooked
+from perdure.runtime.agent.agent import is_hooked
 from perdure.runtime.calls.recovery import open_calls
 from perdure.runtime.inference.backend import current_model, model_for, warn_of_end
 from perdure.runtime.run.calls_of_run import calls_of
@@ -67,7 +68,6 @@ from perdure.switching.current_backend import RecordedBackend
 __all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "line_of", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
-_TRIES_MAX = 16
 
 
 async def run(
@@ -82,9 +82,9 @@ async def run(
     retry: bool = True,
     begun: Callable[[Started], None] | None = None,
 ) -> Result:
-    """Run the agent on the line with an input; the same id again gives the first result.
+    """Run the agent on the timeline with an input; the same id again returns the first result.
 
-    If that run waits and has been decided, it goes on; if it failed, it is retried from its last step, or
+    If that run waits and its calls are decided, it goes on; if it failed, it is retried from its last step, or
     without `retry` fails again.  `begun` is called once the run has begun, before anything else happens.
 
     Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
@@ -93,7 +93,7 @@ async def run(
     names.check_choice("head_policy", head_policy, get_args(HeadPolicy))
     names.check_choice("on_failure", on_failure, get_args(OnFailure))
     names.check_flag("retry", retry)
-    wanted = RunRequest(
+    request = RunRequest(
         inbound=inbound(env.space, env.timeline, given, id=id, state=state),
         backend="",
         head_policy=head_policy,
@@ -102,10 +102,10 @@ async def run(
     )
     model: Model | None = None
     while True:
-        start, model = await env.run_blocking(partial(_started, env, wanted, model))
+        start, model = await env.run_blocking(partial(_started, env, request, model))
         match start:
             case Started():
-                assert model is not None, "a run begins with the model whose turn it is"
+                assert model is not None, "a run begins with a model"
                 if begun is not None:
                     begun(start)
                 return await LiveRun(env, start, model, shape=output).go()
@@ -118,22 +118,22 @@ async def run(
 
 
 def _started(
-    env: RunEnvironment, wanted: RunRequest, model: Model | None
+    env: RunEnvironment, request: RunRequest, model: Model | None
 ) -> tuple[Started | AlreadyRan | Interrupted | BackendChanged, Model | None]:
-    """What came of beginning a run, and whose turn it is; None: that is to be found out.
+    """Start the run with a model; None: with the one that takes the steps of the timeline, which is found here.
 
-    An input that was given before needs no model: its result is there, whoever takes steps here.
+    An input that was given before needs no model: its result is in the store.
     """
     try:
         model = model or current_model(env)
     except (Invalid, NotFound, ServerChanged, Unsupported):
-        found = given_before(env, wanted)
+        found = given_before(env, request)
         if found is None:
             raise
         return found, None
     warn_of_end(env, model)
-    wanted = msgspec.structs.replace(wanted, backend=model.backend, server=server_of(model))
-    return begin(env, wanted, hooked=hooked(env.agent.plugins, "run_start")), model
+    request = msgspec.structs.replace(request, backend=model.backend, server=server_of(model))
+    return begin(env, request, hooked=is_hooked(env.agent, "run_start")), model
 
 
 async def resume(
@@ -143,10 +143,10 @@ async def resume(
     shape: Any = None,
     begun: Callable[[Started], None] | None = None,
 ) -> Result:
-    """Go on with a run that was cut off, or that waits and has been decided; None: the one on this line.
+    """Go on with a run that was cut off, or that waits and has decided calls; None: the one on this timeline.
 
-    One that still waits for everything is left as it is.  Raises `NotFound` if there is nothing to
-    go on with, `Busy` if a run lives on the line.
+    A run with no decided call is left as it is.  Raises `NotFound` if there is no such run, `Busy` if a run
+    lives on the timeline.
     """
     kept = await env.run_blocking(partial(_to_resume, env, id))
     if kept.record.state in ENDED:
@@ -164,7 +164,7 @@ async def resume(
 async def _given_again(
     env: RunEnvironment, id: str, *, shape: Any, retry: bool, begun: Callable[[Started], None] | None
 ) -> Result:
-    """What comes of an input that was given before, and that led to the run of that id."""
+    """Return the result of a run whose input was given again; go on with it, or retry it, where it can be."""
     while True:
         kept = await env.run_blocking(partial(records.read, env.space, id))
         try:
@@ -183,44 +183,56 @@ async def _given_again(
 
 
 def _retaken(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
-    """Take the line for a run that failed, if it may be retried, and the model that goes on with it."""
+    """Take the timeline for a run that failed, if it may be retried, and find the model that goes on with it."""
     _check_retry(env, kept.record)
     return _continued(env, kept)
 
 
 def _check_retry(env: RunEnvironment, record: RunRecord) -> None:
-    """Raise `Conflict` if the run is not the last thing that was said on its line, or may repeat an external write."""
+    """Raise `Conflict` if later turns follow the run on its timeline, or a retry may repeat an external write."""
     head = reader.head_of(env.space, record.timeline).commit
     if not stands_on(env.space, record.id, head):
         raise Conflict(
-            f"run '{record.id}' failed and was undone; nothing was run. Take the undo back with redo(), or give "
-            "the input another id."
+            f"run '{record.id}' failed and was undone; nothing was run.",
+            code="failed_run_undone",
+            advice="Take the undo back with redo(), or give the input another id.",
+            run=record.id,
         )
     for step in reader.recent(env.space, head):
         if step.commit.run == record.id:
             break
-        said = any(isinstance(event, MessageAppended) for event in step.changeset.events)
-        if said or step.commit.run is not None:
+        has_message = any(isinstance(event, MessageAppended) for event in step.changeset.events)
+        if has_message or step.commit.run is not None:
             raise Conflict(
-                f"run '{record.id}' failed, and later turns follow it on '{record.timeline}'; nothing was run. "
-                "Give the input another id, or undo() those turns first."
+                f"run '{record.id}' failed, and later turns follow it on '{record.timeline}'; nothing was run.",
+                code="failed_run_followed",
+                advice="Give the input another id, or undo() those turns first.",
+                run=record.id,
+                timeline=record.timeline,
             )
     for call in calls_of(env.space, record.id):
         if call.reach.guarded and (call.state == "started" or call.state in UNCLEAR):
             raise Conflict(
                 f"run '{record.id}' failed while call '{call.id}' to {call.tool} is {call.state}: it may have "
-                "happened; nothing was run. Settle it with reconcile() or resolve(), then give the input again."
+                "happened; nothing was run.",
+                code="failed_run_call_unclear",
+                advice="Settle it with reconcile() or resolve(), then give the input again.",
+                run=record.id,
+                call=call.id,
+                state=call.state,
             )
 
 
 def _continued(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
-    """Take the line for a run, and the model that goes on with it.
+    """Take the timeline for a run, and find the model that goes on with it.
 
-    The model is found before the line is taken: without one nobody would let it go.  A switch
-    meanwhile moves the lease's revision, and then it is found again.
+    The model is found before the timeline is taken: without one the run could not release it.  If the backend
+    is switched in between, the lease's revision has moved, and the model is found again.
     """
     record = kept.record
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"run '{record.id}' was not resumed")
+    while True:
+        attempts.begin()
         held, revision = leases.look(env.space, record.timeline)
         model = current_model(env, line=record.line, sure=True)
         try:
@@ -230,13 +242,10 @@ def _continued(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]
         except Moved:
             if leases.look(env.space, record.timeline)[1] == revision:
                 raise
-    raise Conflict(
-        f"timeline '{record.timeline}' is taken by others all the time; nothing was resumed. Try again."
-    )
 
 
 async def earlier(env: RunEnvironment, id: str, *, shape: Any = None) -> Result:
-    """What a run came to, waiting for it while it lives; one that was cut off is finished first."""
+    """Return the result of a run; wait for it while it lives, and finish it first if it was cut off."""
     while True:
         kept = await env.run_blocking(partial(records.read, env.space, id))
         if kept.record.state != "running":
@@ -256,10 +265,10 @@ async def earlier(env: RunEnvironment, id: str, *, shape: Any = None) -> Result:
 
 
 def cancel(env: RunEnvironment, id: str | None, why: str, by: str | None = None) -> RunRecord:
-    """Ask a run to stop: the one on this line, or the one of that id; durable when this returns.  `by` is who asks.
+    """Ask a run to stop: the one on this timeline, or the one of that id; durable when this returns.
 
-    A live run stops at the next moment it can; what it was doing is recorded as far as it is known.
-    One that waits is ended here.  Raises `NotFound` if there is none.
+    `by` is the person who asks.  A live run stops as soon as it can, and records what is known of its calls.
+    Raises `NotFound` if there is no such run.
     """
     names.check_person(by)
     names.check_words("why", why)
@@ -267,10 +276,10 @@ def cancel(env: RunEnvironment, id: str | None, why: str, by: str | None = None)
         before = _to_resume(env, id)
         if before.record.state in ENDED:
             return before.record
-        told, kept = records.changed(before, cancel=why or "cancelled", cancelled_by=by)
+        write, kept = records.changed(before, cancel=why or "cancelled", cancelled_by=by)
         try:
-            records.apply(env.space, "cancel", told)
-        except Moved:  # it may have gone on, or ended, just now
+            records.apply(env.space, "cancel", write)
+        except Moved:  # the run may have gone on, or ended, just now
             if records.read(env.space, before.record.id) == before:
                 raise
         else:
@@ -278,7 +287,7 @@ def cancel(env: RunEnvironment, id: str | None, why: str, by: str | None = None)
 
 
 async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
-    """End a run that was asked to stop and that nobody is running."""
+    """End a run that was asked to stop, unless a process runs it."""
     if record.state in ENDED or await env.run_blocking(partial(_lives, env, record)):
         return record
     if not await env.run_blocking(partial(_is_present, env.space, record)):
@@ -286,32 +295,33 @@ async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
     env = await env.run_blocking(partial(_on, env, record.timeline))
     kept = await env.run_blocking(partial(records.read, env.space, record.id))
     held, revision = await env.run_blocking(partial(leases.look, env.space, record.timeline))
-    begun = await env.run_blocking(partial(continued, env, kept, held, revision))
-    await LiveRun(env, begun, _Nobody(record.backend or "nobody")).end_cancelled(record.cancel or "cancelled")
+    start = await env.run_blocking(partial(continued, env, kept, held, revision))
+    model = _UnaskedModel(record.backend or "none")
+    await LiveRun(env, start, model).end_cancelled(record.cancel or "cancelled")
     return (await env.run_blocking(partial(records.read, env.space, record.id))).record
 
 
 def _end_undone(space: Space, record: RunRecord) -> RunRecord:
-    """End a run that waits and was undone: its questions are taken back, and no line is touched."""
+    """End a run that waits and was undone: withdraw its approvals, and write to no timeline."""
     why = record.cancel or "cancelled"
     for ticket in tickets.open_on(space, record.timeline):
         if ticket.run == record.id:
             with suppress(Decided):
                 decisions.withdraw(space, ticket.call, by=record.cancelled_by, why=why)
-    told, kept = records.moved(records.read(space, record.id), "cancelled", at=space.clock(), why=why)
-    records.apply(space, "end", *told)
+    writes, kept = records.moved(records.read(space, record.id), "cancelled", at=space.clock(), why=why)
+    records.apply(space, "end", *writes)
     return kept.record
 
 
 def line_of(env: RunEnvironment, run: str | None) -> RunEnvironment:
-    """The same ground on the line of that run; None: as it is.  Raises `NotFound` if there is no such run."""
+    """Return the environment on the timeline of a run; None: as it is.  Raise `NotFound` if there is no such run."""
     if run is None:
         return env
     return _on(env, records.read(env.space, names.check_id("run", run)).record.timeline)
 
 
 def _on(env: RunEnvironment, timeline: str) -> RunEnvironment:
-    """The same ground, on another line of the thread."""
+    """Return the environment on another timeline of the thread."""
     if timeline == env.timeline:
         return env
     standing = msgspec.structs.replace(env.standing, timeline=timeline)
@@ -319,13 +329,13 @@ def _on(env: RunEnvironment, timeline: str) -> RunEnvironment:
 
 
 def is_interrupted(env: RunEnvironment, id: str) -> bool:
-    """Whether a run was cut off: it counts as running, but no process is at it."""
+    """True if a run was cut off: its record says that it runs, but no process runs it."""
     record = records.read(env.space, id).record
     return record.state in ("created", "running") and not _lives(env, record)
 
 
 def is_decided(env: RunEnvironment, id: str) -> bool:
-    """Whether a run waits and can go on."""
+    """True if a run waits and can go on."""
     record = records.read(env.space, id).record
     if record.state != "waiting" or not _is_present(env.space, record):
         return False
@@ -341,8 +351,8 @@ def _lives(env: RunEnvironment, record: RunRecord) -> bool:
     )
 
 
-class _Nobody(msgspec.Struct, frozen=True):
-    """A model that is never asked."""
+class _UnaskedModel(msgspec.Struct, frozen=True):
+    """The model of a run that only ends."""
 
     backend: str
 
@@ -351,7 +361,7 @@ class _Nobody(msgspec.Struct, frozen=True):
 
 
 async def _finish_first(env: RunEnvironment, id: str) -> None:
-    """Finish a run that was cut off; that it fails is no reason not to go on, unless it cannot even end."""
+    """Finish a run that was cut off; raise only if it fails and even its end cannot be recorded."""
     try:
         await resume(env, id)
     except RunFailed:
@@ -376,11 +386,16 @@ def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
             return _continuation(env, origin)
     if waiting:
         return records.read(space, max(decided or waiting, key=lambda each: each.begun_at).id)
-    raise NotFound(f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done.")
+    raise NotFound(
+        f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done.",
+        code="no_open_run",
+        thread=space.label,
+        timeline=timeline,
+    )
 
 
 def _is_present(space: Space, record: RunRecord) -> bool:
-    """Whether the line has the run's commits up to where it waits; after an undo, or a cut in its middle, it has not."""
+    """True if the timeline has the run's commits up to where it waits; False after an undo of some of them."""
     head = reader.head_of(space, record.timeline).commit
     if not stands_on(space, record.continues or record.id, head):
         return False
@@ -388,9 +403,9 @@ def _is_present(space: Space, record: RunRecord) -> bool:
 
 
 def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:
-    """Whether what the model last said before `after` is in the conversation of `head`.
+    """True if the model's last message up to `after` is in the conversation of `head`.
 
-    It asked there for what the run waits for.  Commits that were rebased say the same under the same id.
+    That message requested the calls that the run waits for.  Rebased commits have it under the same id.
     """
     for step in reader.recent(space, after):
         for event in step.changeset.events:
@@ -403,12 +418,16 @@ def _check_present(env: RunEnvironment, record: RunRecord) -> None:
     if not _is_present(env.space, record):
         raise NotFound(
             f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
-            "resumed. Take the undo back with redo(), or end it with cancel()."
+            "resumed.",
+            code="run_undone",
+            advice="Take the undo back with redo(), or end it with cancel().",
+            run=record.id,
+            timeline=record.timeline,
         )
 
 
 def _continuation(env: RunEnvironment, origin: RunRecord) -> VersionedRun:
-    """A run of this line that takes up what another line's run left open, decided here."""
+    """Enter a run of this timeline that goes on with calls of another timeline's run, which were decided here."""
     space = env.space
     now = space.clock()
     record = msgspec.structs.replace(
@@ -436,7 +455,7 @@ def _continuation(env: RunEnvironment, origin: RunRecord) -> VersionedRun:
 
 
 def _is_decided(env: RunEnvironment, record: RunRecord) -> bool:
-    """Whether there is anything to go on with: a decision, a lapse, or nothing that waits."""
+    """True if the run can go on: a call is decided or its ticket has expired, no call is open, or it is cancelled."""
     space, line = env.space, record.timeline
     head = reader.head_of(space, line)
     left, _ = open_calls(space, record.continues or record.id, head.commit, continued_by=record.id)
@@ -448,15 +467,15 @@ def _goes_on(space: Space, call: str, line: str) -> bool:
     if held is None:
         return True
     if held.record.timeline != line:
-        return False  # nobody has decided it here
+        return False  # it was not decided on this timeline
     if held.record.state != "awaiting_approval":
         return True
-    asked = tickets.find(space, held.record.ticket or "")
-    return asked is not None and decisions.due(asked.ticket, space.clock())
+    found = tickets.find(space, held.record.ticket or "")
+    return found is not None and decisions.due(found.ticket, space.clock())
 
 
 def _decided_here(env: RunEnvironment) -> RunRecord | None:
-    """The run of another line that left a call open which was decided on this one."""
+    """Return the run of another timeline that left a call open which was decided on this one."""
     space, line = env.space, env.timeline
     head = reader.head_of(space, line)
     for call in decisions.decided_on(space, line):

@@ -1,87 +1,112 @@
-"""Closing: how a run lets its line go, to wait or for good, and what it owes others then.
+"""Where a run's commits are written, and how the run releases its timeline: to wait, or for good.
 
-Its record, its last commit and the end of its lease are one write.  Somebody may have asked the run to
-stop, or said something to it, a moment before: the record says so, and the write is refused.  A run
-that was to wait ends then; one that was to succeed goes on; any other end takes the words in first.
+With the head policy `each_step` commits go to the target timeline itself.  With `on_success` they go to a
+timeline of the run's own, which begins at the inbound commit.  When the run succeeds, or waits, the head of
+the target timeline moves there in the same write as the last commit; if other writers have moved it, the
+run's commits are put on top of theirs.  The commits of a failed run stay on its own timeline.
 
-Where another backend takes over, the commit that says so and the record are one write too.
+The run's record, its last commit and the release of its lease are one write.  If another process has asked
+the run to stop, or has queued a message for it, the record has changed and that write is refused.  Then a
+run that was to wait ends; one that was to succeed goes on; any other end takes the messages in first.
 
-Whatever ends, the conversation is told what became of calls that are left behind.
+A run that ends early settles the calls that it leaves open, so that the conversation has their results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
 
-from perdure.engines.contract import CellWrite
-from perdure.errors import Moved
-from perdure.model.commit import RunMeta
-from perdure.model.event import RunFinished
+from perdure.engines import paging
+from perdure.engines.contract import CellWrite, Step
+from perdure.errors import Moved, StaleHead
+from perdure.history import reader
+from perdure.history.space import Space, agent_after
+from perdure.history.writer import Proposal
+from perdure.model.commit import Reads, RunMeta
+from perdure.model.digest import Digest
+from perdure.model.event import AgentChanged, RunFinished
+from perdure.model.head import Head
 from perdure.model.message import Message
-from perdure.model.run import RunState, StopReason
+from perdure.model.run import RunRecord, RunState, StopReason
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.recovery import open_round, withdraw
 from perdure.runtime.calls.round import RoundContext, commit_round
-from perdure.runtime.run.branch import RunBranch
 from perdure.runtime.run.start import Started, restore
 from perdure.runtime.session import records, steering
-from perdure.runtime.session.journal import CommitDraft
+from perdure.runtime.session.journal import CommitDraft, Journal
 from perdure.runtime.session.lease import Lost, releasing
 from perdure.switching.current_backend import RecordedBackend
 
-__all__ = ["RunFinisher"]
+__all__ = ["RunFinisher", "own_timelines_prefix", "settle_open_calls"]
 
 _UNKNOWN = -1
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
+
+_LastWrite: TypeAlias = Literal["join", "stay", "record_only"]
 
 
 class RunFinisher:
-    """A run's record, and the ways in which the run comes to an end."""
+    """A run's record, and the writes by which the run releases its timeline."""
 
-    def __init__(self, round_context: RoundContext, branch: RunBranch, begun: Started) -> None:
-        """Begin with the record that was just written."""
-        self._round_context, self._branch, self._lease = round_context, branch, begun.lease
-        self._journal = round_context.journal
-        self.kept = begun.kept
-        self.source = begun.kept.record.continues or begun.kept.record.id  # whose calls are open
-        self._heard = 0 if begun.fresh else _UNKNOWN  # how many messages the run knows of
+    def __init__(self, started: Started) -> None:
+        self._journal, self._lease = started.journal, started.lease
+        self._branch = RunBranch(started.journal, started.lease.epoch)
+        self._run = started.kept
+        self.source = self.record.continues or self.record.id  # the run whose calls are open
+        self._heard = 0 if started.fresh else _UNKNOWN  # how many queued messages the run has taken in
+
+    @property
+    def record(self) -> RunRecord:
+        """The run's record as this process last read or wrote it."""
+        return self._run.record
+
+    def leave_timeline(self) -> bool:
+        """Write to a timeline of the run's own from here on; True if it is the one on which the run was cut off."""
+        before = self.record.line
+        line = self._branch.begin(before)
+        if line != before:
+            self.note(line=line)
+        return line == before
 
     def note(self, **fields: Any) -> None:
         """Change the run's record."""
         while True:
-            told, kept = records.changed(self.kept, **fields)
+            write, updated = records.changed(self._run, **fields)
             try:
-                records.apply(self._journal.space, "note", told)
+                records.apply(self._journal.space, "note", write)
             except Moved:
-                if not self._is_changed():
+                if not self._reread():
                     raise
             else:
-                self.kept = kept
+                self._run = updated
                 return
 
     def hand_over(self, backend: RecordedBackend, cells: Sequence[CellWrite]) -> None:
-        """Write what is staged, and with it in the run's record that `backend` takes the steps from here on."""
+        """Write what is staged, and in the same write the run's record: `backend` takes the steps from here on."""
         while True:
-            told, kept = records.changed(self.kept, backend=backend.name, server=backend.server)
+            write, updated = records.changed(self._run, backend=backend.name, server=backend.server)
             try:
-                self._journal.write(cells=(*cells, told))
+                self._journal.write(cells=(*cells, write))
             except Moved:
-                if not self._is_changed():
+                if not self._reread():
                     raise
             else:
-                self.kept = kept
+                self._run = updated
                 return
 
     def is_steered(self) -> bool:
-        """Whether somebody has said something that the run does not know of."""
-        self._is_changed()
-        return self.kept.record.steered != self._heard
+        """True if a message is queued that the run has not taken in."""
+        self._reread()
+        return self.record.steered != self._heard
 
     def hear(self) -> tuple[list[Message], list[CellWrite]]:
-        """Stage what was said to the run meanwhile; the words, and the cells that the next write empties."""
+        """Stage the queued messages; return them, and the writes that empty the queue with the next commit."""
         if not self.is_steered():
             return [], []
-        self._heard = self.kept.record.steered
+        self._heard = self.record.steered
         waiting = steering.queued(self._journal.space, self._journal.run)
         draft = self._journal.draft("user_message")
         for each in waiting:
@@ -89,17 +114,16 @@ class RunFinisher:
         self._journal.stage(draft)
         return [each.message for each in waiting], [each.taken for each in waiting]
 
-    def count_heard(self) -> list[CellWrite]:
-        """Find out after an interruption whether the run has heard everything; what waits for it is left waiting."""
-        self._is_changed()
+    def count_heard(self) -> None:
+        """Find out after an interruption whether the run has taken in every message; leave the queue as it is."""
+        self._reread()
         if self._heard == _UNKNOWN and not steering.queued(self._journal.space, self._journal.run):
-            self._heard = self.kept.record.steered
-        return []
+            self._heard = self.record.steered
 
     def wait(self) -> bool:
-        """Let the line go until somebody has decided; False: somebody has asked the run to stop instead."""
-        leave = self._branch.join if self._branch.apart else self._leave_bare
-        return self._let_go("waiting", leave, after=self._journal.head.commit, line=None)
+        """Release the timeline until calls are decided; False if the run was asked to stop instead."""
+        how: _LastWrite = "join" if self._branch.is_apart else "record_only"
+        return self._release("waiting", how, after=self._journal.head.commit, line=None)
 
     def finish(
         self,
@@ -111,84 +135,189 @@ class RunFinisher:
         kind: str | None = None,
         stop: StopReason | None = None,
     ) -> bool:
-        """Write the run's last commit; False, and nothing was written: somebody has said something to it just now."""
+        """Write the run's last commit; False, with nothing written, if a message was queued for it just now."""
         draft.events.append(RunFinished(id=self._journal.space.ids(), status=status, why=why))
-        draft.meta = RunMeta(agent_version=self.kept.record.agent_version, termination=status)
+        draft.meta = RunMeta(agent_version=self.record.agent_version, termination=status)
         self._journal.stage(draft)
         fields: dict[str, Any] = {"why": why, "kind": kind, "stop": stop, "pending": None}
         if status == "failed" or status == "cancelled":
-            return self._let_go(status, self._branch.leave, *cells, **fields)
-        return self._let_go(status, self._branch.join, *cells, **fields, line=None)
+            return self._release(status, "stay", *cells, **fields)
+        return self._release(status, "join", *cells, **fields, line=None)
 
-    def close(self, status: RunState, why: str, kind: str | None = None) -> None:
-        """End a run that did not come to its own end."""
-        while True:
-            self._journal.unstage()
-            self._settle_open()
-            cells = self._take_in()
-            draft = self._journal.draft("run_finished", forced=True)
-            if status == "failed" and self.kept.record.on_failure == "restore" and not self._branch.apart:
-                restore(self._journal, draft, self._round_context.env.agent.run_scoped_paths())
-            if self.finish(draft, status, why, cells, kind=kind):
-                return
+    def close(self, status: RunState, why: str, kind: str | None = None) -> bool:
+        """End a run early, once its open calls are settled; False if that has to be done again first."""
+        cells = self._take_in()
+        draft = self._journal.draft("run_finished", forced=True)
+        if status == "failed" and self.record.on_failure == "restore" and not self._branch.is_apart:
+            restore(self._journal, draft, self._journal.env.agent.run_scoped_paths())
+        return self.finish(draft, status, why, cells, kind=kind)
 
-    def _let_go(
-        self, status: RunState, leave: Callable[[Sequence[CellWrite]], None], *cells: CellWrite, **fields: Any
-    ) -> bool:
-        """Take the run to `status` and let the line go, in one write; False: something has to be done first."""
+    def _release(self, status: RunState, how: _LastWrite, *cells: CellWrite, **fields: Any) -> bool:
+        """Set the run's state and release the lease, in one write; False if something has to be done first."""
         while not self._is_hindered(status):
-            told, kept = records.moved(self.kept, status, at=self._round_context.now(), **fields)
+            at = self._journal.space.clock()
+            writes, updated = records.moved(self._run, status, at=at, **fields)
             try:
-                leave((*cells, *told, releasing(self._lease)))
+                self._write_last(how, (*cells, *writes, releasing(self._lease)))
             except Moved:
-                if not self._is_changed():
+                if not self._reread():
                     raise
             else:
-                self.kept = kept
+                self._run = updated
                 return True
         return False
 
+    def _write_last(self, how: _LastWrite, cells: Sequence[CellWrite]) -> None:
+        if how == "join":
+            self._branch.join(cells)
+        elif how == "stay":
+            self._journal.write(cells=cells)
+        else:
+            records.apply(self._journal.space, "wait", *cells)
+
     def _is_hindered(self, status: RunState) -> bool:
-        """Whether what the record says comes first: to stop where it was to wait, to hear where it was to end."""
-        record = self.kept.record
-        return record.cancel is not None if status == "waiting" else record.steered != self._heard
+        """True if the record demands something else first: to stop instead of waiting, to hear before the end."""
+        if status == "waiting":
+            return self.record.cancel is not None
+        return self.record.steered != self._heard
 
-    def _leave_bare(self, cells: Sequence[CellWrite]) -> None:
-        records.apply(self._journal.space, "wait", *cells)
-
-    def _is_changed(self) -> bool:
-        """Read the run's record again; whether others have changed it.  Raises `Lost` if they have ended the run."""
-        before, self.kept = self.kept, records.read(self._journal.space, self._journal.run)
-        if self.kept.record.state != "running":
+    def _reread(self) -> bool:
+        """Read the run's record again; True if it has changed.  Raises `Lost` if another process ended the run."""
+        before, self._run = self._run, records.read(self._journal.space, self._journal.run)
+        if self.record.state != "running":
             raise Lost(self._lease)
-        return self.kept.revision != before.revision
+        return self._run.revision != before.revision
 
     def _take_in(self) -> list[CellWrite]:
-        """Put what was said and never heard into the conversation of the line, also if the run leaves its own behind."""
-        self._heard = _UNKNOWN  # what was heard may not have been written
-        if not self._branch.apart:
+        """Put queued messages into the conversation of the target timeline, also if the run is on its own."""
+        self._heard = _UNKNOWN  # messages that were taken in may not have been written
+        if not self._branch.is_apart:
             return self.hear()[1]
         own = self._journal.head.timeline
-        self._journal.stand_on(self._round_context.env.timeline)
+        self._journal.stand_on(self._journal.env.timeline)
         self._journal.write(cells=self.hear()[1])
         self._journal.stand_on(own)
         return []
 
-    def _settle_open(self) -> None:
-        """Tell the conversation what became of calls that the run leaves behind."""
-        left = open_round(self._round_context, self.source)
-        executor = CallExecutor(self._round_context, self._journal.root, {}, message_id=left.message_id)
-        for pending_call in left.pending_calls:
-            if pending_call.stage == "suspended":
-                withdraw(
-                    self._round_context,
-                    pending_call,
-                    "the run ended before it was decided",
-                    message_id=left.message_id,
-                    by=self.kept.record.cancelled_by,
-                )
-            executor.abandon(pending_call)
-        settled = [pending_call for pending_call in left.pending_calls if pending_call.stage == "settled"]
-        if settled:
-            draft = self._journal.draft("tool_results_committed")
-            commit_round(self._round_context, settled, draft, message_id=left.message_id)
+
+def settle_open_calls(round_context: RoundContext, source: str, *, by: str | None) -> None:
+    """Commit results for the open calls that a run leaves behind; `by` is the person who cancelled the run."""
+    left = open_round(round_context, source)
+    executor = CallExecutor(round_context, round_context.journal.root, {}, message_id=left.message_id)
+    for pending_call in left.pending_calls:
+        if pending_call.stage == "suspended":
+            why = "the run ended before it was decided"
+            withdraw(round_context, pending_call, why, message_id=left.message_id, by=by)
+        executor.abandon(pending_call)
+    settled = [pending_call for pending_call in left.pending_calls if pending_call.stage == "settled"]
+    if settled:
+        draft = round_context.journal.draft("tool_results_committed")
+        commit_round(round_context, settled, draft, message_id=left.message_id)
+
+
+class RunBranch:
+    """Where a run's commits are written, and how they reach the target timeline."""
+
+    def __init__(self, journal: Journal, epoch: int) -> None:
+        """Begin on the target timeline; `epoch` is that of the run's lease."""
+        self._journal, self._epoch = journal, epoch
+        self._main: Head | None = None  # of the target timeline when the run left it; None: it has not
+        self._base: Digest | None = None
+
+    @property
+    def is_apart(self) -> bool:
+        """True if commits go to a timeline of the run's own."""
+        return self._main is not None
+
+    def begin(self, line: str | None) -> str:
+        """Leave the target timeline; return the name of the run's own, which commits go to from here on.
+
+        `line` is the one on which the run was cut off; None: it has none yet.
+        """
+        main = self._main = self._journal.head
+        self._base = main.commit
+        if line is None:
+            line = f"{own_timelines_prefix(self._journal.run)}{self._epoch}"
+            self._journal.branch(line)
+        else:
+            self._journal.stand_on(line)
+            self._base = self._shared(main)
+            self._main = self._left_at(main)
+        return line
+
+    def join(self, cells: Sequence[CellWrite]) -> None:
+        """Write what is staged, and move the head of the target timeline to it."""
+        main = self._main
+        if main is None:
+            self._journal.write(cells=cells)
+            return
+        try:
+            if self._journal.is_staged:
+                self._journal.write(cells=cells, also=((main.timeline, main),))
+            else:
+                self._journal.lead(main, cells=cells)
+            self._journal.stand_on(main.timeline)
+        except StaleHead as stale:
+            if stale.expected.timeline != main.timeline:
+                raise
+            self._journal.write_onto(main, self._proposals(), cells=cells)
+        self._main = None
+
+    def _shared(self, main: Head) -> Digest | None:
+        """Return the last commit that the run's timeline and the target have in common."""
+        space = self._journal.space
+        own = reader.recent(space, self._journal.head.commit)
+        return next(
+            (step.digest for step in own if reader.is_ancestor(space, step.digest, main.commit)), None
+        )
+
+    def _left_at(self, main: Head) -> Head:
+        """Return the head of the target timeline when the run left it; other writers may have moved it since."""
+        if main.commit == self._base:
+            return main
+        space = self._journal.space
+        moves = paging.moves(space.engine, space.name, main.timeline, before=main.version + 1)
+        left = next(move for move in moves if move.to == self._base)
+        return Head(main.timeline, left.version, left.to)
+
+    def _proposals(self) -> list[Proposal]:
+        """Return the run's own commits as proposals, to be written once more on top of others."""
+        space = self._journal.space
+        found: list[Step] = []
+        for step in reader.recent(space, self._journal.head.commit):
+            if step.digest == self._base:
+                break
+            found.append(step)
+        return [_proposal(step, self._journal.env.standing.agent) for step in reversed(found)]
+
+
+def own_timelines_prefix(run: str) -> str:
+    """Return the prefix of the names of a run's own timelines."""
+    plain = run if _PLAIN.match(run) else sha256(run.encode()).hexdigest()[:32]
+    return f"run/{plain}/"
+
+
+def _proposal(step: Step, agent: Space | None) -> Proposal:
+    changeset, commit = step.changeset, step.commit
+    # The changes to the agent's map were applied when the commit was first written; they are not applied twice.
+    events = tuple(event for event in changeset.events if not isinstance(event, AgentChanged))
+    reads = commit.reads if agent is None or len(events) == len(changeset.events) else _after(agent, step)
+    return Proposal(
+        reason=changeset.reason,
+        root=commit.root,
+        patch=changeset.patch,
+        events=events,
+        outside=reads,
+        ledger=commit.ledger,
+        run=changeset.run_id,
+        parent_run=changeset.parent_run_id,
+        run_meta=changeset.run_meta,
+        state_actions=changeset.state_actions,
+    )
+
+
+def _after(agent: Space, step: Step) -> Reads:
+    """Return what a step reads outside the thread, with its own changes to the agent's map."""
+    commit = agent_after(agent, step)
+    seen = step.commit.reads.memory_root
+    return Reads(agent_root=agent.root_at(commit), agent_commit=commit, memory_root=seen)

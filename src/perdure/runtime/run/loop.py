@@ -1,16 +1,19 @@
-"""A live run: the loop from input to finish, and the commits along the way.
+"""The loop of a live run, from its input to its end, and the commits along the way.
 
-    inbound, start       one write (beginning.py)
-    the model speaks     one write: its words, the requests, the starts
-    tools run            each result durable as it comes; the last with the round's commit
-    … and again, until the model asks for nothing: its last words and the end are one write
+    input, start          one write (start.py)
+    the model answers     one write: its message, the requested calls and their starts
+    tools run             each result is durable as it comes; the last with the round's commit
+    … and again, until the model requests no call: its last message and the end of the run are one write
 
-Why the model's answer ended decides how the run goes on.  A turn that the backend paused is sent back
-as it is.  An answer that the backend works on is fetched by its id.  An answer that is not complete
-ends the run as `stopped`, unless the stop policy accepts it; the calls in it are never run.
+The reason why the model's answer ended decides how the run goes on.  A turn that the backend paused is sent
+back as it is.  An answer that the backend still works on is fetched by its id.  An answer that is not
+complete ends the run as `stopped`, unless the stop policy accepts it; its calls are never run.
 
-Whatever fails fails the run, which says so in a closing commit if it still can.  If even that
-fails nothing is announced: the run counts as interrupted, and the log alone finishes it later.
+Any error fails the run, and a closing commit says so if it can be written.  If it cannot, the run counts as
+interrupted: another process finishes it later from the log alone.
+
+The loop decides.  It hands data to its helpers (finish.py, failover.py, model_input.py, the calls of a round)
+and takes results back; none of them holds another, or calls the loop.
 """
 
 from __future__ import annotations
@@ -34,26 +37,32 @@ from perdure.model.run import PendingResponse, RunRecord, RunState, StopReason, 
 from perdure.model.text import said_by
 from perdure.providers.contract import Model
 from perdure.runtime import failpoints
-from perdure.runtime.agent.agent import COUNTERS, Counters, in_words
-from perdure.runtime.agent.plugin import Moment, Phase, hooked, run_phase
+from perdure.runtime.agent.agent import COUNTERS, Counters, in_words, is_hooked
+from perdure.runtime.agent.plugin import Moment, Phase, run_phase
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
 from perdure.runtime.calls.plan import plan
 from perdure.runtime.calls.recovery import open_round
 from perdure.runtime.calls.round import RoundContext, commit_round
-from perdure.runtime.inference.failover import Failover
+from perdure.runtime.inference.backend import (
+    ActiveModel,
+    ModelStep,
+    PendingAnswer,
+    StepReply,
+    check_server,
+    declared_names,
+)
+from perdure.runtime.inference.failover import Failover, Takeover
 from perdure.runtime.inference.model_input import ModelInputBuilder
-from perdure.runtime.inference.step import Patience, StepReply, declared_names
-from perdure.runtime.run.branch import RunBranch
-from perdure.runtime.run.finish import RunFinisher
+from perdure.runtime.run.finish import RunFinisher, settle_open_calls
 from perdure.runtime.run.start import Started, cleaned
 from perdure.runtime.session import media
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import CommitDraft
 from perdure.runtime.session.lease import Lost
-from perdure.runtime.session.lease_keeper import HeldLease
 from perdure.runtime.session.result import Result, result_of
 from perdure.runtime.tools.call import Ruling
+from perdure.switching.commit import REASON, switched
 from perdure.switching.current_backend import RecordedBackend
 
 __all__ = ["LiveRun"]
@@ -61,126 +70,130 @@ __all__ = ["LiveRun"]
 _T = TypeVar("_T")
 
 
-class LiveRun:
-    """One run, from where it stands to its end, or to the next question."""
+class _StopSignal:
+    """Carries a request to stop from the thread that renews leases to the task of a run."""
 
-    def __init__(self, env: RunEnvironment, begun: Started, model: Model, *, shape: Any = None) -> None:
-        """Go on from `begun`; `shape` is the type that the last words are to have."""
-        self._env, self._begun, self._shape = env, begun, shape
-        self._journal = begun.journal
-        self._plugins = env.agent.plugins
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task, self._loop = task, task.get_loop()
+        self.why = ""  # the reason of a cancellation; "": there was none
+        self.is_lost = False  # True: another process has the timeline
+        self.is_sent = False
+
+    def lose(self) -> None:
+        """End the task because the lease is lost; may be called from any thread."""
+        self.is_sent = True
+        self._loop.call_soon_threadsafe(self._stop, "", True)
+
+    def cancel(self, why: str) -> None:
+        """End the task because the run was asked to stop; may be called from any thread."""
+        self.is_sent = True
+        self._loop.call_soon_threadsafe(self._stop, why, False)
+
+    def _stop(self, why: str, is_lost: bool) -> None:  # call_soon takes no keywords
+        self.why, self.is_lost = why, is_lost
+        self._task.cancel()
+
+
+class LiveRun:
+    """One run, from where it is to its end, or until a call has to be decided."""
+
+    def __init__(self, env: RunEnvironment, started: Started, model: Model, *, shape: Any = None) -> None:
+        """Go on from `started`; `shape` is the type that the last message must have."""
+        self._env, self._started, self._shape = env, started, shape
+        self._journal = started.journal
         self._stop = env.agent.stop
-        self._counters = Counters(began_at=begun.kept.record.begun_at)
-        self._why = ""  # of a cancellation
-        self._is_lost = False
-        self._is_told = False  # that somebody wants it to stop, from another thread
-        self._keeping: HeldLease | None = None
-        self._round_context = RoundContext(env, self._journal, was_waiting=begun.waited)
-        self._branch = RunBranch(self._journal, begun)
-        self._finisher = RunFinisher(self._round_context, self._branch, begun)
-        recorded = RecordedBackend(model.backend, begun.kept.record.server)
-        self._failover = Failover(self._round_context, model, recorded, self._finisher.hand_over)
+        self._counters = Counters(began_at=started.kept.record.begun_at)
+        self._round_context = RoundContext(env, self._journal, was_waiting=started.waited)
+        self._finisher = RunFinisher(started)
+        self._active = ActiveModel(model, RecordedBackend(model.backend, self._record.server))
+        self._failover = None if env.agent.route is None else Failover(self._journal, env.agent.route)
         self._names = declared_names(self._round_context.toolbox)
         self._model_input = ModelInputBuilder(env, shape=shape)
-        self._patience = Patience(
-            self._note_pending, lambda: self._stop.reached(self._counters, self._round_context.now()) is None
-        )
-        self._usage, self._text = Usage(), ""  # of this run, as far as it ran here
+        self._usage, self._text = Usage(), ""  # of this run, as far as it ran in this process
 
     async def go(self) -> Result:
-        """Run to the end, or until somebody has to decide something.
+        """Run to the end, or until a call has to be decided.
 
         Raises `RunFailed` if it fails, `Lost` if another process has taken over.
         """
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        task = asyncio.current_task()
         assert task is not None
-
-        def stop(why: str, *, lost: bool) -> None:
-            self._why, self._is_lost = why, lost
-            task.cancel()
-
-        def told(why: str, *, lost: bool = False) -> None:
-            self._is_told = True
-            loop.call_soon_threadsafe(partial(stop, why, lost=lost))
-
-        self._keeping = self._env.owners.hold(
-            self._begun.lease, space=self._env.space, lost=lambda: told("", lost=True), cancelled=told
+        signal = _StopSignal(task)
+        held_lease = self._env.owners.hold(
+            self._started.lease, space=self._env.space, lost=signal.lose, cancelled=signal.cancel
         )
+        self._journal.held_lease = held_lease
         try:
-            return await self._to_the_end(task)
+            return await self._to_the_end(task, signal)
         finally:
-            self._keeping.release()
+            held_lease.release()
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
     async def end_cancelled(self, why: str) -> Result:
-        """End the run where it stands, without another step."""
+        """End the run where it is, without another step."""
         try:
             if self._record.line is not None:
-                await self._do(self._leave_line)
+                await self._do(self._leave_timeline)
             return await self._do(partial(self._close, "cancelled", why))
         finally:
-            self._env.owners.give_up(self._env.space, self._begun.lease)
+            self._env.owners.give_up(self._env.space, self._started.lease)
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
-    async def _to_the_end(self, task: asyncio.Task[Any]) -> Result:
+    async def _to_the_end(self, task: asyncio.Task[Any], signal: _StopSignal) -> Result:
         try:
-            return await self._steps()
+            return await self._steps(signal)
         except asyncio.CancelledError:
             task.uncancel()
-            if self._is_lost:
-                raise Lost(self._begun.lease) from None
-            result = await self._do(
-                partial(self._close, "cancelled", self._why or "the caller was cancelled")
-            )
-            if not self._why:
+            if signal.is_lost:
+                raise Lost(self._started.lease) from None
+            why = signal.why or "the caller was cancelled"
+            result = await self._do(partial(self._close, "cancelled", why))
+            if not signal.why:
                 raise
             return result
         except (Lost, RunFailed):
             raise
-        except Exception as error:  # whatever a model, a plug-in or the store raised fails the run
+        except Exception as error:  # any error of a model, a plug-in or the store fails the run
             raise await self._failed(error) from error
 
-    async def _steps(self) -> Result:
-        await self._do(self._listen)
-        if self._begun.fresh or await self._do(self._is_unbegun):
+    async def _steps(self, signal: _StopSignal) -> Result:
+        await self._do(self._read_conversation)
+        if self._started.fresh or await self._do(self._is_unbegun):
             await self._begin()
         else:
             await self._do(self._recount)
-            waits = await self._take_up()
-            if waits:
+            if await self._settle_left_calls():
                 return await self._do(self._wait)
         while True:
-            if (
-                self._is_told or not self._env.owns_thread
-            ):  # whoever wants the run to stop is heard once a step
+            if signal.is_sent or not self._env.owns_thread:  # let a request to stop arrive once a step
                 await asyncio.sleep(0)
-            reached = self._stop.reached(self._counters, self._round_context.now())
+            reached = self._limit_reached()
             if reached is not None:
                 stop, why = reached
                 result = await self._end("stopped", why, stop, cells=await self._do(self._hear))
                 assert result is not None, "only a run that was to succeed goes on"
                 return result
-            pending_calls, said = await self._turn()
-            if said is not None:
-                return said
+            pending_calls, result = await self._turn()
+            if result is not None:
+                return result
             if pending_calls and await self._round(pending_calls, {}, self._env.space.ids()):
                 return await self._do(self._wait)
 
     async def _begin(self) -> None:
-        """What is left of the start: the plug-ins' part, and the run's own line if it has one."""
-        if hooked(self._plugins, "run_start"):
+        """Do what is left of the start: the hooks of plug-ins, and the run's own timeline if it has one."""
+        if self._has_hook("run_start"):
             draft = self._journal.draft("user_message")
             cleaned(self._env.space, draft, self._env.agent.run_scoped_paths())
             await self._phase("run_start", draft)
             self._journal.stage(draft)
             await self._do(self._journal.write)
         if self._record.head_policy == "on_success":
-            await self._do(self._leave_line)
+            await self._do(self._leave_timeline)
 
-    async def _take_up(self) -> bool:
-        """Settle what an interruption, or a decision, has left; whether anything still waits."""
+    async def _settle_left_calls(self) -> bool:
+        """Settle the calls that an interruption, or a decision, has left; True if any of them still waits."""
         if self._record.head_policy == "on_success":
-            await self._do(self._leave_line)
+            await self._do(self._leave_timeline)
             await self._do(self._recount)
         left = await self._do(partial(open_round, self._round_context, self._finisher.source))
         return bool(left.pending_calls) and await self._round(
@@ -188,72 +201,116 @@ class LiveRun:
         )
 
     async def _turn(self) -> tuple[list[PendingCall], Result | None]:
-        """Have the model speak; the calls that it asks for, or what the run came to."""
-        begins, pending = self._begun.fresh and not self._counters.steps, self._pending()
-        # To a run that has just begun nothing was said.  What it has asked for already cannot take in any words.
-        heard = [] if begins else await self._do(self._finisher.count_heard if pending else self._hear)
+        """Have the model answer; return the calls that it requests, or the result of the run if this was its end."""
+        is_first, pending = self._started.fresh and not self._counters.steps, self._pending()
+        heard: list[CellWrite] = []
+        if pending is not None:  # the request was sent before, so no message can be added to it
+            await self._do(self._finisher.count_heard)
+        elif not is_first:  # no message can be queued for a run that has just begun
+            heard = await self._do(self._hear)
         draft = self._journal.draft("assistant_turn_committed")
-        context, fits = self._model_input.context(self._failover.model), True
+        context, fits = self._model_input.context(self._active.model), True
         if context is None:  # it has become too large
-            context, fits = await self._do(self._show_anew)
+            rebuild = partial(self._model_input.rebuild, self._journal.head.commit)
+            context, fits = await self._do(rebuild)
         if pending is not None:
             context = msgspec.structs.replace(context, pending=pending)
         await self._phase("before_inference", draft, context=context)
         unseen = self._model_input.lost()
         kinds = {loss.what for loss in unseen}
-        asked = self._failover.model
-        said = await self._failover.ask(context, heard, self._names, self._patience, unseen=kinds, fits=fits)
-        if said is None and self._failover.model is asked:  # a limit is reached, and ends the run
+        takeover = None
+        if self._failover is not None and pending is None:
+            choose = partial(self._failover.before_step, self._active, context, unseen=kinds, fits=fits)
+            takeover = await self._do(choose)
+        answer = takeover or await self._answer(context)
+        if isinstance(answer, Takeover):
+            await self._do(partial(self._take_over, answer, heard))
+            return [], None
+        if answer is None:  # a limit is reached, and ends the run before the next step
             await self._do(partial(self._journal.write, cells=heard))
             return [], None
-        if said is None:  # another backend has taken over, and is asked anew
-            await self._do(self._hand_over)
-            return [], None
-        await self._phase("after_inference", draft, message=said.message)
+        reply = answer
+        await self._phase("after_inference", draft, message=reply.message)
         label = self._env.space.ids()
-        usage, backend = said.usage or None, self._failover.model.backend
-        losses = (*unseen, *self._model_input.losses(), *said.losses)
+        losses = (*unseen, *self._model_input.losses(), *reply.losses)
         recipe, bodies = self._model_input.recipe()
-        kept = said.message
-        if media.has_media(kept):
-            kept = await self._do(partial(self._keep_media, draft, kept))
-        draft.say(kept, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
+        stored = reply.message
+        if media.has_media(stored):
+            stored, staged = await self._do(partial(media.said, self._env.space, stored))
+            draft.hold(staged)
+        usage, backend = reply.usage or None, self._active.backend
+        draft.say(stored, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
         draft.objects += bodies
         self._journal.memory_root = self._model_input.memory_root
-        self._model_input.add(said.message)
+        self._model_input.add(reply.message)
         failpoints.hit("before_intent")
-        if said.message.tool_calls:
-            return await self._asked_for(said, draft, label, heard)
-        return [], await self._spoken(said, draft, heard)
+        if reply.message.tool_calls:
+            return await self._take_calls(reply, draft, label, heard)
+        return [], await self._take_message(reply, draft, heard)
 
-    async def _asked_for(
-        self, said: StepReply, draft: CommitDraft, label: str, heard: list[CellWrite]
+    async def _answer(self, context: Context) -> StepReply | Takeover | None:
+        """Have the model take a step, or find the backend that takes over where it fails.
+
+        None: a limit of the run was reached while the backend worked on the answer.
+        """
+        # The environment may have changed since the run began, and with it the address of the backend.
+        check_server(self._env, self._active.recorded, self._active.model)
+        try:
+            return await self._infer(context)
+        except Exception as error:
+            if self._failover is None:
+                raise
+            takeover = await self._do(partial(self._failover.after_error, self._active, error))
+            if takeover is None:
+                raise
+            return takeover
+
+    async def _infer(self, context: Context) -> StepReply | None:
+        ids, feed, noted = self._journal.space.ids, self._journal.feed, context.pending
+        model_step = ModelStep(self._active.model, context, feed, ids, self._names)
+        while isinstance(answer := await model_step.answer(), PendingAnswer):
+            if answer.id != noted:
+                # Durable before anything else, so that no process sends the request a second time.
+                noted, step = answer.id, self._counters.steps
+                pending = PendingResponse(backend=self._active.backend, id=noted, step=step)
+                await self._do(partial(self._finisher.note, pending=pending))
+            elif self._limit_reached() is not None:
+                return None
+        return answer
+
+    def _limit_reached(self) -> tuple[StopReason, str] | None:
+        return self._stop.reached(self._counters, self._env.space.clock())
+
+    async def _take_calls(
+        self, reply: StepReply, draft: CommitDraft, label: str, heard: list[CellWrite]
     ) -> tuple[list[PendingCall], Result | None]:
-        """Take up the calls of an answer; if it is not complete none of them is run, and the run ends."""
-        await self._phase("step_end", draft, message=said.message)
-        kind = said.stop.reason
+        """Record the calls of a reply; if the reply is not complete, refuse them and end the run."""
+        await self._phase("step_end", draft, message=reply.message)
+        kind = reply.stop.reason
         if kind == "tool_calls" or (kind == "unknown" and self._stop.accepts(kind)):
-            return await self._do(partial(self._request, draft, label, said, heard)), None
-        pending_calls = await self._do(partial(self._request, draft, label, said, heard, cut_off=True))
+            return await self._do(partial(self._request, draft, label, reply, heard)), None
+        pending_calls = await self._do(partial(self._request, draft, label, reply, heard, cut_off=True))
         await self._round(pending_calls, {}, self._env.space.ids())
-        return [], await self._conclude(said.stop, [])
+        return [], await self._conclude(reply.stop, [])
 
-    async def _spoken(self, said: StepReply, draft: CommitDraft, heard: list[CellWrite]) -> Result | None:
-        """Take up an answer without calls; what the run came to, or None: it goes on."""
-        self._count(draft, said, [])
-        await self._phase("step_end", draft, message=said.message)
+    async def _take_message(
+        self, reply: StepReply, draft: CommitDraft, heard: list[CellWrite]
+    ) -> Result | None:
+        """Record a reply without calls; return the result of the run, or None if the run goes on."""
+        self._count(draft, reply, [])
+        await self._phase("step_end", draft, message=reply.message)
         self._journal.stage(draft)
-        steered = hooked(self._plugins, "run_end") and await self._do(self._finisher.is_steered)
-        if said.stop.reason != "paused" and not (steered and self._stop.accepts(said.stop.reason)):
+        is_steered = self._has_hook("run_end") and await self._do(self._finisher.is_steered)
+        if reply.stop.reason != "paused" and not (is_steered and self._stop.accepts(reply.stop.reason)):
             failpoints.hit("before_finish")
-            result = await self._conclude(said.stop, heard)
+            result = await self._conclude(reply.stop, heard)
             if result is not None:
                 return result
-        await self._do(partial(self._journal.write, cells=heard))  # it is not over
+        await self._do(partial(self._journal.write, cells=heard))  # the run goes on
         return None
 
     async def _conclude(self, stop: StopReason, cells: Sequence[CellWrite]) -> Result | None:
-        """End the run as its last answer ended; None: somebody has just said something to it."""
+        """End the run as its last answer ended; None if a message was queued for it just now."""
         if self._stop.accepts(stop.reason):
             return await self._end("succeeded", None, stop, cells=cells)
         return await self._end("stopped", in_words(stop), stop, cells=cells)
@@ -261,7 +318,7 @@ class LiveRun:
     async def _round(
         self, pending_calls: list[PendingCall], rulings: Mapping[str, Ruling], message_id: str
     ) -> bool:
-        """Carry out the calls and commit their results in the message `message_id`; True if any call waits."""
+        """Execute the calls and commit their results in the message `message_id`; True if any call waits."""
         while True:
             draft = self._journal.draft("tool_results_committed")
             executor = CallExecutor(
@@ -269,7 +326,6 @@ class LiveRun:
                 self._journal.root,
                 rulings,
                 message_id=message_id,
-                lease=self._keeping,
             )
             try:
                 await executor.carry_out(pending_calls)
@@ -285,91 +341,91 @@ class LiveRun:
             if all(pending_call.stage == "suspended" for pending_call in pending_calls):
                 return True
 
-    # ---- blocking parts, done by whoever may block
+    # ---- blocking parts: `_do` keeps them away from a shared event loop
 
-    def _listen(self) -> None:
-        """Take up the conversation: what was said before, and what came in."""
-        begun = self._begun
-        at = begun.before if begun.fresh else self._journal.head.commit
-        self._model_input.listen(self._failover.model, at, self._journal.root, begun.said)
+    def _read_conversation(self) -> None:
+        """Read the conversation of the timeline, and the messages that came in with the run."""
+        started = self._started
+        at = started.before if started.fresh else self._journal.head.commit
+        self._model_input.read_conversation(self._active.model, at, self._journal.root, started.said)
 
-    def _show_anew(self) -> tuple[Context, bool]:
-        """What the model is shown when all that was shown before, and what came since, is too much; whether that fits."""
-        return self._model_input.anew(self._journal.head.commit)
-
-    def _hand_over(self) -> None:
-        """Take the conversation up as the backend sees it that has taken over."""
-        self._model_input.again(self._failover.model, self._journal.head.commit)
+    def _take_over(self, takeover: Takeover, heard: Sequence[CellWrite]) -> None:
+        """Write that another backend takes the steps from here on, and show it the conversation."""
+        checkpoint = takeover.report.checkpoint
+        assert checkpoint is not None, "a report is made with its checkpoint"
+        holds = switched(takeover.report, checkpoint, self._journal.space.ids)
+        draft = self._journal.draft(REASON)
+        draft.extend(holds.events)
+        draft.objects += holds.objects
+        self._journal.stage(draft)
+        failpoints.hit("switch_checked")
+        self._finisher.hand_over(takeover.to.recorded, heard)
+        failpoints.hit("switch_written")
+        self._journal.feed.committed(
+            self._journal.head.commit, spoken=True
+        )  # the rest of a message never comes
+        self._active = takeover.to
+        self._model_input.switch_to(takeover.to.model, self._journal.head.commit)
 
     def _is_unbegun(self) -> bool:
-        """Whether the run was cut off before the plug-ins' part of its start was durable."""
+        """True if the run was cut off before the writes of plug-ins at its start were durable."""
         record = self._record
-        if not hooked(self._plugins, "run_start") or record.line is not None:
+        if not self._has_hook("run_start") or record.line is not None:
             return False
         _, *rest = of_run(self._journal.space, record.id, self._journal.head.commit)
         around = (RunStarted, RunFinished)  # of a run that failed at its start, and was retried
         return all(any(isinstance(event, around) for event in step.changeset.events) for step in rest)
 
-    def _leave_line(self) -> None:
-        """Go to a line of the run's own: to the one on which it was cut off, if there is one."""
-        before = self._record.line
-        line = self._branch.begin(before)
-        if line != before:
-            self._finisher.note(line=line)
-        else:
-            self._listen()
+    def _leave_timeline(self) -> None:
+        """Write to a timeline of the run's own: the one on which it was cut off, if there is one."""
+        if self._finisher.leave_timeline():
+            self._read_conversation()
 
     def _hear(self) -> list[CellWrite]:
-        """Put what was said to the run meanwhile into the conversation; the cells that this empties."""
-        words, cells = self._finisher.hear()
-        for message in words:
+        """Put messages that were queued for the run into the conversation; return the writes that empty the queue."""
+        messages, cells = self._finisher.hear()
+        for message in messages:
             self._model_input.add(message, written=False)
         return cells
-
-    def _keep_media(self, draft: CommitDraft, message: Message) -> Message:
-        """The message with its bytes named by digest; the draft holds them."""
-        kept, staged = media.said(self._env.space, message)
-        draft.hold(staged)
-        return kept
 
     def _request(
         self,
         draft: CommitDraft,
         label: str,
-        said: StepReply,
+        reply: StepReply,
         heard: list[CellWrite],
         *,
         cut_off: bool = False,
     ) -> list[PendingCall]:
-        """Make the assistant's turn durable, with the requests and the starts that need no approval.
+        """Make the model's turn durable, with the requested calls and the starts that need no approval.
 
-        With `cut_off` nothing is started: the answer is not complete, and its calls are refused.
+        With `cut_off` nothing is started: the reply is not complete, and its calls are refused.
         """
-        pending_calls = self._planned(label, said, start=True, cut_off=cut_off)
-        self._count(draft, said, [pending_call.record.fingerprint for pending_call in pending_calls])
+        pending_calls = self._planned(label, reply, start=True, cut_off=cut_off)
+        self._count(draft, reply, [pending_call.record.fingerprint for pending_call in pending_calls])
         draft.extend(self._requested(pending_call.record) for pending_call in pending_calls)
         self._journal.stage(draft)
         try:
             self._journal.write(cells=heard, transitions=_postings(pending_calls))
         except Moved:
-            # Another timeline has just started an equal call, so this one has to be looked at again.
-            pending_calls = self._planned(label, said, start=False, cut_off=cut_off)
+            # Another timeline has just started an equal call, so this one has to be planned again.
+            pending_calls = self._planned(label, reply, start=False, cut_off=cut_off)
             self._journal.write(cells=heard, transitions=_postings(pending_calls))
         for pending_call in pending_calls:
             pending_call.written()
         failpoints.hit("after_intent")
         return pending_calls
 
-    def _planned(self, label: str, said: StepReply, *, start: bool, cut_off: bool) -> list[PendingCall]:
+    def _planned(self, label: str, reply: StepReply, *, start: bool, cut_off: bool) -> list[PendingCall]:
         taken: set[str] = set()
-        why = in_words(said.stop) if cut_off else None
-        pairs = zip(said.message.tool_calls, said.vendor_ids, strict=True)
+        why = in_words(reply.stop) if cut_off else None
+        pairs = zip(reply.message.tool_calls, reply.vendor_ids, strict=True)
         return [
             plan(
                 self._round_context,
                 call,
                 label,
-                backend=self._failover.model.backend,
+                backend=self._active.backend,
                 vendor_id=id or None,
                 taken=taken,
                 start=start,
@@ -394,15 +450,15 @@ class LiveRun:
         if message is not None:
             self._model_input.add(message)
 
-    def _count(self, draft: CommitDraft, said: StepReply, fingerprints: list[str]) -> None:
-        self._usage, self._text = self._usage + said.usage, said.message.text
-        cost = self._stop.cost_of(said.usage)
-        self._counters = self._counters.after(said.usage, cost, [each for each in fingerprints if each])
+    def _count(self, draft: CommitDraft, reply: StepReply, fingerprints: list[str]) -> None:
+        self._usage, self._text = self._usage + reply.usage, reply.message.text
+        cost = self._stop.cost_of(reply.usage)
+        self._counters = self._counters.after(reply.usage, cost, [each for each in fingerprints if each])
         if self._stop.counts:
             draft.ops.put(COUNTERS, msgspec.to_builtins(self._counters))
 
     def _recount(self) -> None:
-        """Read how far the run had come."""
+        """Read the counters of a run that was cut off or waited."""
         space = self._journal.space
         entry = space.tree(self._journal.root).get(COUNTERS)
         if entry is not None:
@@ -410,37 +466,36 @@ class LiveRun:
         else:
             steps = result_of(space, self._record, at=self._journal.head.commit).steps
             self._counters = Counters(steps=steps, began_at=self._record.begun_at)
-        if self._begun.retried:  # the time that it was failed does not count
-            self._counters = msgspec.structs.replace(self._counters, began_at=self._round_context.now())
+        if self._started.retried:  # the time between the failure and the retry does not count
+            self._counters = msgspec.structs.replace(self._counters, began_at=self._env.space.clock())
 
     def _pending(self) -> str | None:
-        """The id of the answer that the run has asked for already; None: it has not."""
+        """Return the id of the answer that the active backend already works on; None if there is none."""
         pending = self._record.pending
         if pending is None or pending.step != self._counters.steps:
             return None
-        return pending.id if pending.backend == self._failover.model.backend else None
-
-    async def _note_pending(self, id: str) -> None:
-        """Make durable that the backend works on the next answer, so that nobody asks for it again."""
-        backend, step = self._failover.model.backend, self._counters.steps
-        pending = PendingResponse(backend=backend, id=id, step=step)
-        await self._do(partial(self._finisher.note, pending=pending))
+        return pending.id if pending.backend == self._active.backend else None
 
     def _wait(self) -> Result:
-        """Let the line go until somebody has decided."""
+        """Release the timeline until calls are decided."""
         if not self._finisher.wait():
             return self._close("cancelled", self._record.cancel or "")
         return self._result()
 
     def _close(self, status: RunState, why: str, kind: str | None = None) -> Result:
-        """End a run that did not come to its own end."""
-        self._finisher.close(status, why, kind)
+        """End the run early: because it failed, or was asked to stop."""
+        is_closed = False
+        while not is_closed:
+            self._journal.unstage()
+            by = self._record.cancelled_by
+            settle_open_calls(self._round_context, self._finisher.source, by=by)
+            is_closed = self._finisher.close(status, why, kind)
         return self._result()
 
     async def _end(
         self, status: RunState, why: str | None, stop: StopReason, *, cells: Sequence[CellWrite] = ()
     ) -> Result | None:
-        """End the run by its own doing; None: it was to succeed, and somebody has just said something to it."""
+        """End the run after its last step; None if it was to succeed and a message was queued for it just now."""
         while True:
             draft = self._journal.draft("run_finished", forced=True)
             await self._phase("run_end", draft, status=status)
@@ -465,10 +520,14 @@ class LiveRun:
 
     def _result(self) -> Result:
         record, at = self._record, self._journal.head.commit
-        if record.state in ("succeeded", "stopped", "waiting"):  # else not all that was said was kept
-            self._env.lines.note(self._env.space, self._env.timeline, at, self._failover.recorded)
-            self._model_input.give(at)
-        if record.state == "waiting" or not self._begun.fresh:
+        if record.state in (
+            "succeeded",
+            "stopped",
+            "waiting",
+        ):  # else the conversation may have lost messages
+            self._env.lines.note(self._env.space, self._env.timeline, at, self._active.recorded)
+            self._model_input.cache(at)
+        if record.state == "waiting" or not self._started.fresh:
             return result_of(self._env.space, record, at=at, shape=self._shape)
         return Result(
             run=record.id,
@@ -487,19 +546,20 @@ class LiveRun:
         why, kind = said_by(error), type(error).__name__
         try:
             result = await self._do(partial(self._close, "failed", why, kind))
-        except Exception:  # noqa: BLE001  # the store cannot even be told: the run counts as interrupted
+        except Exception:  # noqa: BLE001  # the store cannot be written: the run counts as interrupted
             left = "This could not be recorded, so the run counts as interrupted: resume() goes on with it, cancel() ends it."
             result = Result(run=self._record.id, status="failed", why=f"{why} {left}", kind=kind)
         return RunFailed(result)
-
-    # ---- small things
 
     async def _do(self, work: Callable[[], _T]) -> _T:
         return await self._env.run_blocking(work)
 
     @property
     def _record(self) -> RunRecord:
-        return self._finisher.kept.record
+        return self._finisher.record
+
+    def _has_hook(self, phase: Phase) -> bool:
+        return is_hooked(self._env.agent, phase)
 
     async def _phase(
         self,
@@ -510,11 +570,11 @@ class LiveRun:
         message: Message | None = None,
         status: str | None = None,
     ) -> None:
-        if hooked(self._plugins, phase):
+        if self._has_hook(phase):
             moment = Moment(
                 phase, self._journal.run, draft.ops, context=context, message=message, status=status
             )
-            await run_phase(self._plugins, moment)
+            await run_phase(self._env.agent.plugins, moment)
 
 
 def _postings(pending_calls: list[PendingCall]) -> list[CallTransition]:

@@ -1,20 +1,16 @@
-"""Beginning a run: the input made durable, the line taken, the last run's leavings cleared.
+"""Starts a run: makes its input durable, takes the timeline, and clears what the last run left.
 
-One write makes all of it true: the inbound commit, the run-start commit, the lease and the
-run's record.  Only if a plug-in hooks the start is the input made durable first.
+One write does all of it: the inbound commit, the run-start commit, the lease and the run's record.  Only if
+a plug-in hooks the start is the input made durable first.
 
-What comes in at the start of a run: messages, and perhaps a whole new state.
+The input is messages, and perhaps a whole new state.  Each input has an id.  The same id again is the same
+input: the op_id of its write derives from the id, so a second caller, from any process, finds the run of the
+first.
 
-Each input has an id.  The same id again is the same input: its write carries an op_id that
-derives from the id, so whoever comes second, from any process, finds what the first one led to.
-
-Restoring: what a failed run wrote to the state is put back, in its closing commit, and written again on a retry.
-
-Every path that the run wrote goes back to its value after the inbound commit.  Paths that others
-wrote meanwhile stay, as do messages, events and the ledger: the world cannot be rolled back.
-
-When the run is retried, its settled calls keep their results, so what they wrote is written again: each
-path that the closing commit restored gets the value that the run had left there.
+The state that a failed run wrote is restored in its closing commit, and written again on a retry.  Every path
+that the run wrote goes back to its value after the inbound commit.  Paths that other writers changed stay, as
+do messages, events and the ledger: outside effects cannot be rolled back.  When the run is retried, its
+settled calls keep their results, so each restored path gets the value again that the run had left there.
 """
 
 from __future__ import annotations
@@ -27,6 +23,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from perdure.engines.contract import CellWrite, Step
+from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Invalid, Moved, OpReused
 from perdure.history import reader
 from perdure.history.changes.patch_builder import Touched
@@ -60,24 +57,21 @@ from perdure.runtime.tools.call import scratch_prefix
 from perdure.switching.current_backend import RecordedBackend
 
 __all__ = [
+    "begin",
+    "continued",
+    "retried",
+    "RunRequest",
     "Started",
     "AlreadyRan",
     "BackendChanged",
-    "Interrupted",
-    "RunRequest",
-    "begin",
-    "cleaned",
-    "continued",
-    "given_before",
-    "retried",
     "Inbound",
     "Input",
+    "Interrupted",
+    "cleaned",
+    "given_before",
     "inbound",
-    "is_known",
     "restore",
-    "rewrite",
 ]
-
 
 Input: TypeAlias = str | Message | Sequence[Message] | None
 
@@ -89,29 +83,32 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: tuple[tuple[str, Message], ...]
     state: Mapping[str, Any] | None = None
-    op_id: str | None = None  # None: nobody will give this input again
+    op_id: str | None = None  # None: the caller gave no id, so this input cannot be given again
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the messages."""
         return tuple(id for id, _ in self.messages)
 
     def intent(self, timeline: str) -> Digest:
-        """What it means, however often it is given."""
-        said = [encode_message(message).decode("utf-8", "replace") for _, message in self.messages]
+        """Return the digest of its content, the same however often it is given."""
+        texts = [encode_message(message).decode("utf-8", "replace") for _, message in self.messages]
         replaced = None if self.state is None else {path: _plain(each) for path, each in self.state.items()}
-        return digest_of(Kind.BODY, canonical.encode([timeline, *said, replaced]))
+        return digest_of(Kind.BODY, canonical.encode([timeline, *texts, replaced]))
 
 
 def inbound(
     space: Space, timeline: str, given: Input, *, id: str | None, state: Mapping[str, Given] | None
 ) -> Inbound:
-    """What was given, checked; raises `Invalid`, having written nothing."""
+    """Check an input and give its messages ids; raise `Invalid`, having written nothing."""
     messages = _messages(given)
     if id is not None:
         names.check_id("message id", id)
     if id is not None and not messages:
-        raise Invalid("an id names an input, and there is none; nothing was run. Leave it out.")
+        raise Invalid(
+            "an id names an input, and there is none; nothing was run.",
+            code="id_without_input",
+            advice="Leave it out.",
+        )
     first = id or (space.ids() if messages else "")
     ids = [first, *(f"{first}.{number}" for number in range(2, len(messages) + 1))]
     return Inbound(
@@ -121,8 +118,8 @@ def inbound(
     )
 
 
-def is_known(space: Space, at: Digest | None, id: str, message: Message) -> bool:
-    """Whether the line that ends at `at` has this message; raises `Conflict` if that id says something else there."""
+def _is_known(space: Space, at: Digest | None, id: str, message: Message) -> bool:
+    """True if the history up to `at` has this message; raise `Conflict` if it has another under that id."""
     for commit in space.engine.labelled(space.name, id):
         if not is_ancestor(space, commit, at):
             continue
@@ -131,7 +128,10 @@ def is_known(space: Space, at: Digest | None, id: str, message: Message) -> bool
                 if event.body == digest_of(Kind.BODY, encode_message(message)):
                     return True
                 raise Conflict(
-                    f"message '{id}' says something else on this line; nothing was run. Give it another id."
+                    f"message '{id}' says something else on this line; nothing was run.",
+                    code="message_id_reused",
+                    advice="Give it another id.",
+                    id=id,
                 )
     return False
 
@@ -142,14 +142,18 @@ def _messages(given: Input) -> tuple[Message, ...]:
     if isinstance(given, str):
         return (Message("user", (Text(given),)),)
     if not isinstance(given, Message | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"an input is text, a message or several, not {given!r}; nothing was run.")
+        raise Invalid(
+            f"an input is text, a message or several, not {given!r}; nothing was run.", code="invalid_input"
+        )
     several = (given,) if isinstance(given, Message) else tuple(given)
     for message in several:
         check_message(message)
         if message.role not in _ROLES or message.tool_calls or message.tool_results:
             raise Invalid(
-                f"an input is said by a user, not by {message.role}, and holds no calls; nothing was run. "
-                "Add other messages by hand, with change()."
+                f"an input is a user's message without calls, not one by {message.role}; nothing was run.",
+                code="invalid_input_role",
+                advice="Add other messages by hand, with change().",
+                role=message.role,
             )
     return several
 
@@ -159,7 +163,7 @@ def _plain(value: object) -> Any:
 
 
 def restore(journal: Journal, draft: CommitDraft, kept: Sequence[str]) -> None:
-    """Put back what the run wrote; `kept` are prefixes that are left alone."""
+    """Put back what the run wrote; leave the prefixes `kept` alone."""
     steps = since_begin(journal.space, journal.run, journal.head.commit)
     base = _base(steps)
     if base is None:
@@ -174,14 +178,14 @@ def restore(journal: Journal, draft: CommitDraft, kept: Sequence[str]) -> None:
         draft.act("restore", "run_finished:failed")
 
 
-def rewrite(journal: Journal, draft: CommitDraft) -> None:
-    """Write again what the run's closing commit took back.
+def _rewrite(journal: Journal, draft: CommitDraft) -> None:
+    """Write again what the run's closing commit restored.
 
-    A path that another writer has changed since is covered, and the draft says so.
+    A path that another writer has changed since is overwritten, and an event of the draft says so.
     """
     space = journal.space
     steps = since_begin(space, journal.run, journal.head.commit)
-    closing = _finisher(steps, journal.run)
+    closing = _closing_commit(steps, journal.run)
     if closing is None:
         return
     left, closed, now = (
@@ -198,8 +202,8 @@ def rewrite(journal: Journal, draft: CommitDraft) -> None:
     draft.act("rewrite", "run_started:retry")
 
 
-def _finisher(steps: Sequence[Step], run: str) -> Step | None:
-    """The run's last closing commit, if that restored anything."""
+def _closing_commit(steps: Sequence[Step], run: str) -> Step | None:
+    """Return the run's last closing commit; None if it restored nothing."""
     for step in reversed(steps):
         if step.commit.run == run and step.commit.reason == "run_finished":
             return step if any(act.name == "restore" for act in step.changeset.state_actions) else None
@@ -215,7 +219,7 @@ def _set(draft: CommitDraft, path: str, entry: Entry | None) -> None:
 
 
 def _base(steps: Sequence[Step]) -> Digest | None:
-    """The root after the input and the start of the run; None if it did nothing since."""
+    """Return the root after the input and the start of the run; None if there is no such commit."""
     base: Digest | None = None
     for step in steps:
         if step.commit.reason != "user_message":
@@ -236,79 +240,79 @@ def _under(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix.rstrip("/") + "/")
 
 
-_TRIES_MAX = 16
-_CALLS = names.KERNEL_PREFIXES[2]  # what calls put aside
+_CALLS = names.KERNEL_PREFIXES[2]  # scratch state of calls
 _OWN = "/__"  # how all of `KERNEL_PREFIXES` begin
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it is asked for."""
+    """A run as its caller requests it."""
 
     inbound: Inbound
     backend: str
-    server: str | None = None  # that the backend's requests go to
+    server: str | None = None  # the address that requests to the backend go to
     head_policy: HeadPolicy = "each_step"
     on_failure: OnFailure = "restore"
-    parent_run: str | None = None  # the run whose tool asks for it
+    parent_run: str | None = None  # the run whose tool requests it
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that owns its line."""
+    """A run that holds the lease on its timeline."""
 
     journal: Journal
     kept: VersionedRun
     lease: Lease
-    head: Head  # of the line whose head it is to move
-    before: Digest | None = None  # the commit that a fresh one went on top of
-    said: tuple[Message, ...] = ()  # what came in with a fresh one
-    fresh: bool = True  # False: it goes on after an interruption, or a decision
-    waited: bool = False  # it goes on from waiting: nothing was under way
-    retried: bool = False  # it had failed, and its input was given again
+    head: Head  # of the target timeline
+    before: Digest | None = None  # the parent of the inbound commit of a fresh run
+    said: tuple[Message, ...] = ()  # the messages that came in with a fresh run
+    fresh: bool = True  # False: it goes on after an interruption or a decision
+    waited: bool = False  # True: it goes on from waiting, so no call was running
+    retried: bool = False  # True: it had failed, and its input was given again
 
 
 class AlreadyRan(msgspec.Struct, frozen=True):
-    """The same input was given before: this run came of it."""
+    """The same input was given before, and started this run."""
 
     run: str
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """A run on the line was cut off; it has to be finished first."""
+    """A run on the timeline was cut off; it has to be finished first."""
 
     run: str
 
 
 class BackendChanged(msgspec.Struct, frozen=True):
-    """The line is on another backend, or server, than the one that was to begin: somebody has switched it."""
+    """The timeline was switched to another backend, or server, than the one that was to begin."""
 
     backend: RecordedBackend
 
 
 def begin(
-    env: RunEnvironment, wanted: RunRequest, *, hooked: bool
+    env: RunEnvironment, request: RunRequest, *, hooked: bool
 ) -> Started | AlreadyRan | Interrupted | BackendChanged:
-    """Take the line and make the input durable.
+    """Take the timeline and make the input durable.
 
     Raises `Busy` if a run lives there, `Conflict` if the input's id was given with other words.
-    `hooked`: a plug-in takes part in the start, so the cleaning is left to it.
+    `hooked`: a plug-in takes part in the start, so the loop clears run scope later.
     """
-    for _ in range(_TRIES_MAX):
-        # In this order: if the run in the way came of the same input, that input is recorded by now.
+    attempts = Attempts(f"no run was started on '{env.timeline}'")
+    while True:
+        attempts.begin()
+        # In this order: if the same input started the run in the way, that input is recorded by now.
         held, revision = leases.look(env.space, env.timeline)
-        earlier = given_before(env, wanted)
+        earlier = given_before(env, request)
         if earlier is not None:
             return earlier
         if held is not None:
             return _in_the_way(env, held)
         try:
-            begun = _begun(env, wanted, revision, hooked=hooked)
-            if begun is not None:
-                return begun
+            started = _begun(env, request, revision, hooked=hooked)
+            if started is not None:
+                return started
         except OpReused as error:
-            raise _other_words(wanted.inbound) from error
+            raise _other_words(request.inbound) from error
         except Moved:
             continue  # a run began or ended there just now
-    raise Conflict(f"timeline '{env.timeline}' is taken by others all the time; nothing was run. Try again.")
 
 
 def continued(
@@ -319,18 +323,18 @@ def continued(
     *,
     backend: RecordedBackend | None = None,
 ) -> Started:
-    """Take the line for a run that waits or was cut off; raises `Busy` if a run lives there.
+    """Take the timeline for a run that waits or was cut off; raise `Busy` if a run lives there.
 
-    `held` is the lease on the line and `revision` that of its cell, as they were read before the
-    `backend` was found that goes on; None: nobody is asked any more.  Raises `Moved` if that has changed.
+    `held` is the lease and `revision` that of its cell, as they were read before the `backend` was found
+    that goes on; None: no model takes another step.  Raises `Moved` if the lease has changed.
     """
     record = kept.record
     taking = _taking(env, record, held, revision)
     name, server = backend or (record.backend, record.server)
-    told, kept = records.moved(kept, "running", at=env.space.clock(), backend=name, server=server)
+    writes, kept = records.moved(kept, "running", at=env.space.clock(), backend=name, server=server)
     lease = leases.taken(taking)
     with _expecting(env, lease):
-        records.apply(env.space, "resume", taking, *told)
+        records.apply(env.space, "resume", taking, *writes)
     head = reader.head_to_move(env.space, record.timeline)
     journal = _journal(env, record, head, lease)
     waited = record.state == "waiting"
@@ -340,15 +344,15 @@ def continued(
 def retried(
     env: RunEnvironment, kept: VersionedRun, held: Lease | None, revision: int, *, backend: RecordedBackend
 ) -> Started:
-    """Take the line for a run that failed, and write again what its closing commit took back: one write.
+    """Take the timeline for a run that failed, and write again what its closing commit restored: one write.
 
-    `held` and `revision` are as in `continued`, which it raises like.  A run that was on a line of its own
-    goes on there, where nothing was taken back.
+    `held`, `revision` and errors are as in `continued`.  A run that was on a timeline of its own goes on there,
+    where nothing was restored.
     """
     record, space = kept.record, env.space
     taking = _taking(env, record, held, revision)
     name, server = backend
-    told, kept = records.moved(
+    writes, kept = records.moved(
         kept,
         "running",
         at=space.clock(),
@@ -364,22 +368,22 @@ def retried(
     journal = Journal(env, record.id, head, Feed(record.id), parent_run=record.parent_run)
     with _expecting(env, lease):
         if record.line is not None:
-            records.apply(space, "retry", taking, *told)
+            records.apply(space, "retry", taking, *writes)
         else:
             draft = journal.draft("tool_results_committed")
             draft.events.append(RunStarted(id=space.ids(), agent=env.agent.name, backend=name, server=server))
             origin = "input" if record.parent_run is None else "tool"
             draft.meta = RunMeta(agent_version=env.agent.version, backend=name, origin=origin)
-            rewrite(journal, draft)
+            _rewrite(journal, draft)
             journal.stage(draft)
-            journal.write(cells=(taking, *told))
+            journal.write(cells=(taking, *writes))
     env.feeds.begin(space.name, record.timeline, journal.feed)
     journal.hold(lease)
     return Started(journal=journal, kept=kept, lease=lease, head=journal.head, fresh=False, retried=True)
 
 
 def _taking(env: RunEnvironment, record: RunRecord, held: Lease | None, revision: int) -> CellWrite:
-    """The write that takes the line for a run; raises `Busy` if the owner of `held` lives."""
+    """Return the write that takes the timeline for a run; raise `Busy` if the run of `held` lives."""
     return leases.taking(
         env.space,
         record.timeline,
@@ -393,7 +397,7 @@ def _taking(env: RunEnvironment, record: RunRecord, held: Lease | None, revision
 
 @contextmanager
 def _expecting(env: RunEnvironment, lease: Lease) -> Generator[None]:
-    """If the lease is not taken for certain, nobody here keeps it: whoever finds it may take it over."""
+    """Give the lease up here if the write that takes it fails, so that any process may take it over."""
     try:
         yield
     except BaseException:
@@ -402,9 +406,9 @@ def _expecting(env: RunEnvironment, lease: Lease) -> Generator[None]:
 
 
 def cleaned(space: Space, draft: CommitDraft, prefixes: tuple[str, ...]) -> None:
-    """Clear what the last run left in run scope, and what calls left that were settled elsewhere, if anything."""
+    """Clear what the last run left in run scope, and the scratch state of calls that were settled elsewhere."""
     tree = space.tree(draft.root)
-    has_own = bool(tree.count(_OWN))  # most have nothing there
+    has_own = bool(tree.count(_OWN))  # most threads have nothing there
     wanted = [prefix for prefix in prefixes if has_own or not names.reserved(prefix)]
     present = [prefix for prefix in wanted if tree.count(prefix) and draft.ops.paths(prefix)]
     if has_own:
@@ -416,28 +420,28 @@ def cleaned(space: Space, draft: CommitDraft, prefixes: tuple[str, ...]) -> None
 
 
 def _left_aside(space: Space, draft: CommitDraft) -> list[str]:
-    """The prefixes of calls that are settled, though this line has not been told."""
+    """Return the scratch prefixes of calls that were settled without a commit on this timeline."""
     paths = draft.ops.paths(_CALLS)
     found = [calls.find(space, name) for name in dict.fromkeys(path.split("/")[2] for path in paths)]
     return [scratch_prefix(held.record.id) for held in found if held and held.record.state in SETTLED]
 
 
 def _begun(
-    env: RunEnvironment, wanted: RunRequest, revision: int, *, hooked: bool
+    env: RunEnvironment, request: RunRequest, revision: int, *, hooked: bool
 ) -> Started | BackendChanged | None:
-    """The run that now owns its line; None if somebody else gave the same input a moment ago."""
-    space, inbound = env.space, wanted.inbound
+    """Start the run; None if another caller gave the same input a moment ago."""
+    space, inbound = env.space, request.inbound
     hold = space.engine.hold(space.name, env.timeline)
     head = hold.head if hold else reader.head_to_move(space, env.timeline)
     recorded = env.lines.backend(space, env.timeline, head.commit) or _own(env)
     # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
     if recorded is not None and not (
-        is_on(env, wanted.backend, recorded.name) and is_same_server(recorded.server, wanted.server)
+        is_on(env, request.backend, recorded.name) and is_same_server(recorded.server, request.server)
     ):
         return BackendChanged(recorded)
-    record = _record(env, wanted, head)
-    journal = Journal(env, record.id, head, Feed(record.id), parent_run=wanted.parent_run)
-    draft, said = _inbound_draft(env, wanted, journal)
+    record = _record(env, request, head)
+    journal = Journal(env, record.id, head, Feed(record.id), parent_run=request.parent_run)
+    draft, said = _inbound_draft(env, request, journal)
     journal.stage(draft)
     if not hooked:
         draft = journal.draft("user_message")
@@ -466,7 +470,7 @@ def _begun(
 
 
 def _own(env: RunEnvironment) -> RecordedBackend | None:
-    """The agent's own backend, which counts where the history names none."""
+    """Return the agent's own backend, which takes the steps if the history names none."""
     if env.agent.backend is None:
         return None
     model = model_of(env.agent)
@@ -474,46 +478,46 @@ def _own(env: RunEnvironment) -> RecordedBackend | None:
 
 
 def _before(space: Space, run: str, at: Digest | None) -> Digest | None:
-    """The commit before those of a run that has just begun."""
+    """Return the commit before those of a run that has just begun."""
     while at is not None and space.step(at).commit.run == run:
         at = space.step(at).commit.first_parent
     return at
 
 
 def _inbound_draft(
-    env: RunEnvironment, wanted: RunRequest, journal: Journal
+    env: RunEnvironment, request: RunRequest, journal: Journal
 ) -> tuple[CommitDraft, tuple[Message, ...]]:
-    """The inbound commit, and what is said in it."""
+    """Return the inbound commit, and its new messages."""
     draft = journal.draft("user_message")
     said: list[Message] = []
-    given = wanted.inbound.op_id is not None
-    for id, message in wanted.inbound.messages:
+    has_id = request.inbound.op_id is not None
+    for id, message in request.inbound.messages:
         kept, staged = brought_in(env.space, message)
-        if not given or not is_known(env.space, journal.head.commit, id, kept):
+        if not has_id or not _is_known(env.space, journal.head.commit, id, kept):
             draft.say(kept, id=id)
             draft.hold(staged)
             said.append(kept)
     draft.events.append(
-        RunStarted(id=env.space.ids(), agent=env.agent.name, backend=wanted.backend, server=wanted.server)
+        RunStarted(id=env.space.ids(), agent=env.agent.name, backend=request.backend, server=request.server)
     )
     draft.meta = RunMeta(
         agent_version=env.agent.version,
-        backend=wanted.backend,
-        origin="input" if wanted.parent_run is None else "tool",
+        backend=request.backend,
+        origin="input" if request.parent_run is None else "tool",
     )
-    if wanted.inbound.state is not None:
-        draft.ops.replace(wanted.inbound.state, keep=_kept_apart(env))
+    if request.inbound.state is not None:
+        draft.ops.replace(request.inbound.state, keep=_not_replaced(env))
         draft.act("replace", "inbound:state")
     return draft, tuple(said)
 
 
-def _kept_apart(env: RunEnvironment) -> tuple[str, ...]:
-    """The paths that a whole new state leaves alone, beside Perdure's own."""
+def _not_replaced(env: RunEnvironment) -> tuple[str, ...]:
+    """Return the paths that a whole new state leaves alone, beside Perdure's own."""
     kernel = names.KERNEL_PREFIXES
     return tuple(prefix for prefix in env.agent.run_scoped_paths() if prefix not in kernel)
 
 
-def _record(env: RunEnvironment, wanted: RunRequest, head: Head) -> RunRecord:
+def _record(env: RunEnvironment, request: RunRequest, head: Head) -> RunRecord:
     now = env.space.clock()
     return RunRecord(
         id=env.space.ids(),
@@ -522,14 +526,14 @@ def _record(env: RunEnvironment, wanted: RunRequest, head: Head) -> RunRecord:
         state="running",
         at=now,
         begun_at=now,
-        input=wanted.inbound.ids,
+        input=request.inbound.ids,
         before=head.commit,
-        head_policy=wanted.head_policy,
-        on_failure=wanted.on_failure,
-        backend=wanted.backend,
-        server=wanted.server,
+        head_policy=request.head_policy,
+        on_failure=request.on_failure,
+        backend=request.backend,
+        server=request.server,
         agent_version=env.agent.version,
-        parent_run=wanted.parent_run,
+        parent_run=request.parent_run,
     )
 
 
@@ -540,9 +544,9 @@ def _journal(env: RunEnvironment, record: RunRecord, head: Head, lease: Lease) -
     return journal
 
 
-def given_before(env: RunEnvironment, wanted: RunRequest) -> AlreadyRan | None:
-    """The run that came of the same input; None if it is new.  Raises `Conflict` if it had other words."""
-    inbound = wanted.inbound
+def given_before(env: RunEnvironment, request: RunRequest) -> AlreadyRan | None:
+    """Return the run that the same input started; None if it is new.  Raise `Conflict` if it had other words."""
+    inbound = request.inbound
     if inbound.op_id is None:
         return None
     found = env.space.engine.recorded(env.space.name, inbound.op_id)
@@ -558,7 +562,7 @@ def given_before(env: RunEnvironment, wanted: RunRequest) -> AlreadyRan | None:
 
 
 def _in_the_way(env: RunEnvironment, held: Lease) -> Interrupted:
-    """The run on the line if it was cut off; raises `Busy` if it lives."""
+    """Return the run on the timeline if it was cut off; raise `Busy` if it lives."""
     if leases.state(env.space, held, owners=env.owners) == "live":
         raise leases.busy(env.space, held)
     return Interrupted(held.run)
@@ -566,5 +570,8 @@ def _in_the_way(env: RunEnvironment, held: Lease) -> Interrupted:
 
 def _other_words(inbound: Inbound) -> Conflict:
     return Conflict(
-        f"input '{inbound.ids[0]}' was given before with other words; nothing was run. Give it another id."
+        f"input '{inbound.ids[0]}' was given before with other words; nothing was run.",
+        code="input_id_reused",
+        advice="Give it another id.",
+        id=inbound.ids[0],
     )

@@ -1,8 +1,9 @@
-"""Feeds: what goes on in a live run, for whoever watches it in this process.
+"""Broadcasts what goes on in a live run to watchers in this process.
 
-A feed hands out words as they are written, and a nudge after every commit that says how far to
-read: so words never come after the message that they are part of.  What is durable is read from
-the store, never from here: a watcher in another process, or one that comes later, sees the same.  A watcher that does not read holds up nobody.
+A feed hands out text as the model writes it, and after every commit a notice that says how far to
+read: so text never comes after the message that it is part of.  Watchers read durable events from
+the store, never from here, so a watcher in another process, or a late one, sees the same.  A watcher that
+does not read delays neither the run nor other watchers.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ __all__ = ["Feed", "Feeds", "CommitNotice", "Watcher"]
 
 
 class CommitNotice(msgspec.Struct, frozen=True):
-    """Something became durable: the line can be read up to this commit before anything that comes after."""
+    """A commit became durable: read the timeline up to it before the items that follow."""
 
     commit: Digest | None
 
 
 Item: TypeAlias = Live | CommitNotice
 
-_ITEMS_MAX = 10_000  # of one watcher; whoever is further behind has the durable events
+_ITEMS_MAX = 10_000  # of one watcher; one that is further behind still has the durable events
 
 
 class Watcher:
-    """One who watches: items wait here until they are taken."""
+    """The queue of one watcher: items wait here until they are taken."""
 
     def __init__(self, text: str, at: Digest | None, wake: Callable[[], None] | None = None) -> None:
-        """Begin with what was written before; `wake` is called whenever something comes."""
+        """Start with the text that was written before; `wake` is called for every new item."""
         self.text = text  # of the message that was being written when the watching began
         self.at = at  # the last commit before that message
         self.over = False
@@ -44,7 +45,7 @@ class Watcher:
         self._wake = wake
 
     def give(self, item: Item) -> None:
-        """Put something here."""
+        """Add an item."""
         with self._changed:
             self._items.append(item)
             self._changed.notify_all()
@@ -52,7 +53,7 @@ class Watcher:
             self._wake()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Mark the queue as ended."""
         with self._changed:
             self.over = True
             self._changed.notify_all()
@@ -60,7 +61,7 @@ class Watcher:
             self._wake()
 
     def take(self, timeout: float) -> list[Item]:
-        """What has come, waiting for it up to `timeout` seconds; empty if nothing came or it is over."""
+        """Take all items, after waiting up to `timeout` seconds for one; empty if none came or it has ended."""
         with self._changed:
             if not self._items and not self.over:
                 self._changed.wait(timeout)
@@ -70,10 +71,10 @@ class Watcher:
 
 
 class Feed:
-    """What one live run hands out."""
+    """Broadcasts one live run."""
 
     def __init__(self, run: str) -> None:
-        """Begin with nobody watching."""
+        """Start with no watcher."""
         self.run = run
         self._lock = Lock()
         self._watchers: list[Watcher] = []
@@ -83,11 +84,11 @@ class Feed:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody watches."""
+        """True if there is a watcher."""
         return bool(self._watchers)
 
     def tell(self, item: Live) -> None:
-        """Hand out what is going on."""
+        """Give an item to every watcher."""
         with self._lock:
             if isinstance(item, TextDelta):
                 self._text.append(item.text)
@@ -96,12 +97,12 @@ class Feed:
             watcher.give(item)
 
     def begin(self, at: Digest | None) -> None:
-        """Stand at a commit."""
+        """Set the commit that the run starts from."""
         with self._lock:
             self._at = at
 
     def committed(self, commit: Digest | None, *, spoken: bool = False) -> None:
-        """Say that something became durable; `spoken`: the message that was being written is whole."""
+        """Give watchers notice of a commit; `spoken`: it holds the message that was being written."""
         with self._lock:
             self._at = commit
             if spoken:
@@ -111,7 +112,7 @@ class Feed:
             watcher.give(CommitNotice(commit))
 
     def watch(self, wake: Callable[[], None] | None = None) -> Watcher:
-        """Begin to watch."""
+        """Add a watcher."""
         with self._lock:
             watcher = Watcher("".join(self._text), self._at, wake)
             self._watchers.append(watcher)
@@ -120,13 +121,13 @@ class Feed:
         return watcher
 
     def leave(self, watcher: Watcher) -> None:
-        """Stop watching; the run goes on."""
+        """Remove a watcher; the run goes on."""
         with self._lock:
             if watcher in self._watchers:
                 self._watchers.remove(watcher)
 
     def end(self) -> None:
-        """The run is over, or waits."""
+        """End every watcher's queue: the run is over, or waits."""
         with self._lock:
             self._over = True
             watchers = tuple(self._watchers)
@@ -138,22 +139,21 @@ class Feeds:
     """The feeds of the runs that live in this process, by space and timeline."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._lock = Lock()
         self._live: dict[tuple[str, str], Feed] = {}
 
     def begin(self, space: str, timeline: str, feed: Feed) -> None:
-        """Let others find the feed of a run that has begun."""
+        """Register the feed of a run that has begun."""
         with self._lock:
             self._live[space, timeline] = feed
 
     def find(self, space: str, timeline: str) -> Feed | None:
-        """The feed of the run that lives there, if it lives in this process."""
+        """Return the feed of the run on a timeline; None if no run lives there in this process."""
         with self._lock:
             return self._live.get((space, timeline))
 
     def end(self, space: str, timeline: str, feed: Feed) -> None:
-        """The run is over, or waits."""
+        """Remove a feed and end it: its run is over, or waits."""
         with self._lock:
             if self._live.get((space, timeline)) is feed:
                 del self._live[space, timeline]

@@ -1,15 +1,13 @@
 """The journal of a live run: every write that it makes, fenced by its lease.
 
-A run holds its own idea of the line: the head it last wrote and the root it stands on.  What
-others write to the line meanwhile it goes on top of, and says so where both wrote one path.
-Drafts are staged and written together: one durable write, one move of the head.
+A run keeps the head that it last wrote and the root of its state.  If other writers move the timeline, the
+run's commits go on top of theirs, and an event says so where both wrote one path.
 
-If a write is refused because the lease is another's now, the run is over here: `Lost`.
+A `CommitDraft` collects the events and state changes of one commit, and what belongs to the same write:
+transitions of calls, cells.  Each draft is built on the root of the one before it, so several can be staged
+and written together: one durable write, one move of the head.
 
-Drafts: one commit of a run in the making.
-
-Events, ops and whatever travels in the same write: postings of the ledger, cells.  A draft is
-built on the root that the one before it leads to, so several can become one durable write.
+If a write is refused because another process has the lease, the run is over in this process: `Lost`.
 """
 
 from __future__ import annotations
@@ -40,12 +38,13 @@ from perdure.runtime.session import lease as leases
 from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.lease import Lease, Lost
+from perdure.runtime.session.lease_keeper import HeldLease
 
 __all__ = ["Journal", "CommitDraft", "appended", "vendor_of"]
 
 
 class CommitDraft:
-    """What one commit is going to hold."""
+    """Collects what one commit will hold."""
 
     __slots__ = (
         "_adopted",
@@ -62,10 +61,10 @@ class CommitDraft:
     )
 
     def __init__(self, space: Space, root: Digest, reason: str, *, forced: bool = False) -> None:
-        """Begin on the map of that root; `forced`: it is committed even if nothing happened."""
+        """Start on the state of that root; `forced`: it is committed even if it is empty."""
         self._space = space
         self.reason, self.forced = reason, forced
-        self.root = root  # of the map that it begins on
+        self.root = root  # of the state that it starts on
         self._ops: Ops | None = None  # most commits of a run change no state
         self._adopted: Patched | None = None
         self.events: list[Event] = []
@@ -75,24 +74,24 @@ class CommitDraft:
         self.meta: RunMeta | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is anything to commit."""
+        """True if there is anything to commit."""
         return self.forced or bool(self.events) or bool(self._ops) or self._adopted is not None
 
     @property
     def ops(self) -> Ops:
-        """What it changes in the state, to be added to."""
-        assert self._adopted is None, "what was adopted is whole"
+        """The changes of the state, to which callers add."""
+        assert self._adopted is None, "a patch that was adopted is complete"
         if self._ops is None:
             self._ops = Ops(self._space, self.root)
         return self._ops
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nobody has looked at its state, or changed it."""
+        """True if its state was neither read nor changed."""
         return self._ops is None and self._adopted is None
 
     def adopt(self, patched: Patched) -> None:
-        """Take over a patch that was made on the very map that this begins on; its values are kept elsewhere."""
+        """Use a patch that was made on the root of this draft; the patch's values are stored elsewhere."""
         assert self.is_untouched
         self._adopted = patched
 
@@ -106,9 +105,9 @@ class CommitDraft:
         losses: Sequence[Loss] = (),
         context: Digest | None = None,
     ) -> None:
-        """Add a message to the conversation.
+        """Append a message to the conversation.
 
-        `losses` are those of the step in which a model said it, `context` is the recipe of what it was shown.
+        `losses` are those of the step in which a model wrote it, `context` is the recipe of what it was shown.
         """
         event, objects = appended(message, id=id, backend=backend, usage=usage, context=context)
         if losses:
@@ -118,29 +117,27 @@ class CommitDraft:
         self.objects += objects
 
     def keep(self, body: bytes) -> Object:
-        """Keep some bytes with this commit; the object that names them."""
+        """Store bytes with this commit; return the object that names them."""
         kept = Object.of(Kind.BODY, body)
         self.objects.append(kept)
         return kept
 
     def hold(self, staged: Iterable[Staged]) -> None:
-        """Make artifacts visible with this commit, which names them."""
+        """Publish artifacts with this commit, which names them."""
         for each in staged:
             self.objects += each.objects
             self.cells += each.cells
 
     def act(self, name: str, source: str) -> None:
-        """Name an intent behind the ops."""
+        """Name the intent behind the changes of the state."""
         self.actions.append(StateAction(name, source))
 
     def extend(self, events: Iterable[Event]) -> None:
-        """Add events."""
         self.events.extend(events)
 
     def proposal(
         self, *, run: str, parent_run: str | None, reads: Reads, ledger: LedgerRead | None
     ) -> Proposal:
-        """What is to be written."""
         patched = self._patched()
         return Proposal(
             reason=self.reason,
@@ -175,7 +172,7 @@ def appended(
     usage: Usage | None = None,
     context: Digest | None = None,
 ) -> tuple[MessageAppended, tuple[Object, ...]]:
-    """The event that appends a message, and the bodies that hold its words."""
+    """Return the event that appends a message, and the bodies that hold it."""
     check_message(message)
     body = Object.of(Kind.BODY, encode_message(message))
     vendor = vendor_of(message)
@@ -196,32 +193,35 @@ def appended(
 
 
 def vendor_of(message: Message) -> Object | None:
-    """The body of what only the vendor can read; None: there is nothing of that kind."""
+    """Return the body of what only the vendor can read; None if there is nothing."""
     if message.vendor_metadata is None:
         return None
     return Object.of(Kind.BODY, message.vendor_metadata.encode("utf-8", "surrogatepass"))
 
 
-_HANDED_OVER = frozenset({AgentChanged, MemoryWritten})  # what is still to be applied elsewhere
+_APPLIED_LATER = frozenset({AgentChanged, MemoryWritten})  # events whose changes `env.finish` applies
 _EVENTS_MAX = 1_000_000
 _ROUND_BYTES_MAX = 1 << 30
 
 
 class Journal:
-    """What a run writes."""
+    """Writes the commits and ledger entries of one run."""
 
     def __init__(
         self, env: RunEnvironment, run: str, head: Head, feed: Feed, *, parent_run: str | None = None
     ) -> None:
-        """Begin on the head that was read."""
+        """Start on the head that was read."""
         self.env, self.run, self.feed = env, run, feed
-        self.head = head  # of the line that is written to
-        self.root = env.space.root_at(head.commit)  # after everything that is staged
+        self.head = head  # of the timeline that is written to
+        self.root = env.space.root_at(head.commit)  # of the state after everything that is staged
         self._space = _roomy(env.space)
-        self.lease: Lease | None = None  # None: it is not taken yet
+        self.lease: Lease | None = None  # None: it is not taken yet, or never will be
+        self.held_lease: HeldLease | None = None  # the same while this process renews it
         self._parent_run = parent_run
         self._reads: Reads | None = None
-        self.memory_root: Digest | None = None  # of the memory that the next commit rests on; None: on none
+        self.memory_root: Digest | None = (
+            None  # of the memory that the next commit has read; None: it has read none
+        )
         self._ledger: LedgerRead | None = None
         self._staged: list[Proposal] = []
         self._pid = os.getpid()
@@ -229,27 +229,36 @@ class Journal:
 
     @property
     def space(self) -> Space:
-        """The thread's space, whose writes are refused once the lease is lost."""
+        """The thread's space; the store refuses its writes once the lease is lost."""
         return self._space
 
     def hold(self, lease: Lease) -> None:
-        """From here on every write needs that lease."""
+        """Fence every further write by that lease."""
         self.lease = lease
         fences = (*self.env.space.fences, leases.fence(lease))
         self._space = msgspec.structs.replace(self._space, fences=fences)
 
     def beside(self, revision: int, run: str) -> None:
-        """Write as a step of `run`, and only as long as the lease on the line is at that revision."""
+        """Write as a step of `run`, and only as long as the lease's cell is at that revision."""
         fence = Fence(leases.LEASE + self.head.timeline, revision)
         fences = (*self.env.space.fences, fence)
         self.run, self._space = run, msgspec.structs.replace(self._space, fences=fences)
 
+    def still_ours(self) -> bool:
+        """True if the timeline is this run's for certain at this moment; costs no look at the store.
+
+        A writer that takes no lease is never refused here: the fences of its writes decide.
+        """
+        if self.lease is None:
+            return True
+        return self.held_lease is not None and self.held_lease.still_ours()
+
     def draft(self, reason: str, *, forced: bool = False) -> CommitDraft:
-        """A commit in the making, on top of what is staged."""
+        """Start a commit on top of what is staged."""
         return CommitDraft(self._space, self.root, reason, forced=forced)
 
     def stage(self, draft: CommitDraft) -> None:
-        """Have a draft written with the next write; one without anything in it is left out."""
+        """Stage a draft for the next write; an empty draft is left out."""
         if not draft:
             return
         proposal = draft.proposal(
@@ -268,11 +277,11 @@ class Journal:
         also: tuple[tuple[str, Head | None], ...] = (),
         on_conflict: OnConflict = "cover",
     ) -> bool:
-        """Make everything that is staged durable, at once, with these cells and postings.
+        """Make everything that is staged durable, at once, with these cells and transitions.
 
-        False: there was nothing to write, or somebody else has made the write of that op_id before.
-        Raises `Lost` if the lease is another's now, `StaleHead` if the line went another way, and
-        `Conflict` if a cell or call did: then what is staged still is, and can be written otherwise.
+        False: there was nothing to write, or another writer has made the write of that op_id before.
+        Raises `Lost` if another process has the lease, `StaleHead` if the timeline was moved to another commit,
+        and `Conflict` if a cell or call has changed: then everything stays staged, and can be written otherwise.
         """
         if not self._staged:
             return False
@@ -297,7 +306,7 @@ class Journal:
         return done.step is not None
 
     def post(self, *transitions: CallTransition) -> tuple[VersionedCall, ...]:
-        """Write to the ledger alone; no head moves."""
+        """Write to the ledger alone, and move no head."""
         self._check_process()
         try:
             return calls.post(self._space, transitions)
@@ -305,7 +314,7 @@ class Journal:
             raise self._lost(conflict) from conflict
 
     def branch(self, name: str) -> None:
-        """Begin a timeline where the run stands, and write there from here on."""
+        """Fork a timeline at the run's last commit, and write there from here on."""
         commit = self.head.commit
         assert commit is not None, "a run has committed its input"
         source, at = self.head.timeline, Exactly(commit)
@@ -313,7 +322,7 @@ class Journal:
         self.head = reader.head_of(self._space, name)
 
     def lead(self, other: Head, *, cells: Sequence[CellWrite]) -> None:
-        """Let another line's head come to where the run stands, and write these cells."""
+        """Move the head of another timeline to the run's last commit, and write these cells."""
         self._check_process()
         move = Move(act=Act.COMMIT, timeline=other.timeline, expected=other, to=self.head.commit)
         write = Write(
@@ -331,41 +340,41 @@ class Journal:
 
     @property
     def is_staged(self) -> bool:
-        """Whether anything waits to be written."""
+        """True if anything waits to be written."""
         return bool(self._staged)
 
     def stand_on(self, timeline: str) -> None:
-        """Go on from another line whose head has come to the run's last commit."""
+        """Go on from the head of a timeline."""
         self.head = reader.head_of(self._space, timeline)
         self.root = self._space.root_at(self.head.commit)
 
     def write_onto(self, head: Head, before: Sequence[Proposal], *, cells: Sequence[CellWrite]) -> None:
-        """Write `before` and everything that is staged on top of a line that others have written to."""
-        stood, staged = self.head, self._staged
+        """Write `before` and everything that is staged on top of a timeline that others have moved."""
+        old_head, staged = self.head, self._staged
         self.head, self._staged = head, [*before, *staged]
         try:
             self.write(cells=cells)
         except Conflict:
-            self.head, self._staged = stood, staged
+            self.head, self._staged = old_head, staged
             raise
 
     def unstage_last(self) -> None:
-        """Give up what was staged last."""
+        """Discard the draft that was staged last."""
         self._staged.pop()
         self.root = self._staged[-1].root if self._staged else self._space.root_at(self.head.commit)
 
     def discard(self) -> None:
-        """Give up what is staged because its write was refused, so that it is certain that nothing was written.
+        """Discard what is staged because its write was refused, so that certainly nothing was written.
 
-        The head stays as it was read: what others have written since is still seen as theirs.
+        The head stays as it was read, so that later commits of other writers are still recognised as theirs.
         """
         self._staged = []
         self.root = self._space.root_at(self.head.commit)
 
     def unstage(self) -> None:
-        """Give up what is staged."""
+        """Discard what is staged, and read the head again."""
         self._staged = []
-        self.stand_on(self.head.timeline)  # what was in doubt may have become true
+        self.stand_on(self.head.timeline)  # a write whose outcome was unknown may have been applied
 
     def _moved(self, done: writer.CommitOutcome, staged: list[Proposal]) -> None:
         self.head = done.head
@@ -374,7 +383,7 @@ class Journal:
             self._ledger = LedgerRead(done.receipt.position, done.receipt.chain)
         self.memory_root = None
         kinds = {type(event) for each in staged for event in each.events}
-        if not kinds.isdisjoint(_HANDED_OVER):
+        if not kinds.isdisjoint(_APPLIED_LATER):
             self._reads = None
             self.env.finish()
         spoken = MessageAppended in kinds and any(
@@ -384,33 +393,33 @@ class Journal:
 
     @property
     def has_sight(self) -> bool:
-        """Whether `reads` is known without a look at the store."""
+        """True if `reads` is known without a read of the store."""
         return self._reads is not None
 
     def look_around(self) -> None:
-        """Read what `reads` says, once."""
+        """Read `reads` from the store."""
         self._reads = self.reads
 
     @property
     def reads(self) -> Reads:
-        """What lies outside the thread, as this run sees it."""
+        """What the run sees outside its thread."""
         if self._reads is None:
             self._reads = self.env.standing.sight(self.head).reads
         return self._reads
 
     def _read(self) -> Reads:
-        """What lies outside the thread, with the memory that was looked at."""
+        """Return what the run sees outside its thread, with the memory that was searched."""
         if self.memory_root is None:
             return self.reads
         return msgspec.structs.replace(self.reads, memory_root=self.memory_root)
 
     def _check_process(self) -> None:
-        """Raise `Lost` in a forked child: the lease names the parent, and its fence would let both write."""
+        """Raise `Lost` in a forked child: the lease is the parent's, and its fence would let both write."""
         if self._pid != os.getpid() and self.lease is not None:
             raise Lost(self.lease)
 
     def _lost(self, conflict: Conflict) -> Conflict:
-        """The same conflict, or `Lost` if the lease is the reason."""
+        """Return the conflict, or `Lost` if the lease is the reason."""
         if self.lease is None or not isinstance(conflict, Moved):
             return conflict
         cell = self._space.engine.cell(self._space.name, leases.fence(self.lease).cell)
@@ -422,7 +431,7 @@ def _is_spoken(event: Event) -> bool:
 
 
 def _roomy(space: Space) -> Space:
-    """The space with room for whatever tools have done by now: what happened must not be too much to record."""
+    """Return the space with higher limits: tools have run already, so their results must not be too much to record."""
     limits = msgspec.structs.replace(
         space.limits, write_events_max=_EVENTS_MAX, write_bytes_max=_ROUND_BYTES_MAX
     )
@@ -430,11 +439,11 @@ def _roomy(space: Space) -> Space:
 
 
 def _with(proposal: Proposal, cells: Sequence[CellWrite], transitions: Sequence[CallTransition]) -> Proposal:
-    """The proposal with more that becomes true in the same write."""
+    """Return the proposal with more cells and transitions in the same write."""
     if not cells and not transitions:
         return proposal
     posted = [cell for transition in transitions for cell in transition.cells]
-    brought = [each for transition in transitions for each in transition.objects]
+    objects = [each for transition in transitions for each in transition.objects]
     return msgspec.structs.replace(
-        proposal, cells=(*proposal.cells, *cells, *posted), objects=(*brought, *proposal.objects)
+        proposal, cells=(*proposal.cells, *cells, *posted), objects=(*objects, *proposal.objects)
     )

@@ -1,19 +1,19 @@
-"""Leases: one run at a time on a line, and nobody writes there who has lost it.
+"""Leases: one run at a time on a timeline, and a run that has lost its lease cannot write there.
 
 Two cells of the thread's space for each timeline:
 
-    lease/<timeline>      {run, holder, clock, until}, written only when it is taken or let go,
+    lease/<timeline>      {run, holder, clock, until}, written only when it is taken or released,
                           so that its revision after taking is the *epoch* of that run
     renewal/<timeline>    {epoch, until}, written only when it is renewed
 
-Every write of the run is fenced by the epoch.  Taking over raises it, and from then on
-whatever the old holder still tries to write is refused by the store.  So safety depends on
-no clock; clocks decide only when others may take over:
+Every write of the run is fenced by the epoch.  Taking over raises the epoch, and from then on
+the store refuses every write of the old holder.  So safety depends on
+no clock; clocks decide only when another process may take over:
 
-    live      the run is to be left alone
-    expired   its time is over, or its process gave it up: it may be taken over, but the process
-              may still wake up, and what it was doing may still happen
-    gone      its process is proven to have ended: what was not done will not be done any more
+    live      no other process may take the timeline
+    expired   the lease has run out, or its process gave it up: another process may take over, but the
+              old one may still wake up, and a tool that it was running may still have its effect
+    gone      its process is proven to have ended: it will do nothing any more
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from perdure.engines.contract import Cell, CellWrite, Fence, Write
+from perdure.engines.retry import Attempts
 from perdure.errors import Busy, Conflict
 from perdure.history import cells, writer
 from perdure.history.space import Space, removed
@@ -57,11 +58,10 @@ LeaseState: TypeAlias = Literal["live", "expired", "gone"]
 
 _SECOND = 1_000_000  # µs
 _DAY = 86_400 * _SECOND
-_TRIES_MAX = 8
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's right to write on a line, as it was read."""
+    """A run's right to write on a timeline, as it was read."""
 
     timeline: str
     run: str
@@ -72,31 +72,33 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lost(Conflict):
-    """The lease is not this run's any more.  Nothing was written."""
+    """Another process has taken the run's lease.  Nothing was written."""
 
     def __init__(self, lease: Lease) -> None:
-        """Name the run and its line."""
         self.lease = lease
         super().__init__(
             f"run '{lease.run}' no longer holds timeline '{lease.timeline}': another process took it over; "
-            "nothing was written. What that process records is the run's truth."
+            "nothing was written.",
+            advice="Read what that process records about the run.",
+            run=lease.run,
+            timeline=lease.timeline,
         )
 
 
 class Roster(Protocol):
-    """Who knows which leases are kept in this process."""
+    """Knows which leases this process renews."""
 
     def expect(self, space: Space, lease: Lease) -> None:
-        """Count a lease that is about to be taken here as kept, for as long as it lasts."""
+        """Count a lease that this process is about to take as renewed, for as long as it lasts."""
         ...
 
     def abandoned(self, space: Space, lease: Lease) -> bool:
-        """Whether a lease was taken here, and nobody here keeps it any more."""
+        """True if this process took the lease, and does not renew it any more."""
         ...
 
 
 class _LeaseCell(msgspec.Struct, frozen=True):
-    """What the cell of a lease says."""
+    """The value of the cell of a lease."""
 
     run: str
     holder: str
@@ -105,7 +107,7 @@ class _LeaseCell(msgspec.Struct, frozen=True):
 
 
 class _Renewed(msgspec.Struct, frozen=True):
-    """What the cell of its renewals says."""
+    """The value of the cell of its renewals."""
 
     epoch: int
     until: int
@@ -116,12 +118,12 @@ _renewed = msgspec.json.Decoder(_Renewed)
 
 
 def current(space: Space, timeline: str) -> Lease | None:
-    """The lease on a line, whatever its state; None if nobody has taken it, or it was let go."""
+    """Return the lease on a timeline, whatever its state; None if it was never taken, or was released."""
     return look(space, timeline)[0]
 
 
 def look(space: Space, timeline: str) -> tuple[Lease | None, int]:
-    """The same, and the revision of its cell: 0 if there never was one."""
+    """Return the same, and the revision of its cell: 0 if there never was one."""
     cell = space.engine.cell(space.name, LEASE + timeline)
     if cell is None or cell.value is None:
         return None, cell.revision if cell else 0
@@ -133,9 +135,9 @@ def look(space: Space, timeline: str) -> tuple[Lease | None, int]:
 
 
 def state(space: Space, lease: Lease, *, owners: Roster | None = None) -> LeaseState:
-    """How a lease stands now.
+    """Return the state of a lease now.
 
-    `owners` also knows of leases that this process took and gave up; None: only others' are asked about.
+    `owners` also knows of leases that this process took and gave up; None: such a lease counts as live.
     Another clock ends a lease but proves nothing: where a platform has no name for a boot,
     every process has a clock of its own.
     """
@@ -158,12 +160,12 @@ def taking(
     owners: Roster | None = None,
     revision: int | None = None,
 ) -> CellWrite:
-    """The write that takes a line for `run` for `ttl` seconds, as a part of whatever the run writes first.
+    """Return the write that takes a timeline for `run` for `ttl` seconds, as a part of the run's first write.
 
-    `after` is the lease that it takes over; None: the line must be free.  Raises `Busy` if
-    that lives, or if the line is not free.  If anything changes before the write is applied,
-    the engine refuses it with `Conflict`.  `owners` is told; None: nobody in this process keeps it.
-    `revision` is that of a line which was read as free; None: it is looked at here.
+    `after` is the lease that it takes over; None: the timeline must be free.  Raises `Busy` if
+    that lives, or if the timeline is not free.  If anything changes before the write is applied,
+    the engine refuses it with `Conflict`.  `owners` will renew the lease; None: this process does not.
+    `revision` is that of a free timeline's cell, as it was read; None: it is read here.
     """
     if after is not None and state(space, after, owners=owners) == "live":
         raise busy(space, after, owners=owners)
@@ -172,41 +174,43 @@ def taking(
     else:
         expected = check_free(space, timeline, owners=owners).revision if revision is None else revision
     now = space.engine.instant()
-    told = _LeaseCell(run, space.engine.holder(), now.clock, now.at + round(ttl * _SECOND))
-    value = canonical.encode_struct(told)
+    cell = _LeaseCell(run, space.engine.holder(), now.clock, now.at + round(ttl * _SECOND))
+    value = canonical.encode_struct(cell)
     if owners is not None:
-        owners.expect(space, _lease(timeline, told, expected + 1))
+        owners.expect(space, _lease(timeline, cell, expected + 1))
     return CellWrite(name=LEASE + timeline, expected=expected, value=value)
 
 
 def epoch_after(taking: CellWrite) -> int:
-    """The epoch that a lease has once the write that takes it is true."""
+    """Return the epoch of a lease after the write that takes it."""
     return taking.expected + 1
 
 
 def taken(taking: CellWrite) -> Lease:
-    """The lease that is there once the write that takes it is true."""
+    """Return the lease after the write that takes it."""
     cell = Cell("", taking.name, epoch_after(taking), taking.value)
     return _lease(taking.name.removeprefix(LEASE), cells.read(cell, _taken), cell.revision)
 
 
 def releasing(lease: Lease) -> CellWrite:
-    """The write that lets a line go, as a part of the run's last; good only as long as it is held."""
+    """Return the write that releases a lease, as a part of the run's last write."""
     return CellWrite(name=LEASE + lease.timeline, expected=lease.epoch, value=None)
 
 
 def fence(lease: Lease) -> Fence:
-    """What every write of the run requires: that nobody has taken the line over, nor let it go."""
+    """Return the fence of every write of the run: the lease was neither taken over nor released."""
     return Fence(LEASE + lease.timeline, lease.epoch)
 
 
 def renew(space: Space, lease: Lease, ttl: float) -> Lease:
-    """Hold the line for `ttl` seconds from now.
+    """Extend a lease to `ttl` seconds from now.
 
-    Raises `Lost`, having written nothing, if it is not held under that epoch any more, and
-    `Unavailable` if the store cannot be written now, after which it may be tried again.
+    Raises `Lost`, having written nothing, if the timeline has another epoch, and
+    `Unavailable` if the store cannot be written now; then the caller may try again.
     """
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"the lease on '{lease.timeline}' was not renewed")
+    while True:
+        attempts.begin()
         now = space.engine.instant()
         renewed = _Renewed(lease.epoch, now.at + round(ttl * _SECOND))
         try:
@@ -216,13 +220,12 @@ def renew(space: Space, lease: Lease, ttl: float) -> Lease:
                 raise Lost(lease) from conflict
         else:
             return _with(lease, renewed)
-    raise Conflict(f"'{RENEWAL}{lease.timeline}' is written by others all the time; nothing was written.")
 
 
 def check_free(space: Space, timeline: str, what: str = "", *, owners: Roster | None = None) -> Fence:
-    """The fence by which a write made by hand says that no run is on the line, nor begins there meanwhile.
+    """Return the fence of a write outside runs: no run is on the timeline, and none begins before the write.
 
-    Raises `Busy` if one is, be it live or interrupted; `what` says what is not possible then.
+    Raises `Busy` if one is, live or interrupted; `what` names what is not possible then.
     """
     cell = space.engine.cell(space.name, LEASE + timeline)
     lease = None if cell is None or cell.value is None else current(space, timeline)
@@ -232,7 +235,7 @@ def check_free(space: Space, timeline: str, what: str = "", *, owners: Roster | 
 
 
 def busy(space: Space, lease: Lease, what: str = "", *, owners: Roster | None = None) -> Busy:
-    """What to raise where a run is in the way of `what`, for people to read; '' leaves that out."""
+    """Return the error for a run that is in the way of `what`; '' names nothing."""
     now = space.engine.instant()
     return Busy(
         lease.run,
@@ -245,14 +248,14 @@ def busy(space: Space, lease: Lease, what: str = "", *, owners: Roster | None = 
     )
 
 
-def _lease(timeline: str, told: _LeaseCell, epoch: int) -> Lease:
+def _lease(timeline: str, cell: _LeaseCell, epoch: int) -> Lease:
     return Lease(
-        timeline=timeline, run=told.run, holder=told.holder, clock=told.clock, until=told.until, epoch=epoch
+        timeline=timeline, run=cell.run, holder=cell.holder, clock=cell.clock, until=cell.until, epoch=epoch
     )
 
 
 def _with(lease: Lease, renewed: _Renewed) -> Lease:
-    """The lease with a renewal, if that is one of its own."""
+    """Return the lease with a renewal, if that has the same epoch."""
     if renewed.epoch != lease.epoch:
         return lease
     return msgspec.structs.replace(lease, until=max(lease.until, renewed.until))
@@ -262,14 +265,14 @@ def _renewal(space: Space, lease: Lease, renewed: _Renewed) -> Write:
     before = space.engine.cell(space.name, RENEWAL + lease.timeline)
     revision = before.revision if before else 0
     value = canonical.encode_struct(renewed)
-    wanted = CellWrite(name=RENEWAL + lease.timeline, expected=revision, value=value)
+    renewal = CellWrite(name=RENEWAL + lease.timeline, expected=revision, value=value)
     return Write(
         space=space.name,
         # Not one of the space's ids: those are the run's, and renewing must not change what it writes.
-        op_id=f"{wanted.name} {lease.epoch} {revision}",
+        op_id=f"{renewal.name} {lease.epoch} {revision}",
         intent=digest_of(Kind.BODY, value),
         fences=(*space.fences, fence(lease)),
-        cells=(wanted,),
+        cells=(renewal,),
     )
 
 
@@ -281,6 +284,6 @@ def _is_held(space: Space, lease: Lease) -> bool:
 
 
 def _in_words(space: Space, remaining: int) -> str:
-    """A moment that many µs from now, as people write it.  What was stored may be any number."""
+    """Write the moment that many µs from now as text.  The stored number may be any."""
     at = space.clock() + max(-_DAY, min(_DAY, remaining))
     return datetime.fromtimestamp(at / _SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

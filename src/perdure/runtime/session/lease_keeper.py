@@ -1,17 +1,16 @@
-"""Ownership: the leases of the runs that live in this process, renewed while their code does whatever it likes.
+"""Renews the leases of the runs that live in this process, while their code runs.
 
-One thread for each open store renews leases and sees whether somebody asked a run to stop.
-It begins with the first live run and ends when there is none.  It is a thread because user
-code can block the event loop for minutes; code that keeps the interpreter itself to itself
-for longer than a lease lasts does lose it.
+One thread for each open store renews leases and reads whether a run was asked to stop.
+It starts with the first live run and ends when there is none.  It is a thread because user
+code can block the event loop for minutes; code that blocks the whole interpreter
+for longer than a lease lasts loses the lease.
 
-Whether a run still has its line is also a question of time alone, answered without the
-store just before a tool is called.  The clock counts while the machine sleeps, and from a
-moment before the renewal was made: so this process gives up before any other may take over.
-A run that was stopped for longer than its lease is lost when it wakes up, even if nobody has
-taken its line.
+Just before a tool is called, the clock alone says whether the run still has its lease, without a read of
+the store.  The clock counts while the machine sleeps, and from a moment before the renewal was made: so
+this process gives up before another may take over.  A run that was stopped for longer than its lease
+is lost when it wakes up, even if no process has taken its timeline.
 
-A forked child has no part in what its parent keeps.
+A forked child renews none of its parent's leases.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ def boot_seconds() -> float:
 
 
 class HeldLease:
-    """A lease that this process keeps, until it is released or lost.
+    """A lease that this process renews, until it is released or lost.
 
-    Release it after the write that lets the line go, or when there will be none: a run whose
-    lease nobody keeps counts as interrupted, and others may take it over.
+    Release it after the write that releases the timeline, or when there will be none: a run whose
+    lease no process renews counts as interrupted, and any process may take it over.
     """
 
     def __init__(
@@ -62,49 +61,49 @@ class HeldLease:
         lost: Callable[[], None],
         cancelled: Callable[[str], None],
     ) -> None:
-        """Keep `lease`, which ends at `until` on the owners' clock; made by `Owners.hold`."""
+        """Renew `lease`, which ends at `until` on the keeper's clock; made by `LeaseKeeper.hold`."""
         self._owners = owners
         self.lease = lease  # as it was last renewed
         self.space = space
         self._until = until
         self._lost, self._cancelled = lost, cancelled
         self.is_over = False
-        self._is_told = False  # that somebody wants the run to stop
+        self._is_cancelled = False  # True: the run was informed that it was asked to stop
 
     def until_monotonic(self) -> float:
-        """When the lease ends, on the owners' clock, unless it is renewed."""
+        """Return when the lease ends, on the keeper's clock, unless it is renewed."""
         return self._until
 
     def still_ours(self) -> bool:
-        """Whether the line is this run's for certain, at this moment; costs no look at the store."""
+        """True if the lease is this run's for certain at this moment; costs no read of the store."""
         return not self.is_over and self._owners.clock() < self._until
 
     def release(self) -> None:
-        """Keep it no longer; nobody is called any more.  Releasing again is no error."""
+        """Stop renewing it; no callback is called any more.  Releasing again is no error."""
         self._owners.drop(self)
 
     def renewed(self, lease: Lease, until: float) -> None:
-        """Go on until then."""
+        """Set the lease and its end after a renewal."""
         self.lease, self._until = lease, until
 
     def lose(self) -> None:
-        """Have the run told that the line is not its own any more."""
+        """Inform the run that it has lost its lease."""
         self._lost()
 
-    def tell(self, why: str) -> None:
-        """Have the run told, once, that somebody wants it to stop."""
-        if not self._is_told:
-            self._is_told = True
+    def cancel(self, why: str) -> None:
+        """Inform the run, once, that it was asked to stop."""
+        if not self._is_cancelled:
+            self._is_cancelled = True
             self._cancelled(why)
 
     @property
     def key(self) -> _Key:
-        """What tells this lease from all others of the store."""
+        """The key of this lease among all of the store."""
         return _key(self.space, self.lease)
 
 
 class LeaseKeeper:
-    """The leases that one open store keeps in this process."""
+    """Renews the leases of one open store in this process."""
 
     def __init__(
         self,
@@ -122,18 +121,18 @@ class LeaseKeeper:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[_Key, HeldLease] = {}
-        self._expected: dict[_Key, float] = {}  # leases that are about to be taken, and when they end
-        self._holders: set[str] = set()  # the names under which this process took any
+        self._expected: dict[_Key, float] = {}  # leases that are about to be taken, with their ends
+        self._holders: set[str] = set()  # the engine's names of this process under which it took leases
         self._thread: threading.Thread | None = None
 
     def hold(
         self, lease: Lease, *, space: Space, lost: Callable[[], None], cancelled: Callable[[str], None]
     ) -> HeldLease:
-        """Keep a lease that was just taken.
+        """Renew a lease that was just taken.
 
-        `lost` is called when it is another's now, or could not be renewed in time; `cancelled` is
-        called with the reason when somebody asks the run to stop.  Each is called at most once, from
-        another thread, and neither after `release` has returned, except if it has begun before.
+        `lost` is called when another process has taken it, or it could not be renewed in time; `cancelled` is
+        called with the reason when the run is asked to stop.  Each is called at most once, from
+        another thread, and neither after `release` has returned, except if the call began before.
         """
         until = self._ends(space, lease)
         keeping = HeldLease(self, lease, space=space, until=until, lost=lost, cancelled=cancelled)
@@ -147,7 +146,7 @@ class LeaseKeeper:
         return keeping
 
     def expect(self, space: Space, lease: Lease) -> None:
-        """Count a lease that is about to be taken here as kept, for as long as it lasts."""
+        """Count a lease that this process is about to take as renewed, for as long as it lasts."""
         until, now = self._ends(space, lease), self.clock()
         with self._lock:
             self._expected = {key: end for key, end in self._expected.items() if end > now}
@@ -155,19 +154,19 @@ class LeaseKeeper:
             self._holders.add(lease.holder)
 
     def give_up(self, space: Space, lease: Lease) -> None:
-        """Expect a lease no longer: the write that was to take it has failed, or nobody knows what became of it."""
+        """Expect a lease no longer: the write that was to take it has failed, or its outcome is unknown."""
         with self._lock:
             self._expected.pop(_key(space, lease), None)
 
     def abandoned(self, space: Space, lease: Lease) -> bool:
-        """Whether a lease was taken here, and nobody here keeps it any more."""
+        """True if this process took the lease, and does not renew it any more."""
         key = _key(space, lease)
         with self._lock:
             kept = key in self._kept or self._expected.get(key, 0.0) > self.clock()
             return lease.holder in self._holders and not kept
 
     def drop(self, keeping: HeldLease) -> bool:
-        """Keep that lease no longer; whether it was kept until now."""
+        """Stop renewing a lease; True if it was renewed until now."""
         with self._lock:
             was_kept = not keeping.is_over
             keeping.is_over = True
@@ -176,13 +175,13 @@ class LeaseKeeper:
             return was_kept
 
     def after_fork_in_child(self) -> None:
-        """Leave to the parent what it keeps; its thread did not come along."""
+        """Forget the leases of the parent, whose thread this process does not have."""
         for keeping in self._kept.values():
             keeping.is_over = True
         self._begin()
 
     def _ends(self, space: Space, lease: Lease) -> float:
-        """When a lease ends, on our clock; never later than it does on the engine's."""
+        """Return when a lease ends on our clock, which is never later than on the engine's."""
         here, there = self.clock(), space.engine.instant()
         return here + (lease.until - there.at) / _SECOND if there.clock == lease.clock else here
 
@@ -200,10 +199,10 @@ class LeaseKeeper:
                 self._guarded(keeping)
 
     def _guarded(self, keeping: HeldLease) -> None:
-        """Attend to one lease; what goes wrong there takes nothing from the others."""
+        """Attend to one lease; an error there does not affect the others."""
         try:
             self._attend(keeping)
-        except Exception:  # noqa: BLE001  # what was passed in may raise anything
+        except Exception:  # noqa: BLE001  # the callbacks may raise anything
             report = threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
             threading.excepthook(report)
 
@@ -217,12 +216,12 @@ class LeaseKeeper:
             self._look(keeping)
 
     def _renew(self, keeping: HeldLease) -> None:
-        """Renew a lease; if that fails, it is tried again at the next tick, until the lease has ended."""
+        """Renew a lease; if that fails, the next tick tries again, until the lease has ended."""
         before = self.clock()
         try:
             lease = leases.renew(keeping.space, keeping.lease, self.ttl)
         except Lost:
-            if _was_let_go(keeping):
+            if _was_released(keeping):
                 self.drop(keeping)
             else:
                 self._lose(keeping)
@@ -232,13 +231,13 @@ class LeaseKeeper:
             keeping.renewed(lease, before + self.ttl)
 
     def _look(self, keeping: HeldLease) -> None:
-        """Pass on that somebody asked the run to stop; what cannot be read now is read at the next tick."""
+        """Inform the run if it was asked to stop; if the record cannot be read, the next tick tries again."""
         try:
             found = records.find(keeping.space, keeping.lease.run)
         except PerdureError:
             return
         if found is not None and found.record.cancel is not None and not keeping.is_over:
-            keeping.tell(found.record.cancel)
+            keeping.cancel(found.record.cancel)
 
     def _lose(self, keeping: HeldLease) -> None:
         if self.drop(keeping):
@@ -249,8 +248,8 @@ def _key(space: Space, lease: Lease) -> _Key:
     return space.name, lease.timeline, lease.epoch
 
 
-def _was_let_go(keeping: HeldLease) -> bool:
-    """Whether the line was let go under this very epoch: by the run's own last write, which a renewal just missed."""
+def _was_released(keeping: HeldLease) -> bool:
+    """True if the run's own last write released the lease just before the renewal."""
     lease = keeping.lease
     try:
         cell = keeping.space.engine.cell(keeping.space.name, LEASE + lease.timeline)

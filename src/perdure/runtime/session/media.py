@@ -1,13 +1,13 @@
-"""Media at the door: bytes in messages become artifacts on the way in.
+"""Turns the media in messages into artifacts before the messages are stored.
 
-A data URL of whatever size is kept once, by digest, and the message names it: `artifact://sha256/<digest>`.
-A backend that is to see it gets the bytes back (context/media.py).  What is no data URL, or cannot be read as
-one, stays as it came.
+The bytes of a data URL are stored once, by digest, and the message names them: `artifact://sha256/<digest>`.
+A backend that is shown the message gets the bytes back (context/render/media.py).  A block that has no valid
+data URL is stored as it came.
 
     brought in     by users and programs: with the media type that the bytes have, whatever was declared
-    said           by a model: as it said it, so that whoever is shown it next is shown the very same
+    said           by a model: exactly as it wrote it, so that the next model is shown the same
 
-What only a vendor can read is left as it came, even if it holds the same bytes once more.
+Vendor metadata is stored as it came, even if it holds the same bytes once more.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from perdure.providers.wire.media import Inline, data_url, inline, media_type_of
 
 __all__ = ["SERVER_TOOL", "brought_in", "has_media", "said"]
 
-SERVER_TOOL = "application/vnd.perdure.server-tool+json"  # words of a vendor's own tool, not media
+SERVER_TOOL = "application/vnd.perdure.server-tool+json"  # text of a vendor's own tool, not media
 
 _ANY = "application/octet-stream"
 
 
 def brought_in(space: Space, message: Message) -> tuple[Message, list[Staged]]:
-    """The message with its bytes named by digest, and the artifacts that the same write must hold.
+    """Return the message with its bytes named by digest, and the artifacts that the same write must hold.
 
     Raises `Invalid` if it is no message, or the bytes are more than an artifact may have.
     """
@@ -40,16 +40,16 @@ def brought_in(space: Space, message: Message) -> tuple[Message, list[Staged]]:
 
 
 def said(space: Space, message: Message) -> tuple[Message, list[Staged]]:
-    """The same for what a model says: bytes whose address could not be given back as it was stay in the message.
+    """Do the same for a model's message; bytes whose data URL could not be rebuilt exactly stay in the message.
 
-    Of more bytes than fit into the write of a turn, some become visible before it, by writes of their own.
+    If there are more bytes than fit into the write of a turn, some artifacts are published before it.
     """
     kept, staged = _kept(space, message, _as_said)
     return kept, _within(space, staged)
 
 
 def has_media(message: Message) -> bool:
-    """Whether there is anything but words, as there seldom is."""
+    """True if the message has images or files."""
     for block in message.content:
         if isinstance(block, Image | File):
             return True
@@ -63,7 +63,7 @@ def has_media(message: Message) -> bool:
 def _kept(
     space: Space, message: Message, named: Callable[[Image | File, Inline], str | None]
 ) -> tuple[Message, list[Staged]]:
-    """The message with its bytes named by digest under the media type `named`; None leaves a block as it came."""
+    """Name the bytes of a message by digest, under the media type that `named` returns; None leaves a block as it is."""
     staged: list[Staged] = []
     if not has_media(message):
         return message, staged
@@ -84,21 +84,19 @@ def _kept(
 
 
 def _as_said(block: Image | File, found: Inline) -> str | None:
-    """The block's own media type, if with it the bytes make the address again that the block has."""
+    """Return the block's own media type, if that and the bytes make the same data URL again."""
     again = data_url(block.mime_type, base64.b64encode(found.bytes).decode())
     return block.mime_type if again == block.uri else None
 
 
 def _within(space: Space, staged: list[Staged]) -> list[Staged]:
-    """Those that the write of a turn has room for; the others are made visible at once."""
-    state_view = (
-        space.limits.write_bytes_max // 4
-    )  # words, results and what only the vendor reads are in it, too
+    """Return the artifacts that the write of a turn has room for; publish the others at once."""
+    room = space.limits.write_bytes_max // 4  # the write also has text, results and vendor metadata
     left: list[Staged] = []
     for each in staged:
         size = sum(len(whole.body) for whole in each.objects)
-        if size <= state_view:
-            state_view -= size
+        if size <= room:
+            room -= size
             left.append(each)
         else:
             artifacts.publish(space, each)
@@ -106,7 +104,7 @@ def _within(space: Space, staged: list[Staged]) -> list[Staged]:
 
 
 def _media_type(block: Image | File, found: Inline) -> str:
-    """What the bytes are, by themselves, else by their address, else by the block; without parameters."""
+    """Return the media type of the bytes: by themselves, else by the data URL, else by the block; no parameters."""
     untyped = block.uri[len("data:") :].startswith((";", ",")) or found.declared == _ANY
     declared = block.mime_type if untyped and block.mime_type else found.declared
     known = media_type_of(declared, found.bytes).partition(";")[0].strip()

@@ -1,20 +1,20 @@
-"""Talks: what is shown of a line, kept between steps so that each costs only what is new.
+"""Caches the prompt of each timeline between steps, so that a step costs only what is new.
 
-What is kept belongs to one commit and never changes for it.  For a later commit of the same line the
-messages between are added; for any other, and after a switch, it is drawn anew.  A talk knows how
-large it has become: as long as that cannot be too much for any text of its size, nothing is counted.
+A cached prompt belongs to one commit.  For a later commit of the same timeline the messages between are
+added; for any other commit, and after a switch, the prompt is built again.  A prompt knows its size in
+characters: as long as any text of that size would fit, no tokens are counted.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from threading import Lock
 
 from perdure.context.assemble import body_of, context_in
 from perdure.context.budget import is_small, size_of, weigh_frame
-from perdure.context.builder import BuiltContext, ContextRequest, draw
+from perdure.context.builder import BuiltContext
 from perdure.context.frame import Framed, Setting
 from perdure.context.history_window import HistoryWindow
 from perdure.context.render.conversation import Conversation
@@ -40,7 +40,7 @@ _SETTINGS_MAX = 64
 
 
 class PromptState:
-    """What is shown of a line up to one commit."""
+    """What is shown of a timeline up to one commit."""
 
     __slots__ = (
         "_drawn",
@@ -59,21 +59,21 @@ class PromptState:
     )
 
     def __init__(self, space: Space, at: Digest | None, drawn: BuiltContext) -> None:
-        """Hold what was drawn for a commit; None is before the first."""
+        """Start with the context that was built for a commit; None is before the first."""
         self._space, self._drawn = space, drawn
         self.at, self.conversation = at, drawn.conversation
         self._unweighed: list[Message] = list(self.conversation.messages())
-        self._size = size_of(self._unweighed)  # of what was not weighed
-        self._weight = Weight()  # of what was
-        self.words: dict[str, str] = {}  # what was said of open calls
+        self._size = size_of(self._unweighed)  # of the messages whose tokens were not counted
+        self._weight = Weight()  # of the messages whose tokens were counted
+        self.words: dict[str, str] = {}  # sentences about open calls, by call
         self._losses: tuple[Loss, ...] | None = None
         self._has_cut_results = drawn.has_cut_results
         self._recipe: Object | None = None
         self._recipe_of: tuple[object, ...] = ()
-        self.kept: set[Digest] = _known(drawn)  # bodies that the store has
+        self.kept: set[Digest] = _known(drawn)  # bodies that the store has already
 
     def add(self, message: Message) -> None:
-        """Take one more message, which is about to be committed."""
+        """Add a message that is about to be committed."""
         shown = as_shown(self._space, _as_stored(message))
         self.conversation.add(shown)
         self._has_cut_results = self._has_cut_results or has_short_results(shown)
@@ -81,12 +81,12 @@ class PromptState:
         self._size += size_of((shown,))
 
     def explain(self, call: str, words: str) -> None:
-        """Say of a call without a result what is known of it."""
+        """Set the sentence that is shown in the place of a call's missing result."""
         self.conversation.explain(call, words)
         self.words[call] = words
 
     def fits(self, setting: Setting, framed: Framed, note: Message | None) -> bool:
-        """Whether all of it is within the budget; weighs only what has to be."""
+        """True if all of it is within the budget; count tokens only where that is in doubt."""
         beside = framed.size + (size_of((note,)) if note is not None else 0)
         if not setting.is_told and is_small(self._size + beside) and not self._weight.tokens:
             return True
@@ -106,12 +106,12 @@ class PromptState:
         return budget.holds(around + self._weight)
 
     def context(self, framed: Framed, note: Message | None) -> Context:
-        """What a model is shown."""
+        """Return the context that a model is shown."""
         return context_in(framed.frame, self.conversation.messages(), note, self._drawn.earlier)
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """What is told in words or cut."""
+        """What the context tells in words or shows in part."""
         if self._losses is None:
             self._losses = self._drawn.losses
         return self._losses
@@ -123,13 +123,13 @@ class PromptState:
 
     @property
     def is_noted(self) -> bool:
-        """Whether there are notes in it."""
+        """True if there are notes in it."""
         return self._drawn.lead is not None or self.conversation.tells
 
     def recipe(
         self, backend: str, framed: Framed, note: Message | None, memory: Sequence[str]
     ) -> tuple[Digest, list[Object]]:
-        """From what the same context can be made again, and the bodies that the store does not have yet."""
+        """Return the recipe of the context, and the bodies that the store does not have yet."""
         words = self._open_words()
         made_of = (backend, framed, note, tuple(words.items()))
         if self._recipe is None or not _same(self._recipe_of, made_of):
@@ -183,29 +183,32 @@ class PromptState:
 
 
 class PromptCache:
-    """The last talks of a store."""
+    """The prompts of the timelines that were used last."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._lock = Lock()
         self._kept: OrderedDict[tuple[str, str], PromptState] = OrderedDict()
         self._settings: OrderedDict[int, tuple[object, object, Setting]] = OrderedDict()
 
-    def setting(self, agent: object, beside: tuple[object, ...], make: Callable[[], Setting]) -> Setting:
-        """What the steps of an agent share; made once for the same agent and what is beside it."""
+    def setting(self, agent: object, key: tuple[object, ...]) -> Setting | None:
+        """Return what all steps of an agent share under the same key; None if it is not cached."""
         found = self._settings.get(id(agent))
-        if found is None or found[0] is not agent or found[1] != beside:
-            found = (agent, beside, make())
-            with self._lock:
-                self._settings[id(agent)] = found
-                while len(self._settings) > _SETTINGS_MAX:
-                    self._settings.popitem(last=False)
+        if found is None or found[0] is not agent or found[1] != key:
+            return None
         return found[2]
 
-    def take(
-        self, space: Space, timeline: str, at: Digest | None, ask: Callable[[], ContextRequest]
-    ) -> PromptState:
-        """What is shown of the line up to `at`, taken out: whoever has it may add to it."""
+    def keep_setting(self, agent: object, key: tuple[object, ...], setting: Setting) -> None:
+        """Cache what all steps of an agent share."""
+        with self._lock:
+            self._settings[id(agent)] = (agent, key, setting)
+            while len(self._settings) > _SETTINGS_MAX:
+                self._settings.popitem(last=False)
+
+    def take(self, space: Space, timeline: str, at: Digest | None) -> PromptState | None:
+        """Take out the prompt of a timeline, brought up to the commit `at`; None if it has to be built.
+
+        The caller owns it and may add to it.
+        """
         with self._lock:
             kept = self._kept.pop((space.name, timeline), None)
         if kept is not None and kept.at == at:
@@ -217,10 +220,10 @@ class PromptCache:
                     kept.add(message)
                 kept.at = at
                 return kept
-        return empty(space) if at is None else PromptState(space, at, draw(space, at, ask()))
+        return None
 
     def give(self, space: Space, timeline: str, prompt_state: PromptState) -> None:
-        """Put it back for the next step."""
+        """Cache a prompt for the next run on the timeline."""
         with self._lock:
             self._kept[space.name, timeline] = prompt_state
             while len(self._kept) > _KEPT_MAX:
@@ -228,13 +231,13 @@ class PromptCache:
 
 
 def empty(space: Space) -> PromptState:
-    """A talk in which nothing was said."""
+    """Return the prompt of a conversation without messages."""
     drawn = BuiltContext(reason="whole", conversation=Conversation(), found=HistoryWindow(), shown=[])
     return PromptState(space, None, drawn)
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    """Whether a recipe is made of the same: frames and notes are compared by identity, which is quick."""
+    """True if two recipes have the same parts; frames and notes are compared by identity, which is quick."""
     return (
         len(one) == len(other)
         and one[0] == other[0]
@@ -252,7 +255,7 @@ def _known(drawn: BuiltContext) -> set[Digest]:
 
 
 def _since(space: Space, old: Digest | None, new: Digest | None) -> list[Step] | None:
-    """The commits after `old` up to `new`, oldest first; None if `old` is not just behind it."""
+    """Return the commits after `old` up to `new`, oldest first; None if `old` is not shortly before it."""
     found: list[Step] = []
     for step in islice(reader.recent(space, new), _BEHIND_MAX):
         if step.digest == old:
@@ -266,13 +269,13 @@ def _is_switch(step: Step) -> bool:
 
 
 def _said(space: Space, steps: list[Step]) -> list[Message]:
-    """What was said in these commits; what was forgotten is left out."""
+    """Return the messages of these commits without the forgotten ones."""
     said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
     return [entry.words for entry in reader.spoken(space, said) if entry.words]
 
 
 def _as_stored(message: Message) -> Message:
-    """The message as it is read back: lone surrogates in words become U+FFFD."""
+    """Return the message as it will be read back: lone surrogates in text become U+FFFD."""
     try:
         for block in message.content:
             if isinstance(block, Text) and not block.text.isascii():

@@ -1,7 +1,8 @@
-"""Run records: one cell of the thread's space for each run.
+"""Reads and writes run records: one cell of the thread's space for each run.
 
-A run that has not ended is listed over all threads of the store, so that whoever starts up
-finds what was interrupted; one that waits is marked on its line.  A run goes from state to state only as `RUN_TRANSITIONS` allows.
+A run that has not ended is listed over all threads of the store, so that a process that starts up finds the
+interrupted ones; a run that waits is marked on its timeline.  A run changes its state only as
+`RUN_TRANSITIONS` allows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import CellWrite, Engine, Write
 from perdure.errors import NotFound
 from perdure.history import cells, writer
@@ -39,23 +41,22 @@ __all__ = [
 ]
 
 RUN = "run/"  # cells of runs, by id
-WAITS = "waits/"  # marks of runs that wait, by line
+WAITS = "waits/"  # marks of runs that wait, by timeline
 
-_PAGE = 100
-_SHOWN = 200
+_SUGGESTED_MAX = 200  # runs whose ids are compared with one that was not found
 
 _records = msgspec.json.Decoder(RunRecord)
 
 
 class VersionedRun(msgspec.Struct, frozen=True):
-    """A run as it was read, and the permission to change its record once."""
+    """A run's record and the revision at which it was read, good for one change."""
 
     record: RunRecord
     revision: int
 
 
 def find(space: Space, id: str) -> VersionedRun | None:
-    """The run of that id; None if the thread has none."""
+    """Return the run of an id; None if the thread has none."""
     cell = space.engine.cell(space.name, RUN + id)
     return (
         None
@@ -65,51 +66,54 @@ def find(space: Space, id: str) -> VersionedRun | None:
 
 
 def read(space: Space, id: str) -> VersionedRun:
-    """The run of that id; raises `NotFound`, naming ids that are close."""
+    """Return the run of an id; raise `NotFound`, with ids that are close."""
     found = find(space, id)
     if found is None:
-        known = [record.id for record in listing(space, limit=_SHOWN)]
+        known = [record.id for record in listing(space, limit=_SUGGESTED_MAX)]
         near = get_close_matches(id, known, n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(near)}?" if near else "See what there is with runs()."
-        raise NotFound(f"'{space.label}' has no run '{id}'; nothing was read. {hint}")
+        raise NotFound(
+            f"'{space.label}' has no run '{id}'; nothing was read.",
+            code="run_not_found",
+            advice=hint,
+            thread=space.label,
+            run=id,
+            near=tuple(near),
+        )
     return found
 
 
 def listing(space: Space, *, after: str = "", limit: int) -> list[RunRecord]:
-    """The thread's runs by id, those after the id `after`."""
+    """Return the thread's runs by id, those after the id `after`."""
     found = space.engine.cells(space.name, prefix=RUN, after=RUN + after, limit=limit)
     return [cells.read(cell, _records) for cell in found]
 
 
 def open_runs(engine: Engine) -> Iterator[tuple[str, RunRecord]]:
-    """Every run of the store that has not ended, with the space of its thread."""
-    after = ("", "")
-    while page := engine.listed(prefix=RUN, after=after, limit=_PAGE):
-        for cell in page:
-            yield cell.space, cells.read(cell, _records)
-        after = (page[-1].name, page[-1].space)
+    """Yield every run of the store that has not ended, with the space of its thread."""
+    return ((cell.space, cells.read(cell, _records)) for cell in paging.listed(engine, prefix=RUN))
 
 
 def last(space: Space, limit: int) -> list[RunRecord]:
-    """The last so many runs of the thread, by id."""
+    """Return the last `limit` runs of the thread, by id."""
     return [cells.read(cell, _records) for cell in marks.last(space, RUN, limit)]
 
 
 def waiting(space: Space, timeline: str) -> list[RunRecord]:
-    """The runs that wait on a line."""
+    """Return the runs that wait on a timeline."""
     found = [find(space, id) for id in marks.marked(space, WAITS, timeline)]
     return [kept.record for kept in found if kept is not None]
 
 
 def new(record: RunRecord) -> tuple[CellWrite, ...]:
-    """The writes that enter a run."""
+    """Return the writes that enter a run."""
     if record.state != "waiting":
         return (_write(record, 0),)
     return _write(msgspec.structs.replace(record, waited=1), 0), _waits(record, present=True)
 
 
 def changed(kept: VersionedRun, **fields: Any) -> tuple[CellWrite, VersionedRun]:
-    """The write that changes a run's record, and the record as it will stand."""
+    """Return the write that changes a run's record, and the record after it."""
     record = msgspec.structs.replace(kept.record, **fields)
     return _write(record, kept.revision), VersionedRun(record, kept.revision + 1)
 
@@ -117,20 +121,23 @@ def changed(kept: VersionedRun, **fields: Any) -> tuple[CellWrite, VersionedRun]
 def moved(
     kept: VersionedRun, to: RunState, *, at: int, **fields: Any
 ) -> tuple[tuple[CellWrite, ...], VersionedRun]:
-    """The writes that take a run to another state; raises `Conflict` if it cannot go there."""
+    """Return the writes that give a run another state, and its record after them; raise `Conflict` if it cannot have it."""
     before = kept.record
     check_run_step(before, to)
     if (before.state == "waiting") == (to == "waiting"):
-        told, kept = changed(kept, state=to, at=at, **fields)
-        return (told,), kept
-    told, kept = changed(kept, state=to, at=at, waited=before.waited + 1, **fields)
-    return (told, _waits(before, present=to == "waiting")), kept
+        write, updated = changed(kept, state=to, at=at, **fields)
+        return (write,), updated
+    write, updated = changed(kept, state=to, at=at, waited=before.waited + 1, **fields)
+    return (write, _waits(before, present=to == "waiting")), updated
 
 
 def apply(
     space: Space, what: str, *cells: CellWrite, op_id: str | None = None, objects: tuple[Object, ...] = ()
 ) -> None:
-    """Write cells, and objects that they name, and move no head; raises `Conflict`, having written nothing, if one is at another revision."""
+    """Write cells and the objects that they name; move no head.
+
+    Raises `Conflict`, having written nothing, if a cell is at another revision.
+    """
     write = Write(
         space=space.name,
         op_id=op_id or space.ids(),
@@ -143,7 +150,7 @@ def apply(
 
 
 def _waits(record: RunRecord, *, present: bool) -> CellWrite:
-    """The mark of a run that waits; its revision is what the record counts."""
+    """Return the write of the mark of a run that waits; its revision is what the record counts."""
     return marks.mark(WAITS, record.timeline, record.id, expected=record.waited, present=present)
 
 

@@ -1,4 +1,4 @@
-"""What a run came to, as its caller gets it; the same whether it ran just now or long ago."""
+"""The result of a run as its caller gets it; the same whether it ran just now or long ago."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Step
 from perdure.errors import Conflict, Invalid
 from perdure.history import reader
@@ -20,16 +21,14 @@ from perdure.model.ticket import Ticket
 
 __all__ = ["Result", "begin_of", "last_of", "result_of"]
 
-_PAGE = 100
-
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to."""
+    """The result of a run."""
 
     run: str
     status: RunState  # `succeeded`, `waiting`, `stopped` or `cancelled`; a failed run raises `RunFailed`
-    text: str = ""  # the assistant's last words
-    approvals: tuple[Ticket, ...] = ()  # what it waits for
+    text: str = ""  # of the assistant's last message
+    approvals: tuple[Ticket, ...] = ()  # the approvals that it waits for
     usage: Usage = Usage()
     steps: int = 0  # how often the model was asked
     commit: Digest | None = None  # its last one
@@ -39,22 +38,31 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     shape: Any = None  # the type that was asked for with output=
 
     def __str__(self) -> str:
-        """The run and how it ended, in words."""
+        """Return the run and how it ended, as text."""
         return f"'{self.run}' {self.status}{': ' + self.why if self.why else ''}"
 
     @property
     def output(self) -> Any:
-        """The last words as the type that was asked for; raises `Invalid` if they are not one."""
+        """The last message as the type that was asked for; raises `Invalid` if it is not one."""
         if self.shape is None:
-            raise Invalid("this run was not asked for an output of a type; give output= to run().")
+            raise Invalid(
+                "this run was not asked for an output of a type.",
+                code="no_output_type",
+                advice="Give output= to run().",
+                run=self.run,
+            )
         try:
             return msgspec.json.decode(_unfenced(self.text), type=self.shape)
         except msgspec.DecodeError as error:
-            raise Invalid(f"the last words of run '{self.run}' are no {self.shape}: {error}.") from error
+            raise Invalid(
+                f"the last message of run '{self.run}' is no {self.shape}: {error}.",
+                code="output_mismatch",
+                run=self.run,
+            ) from error
 
 
 def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any = None) -> Result:
-    """What the run came to, read from its commits on the line that ends at `at`."""
+    """Read the result of a run from its commits up to `at`."""
     steps = of_run(space, record.id, at)
     spoken = [
         event
@@ -79,7 +87,7 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
 
 
 def last_of(space: Space, record: RunRecord) -> Digest | None:
-    """A commit from which the run's own can be reached: up to its end, also after an undo of all or a part of it."""
+    """Return a commit whose history holds the run up to its end, also after an undo of some of it."""
     first = space.engine.labelled(space.name, record.id)
     head = reader.head_of(space, record.timeline).commit
     if not first:
@@ -88,49 +96,49 @@ def last_of(space: Space, record: RunRecord) -> Digest | None:
     if is_here and (record.state not in ENDED or _has_end(of_run(space, record.id, head), record)):
         return head
     found = head if is_here else None
-    before: int | None = None
-    while moves := space.engine.moves(space.name, record.timeline, before=before, limit=_PAGE):
-        for move in moves:
-            step = None if move.to is None else space.step(move.to)
-            if step is not None and step.commit.run == record.id:
-                if record.state not in ENDED or _has_end([step], record):
-                    return step.digest
-                found = found or step.digest
-        before = moves[-1].version
+    for move in paging.moves(space.engine, space.name, record.timeline):
+        step = None if move.to is None else space.step(move.to)
+        if step is not None and step.commit.run == record.id:
+            if record.state not in ENDED or _has_end([step], record):
+                return step.digest
+            found = found or step.digest
     if found is None:
         raise Conflict(
-            f"the commits of run '{record.id}' are on no line of '{space.label}'; nothing was read."
+            f"the commits of run '{record.id}' are on no timeline of '{space.label}'; nothing was read.",
+            code="run_commits_not_found",
+            run=record.id,
+            thread=space.label,
         )
     return found
 
 
 def begin_of(space: Space, run: str, at: Digest | None) -> Digest | None:
-    """The first commit of a run on the line that ends at `at`; None if it has none there.
+    """Return the first commit of a run up to `at`; None if there is none.
 
-    A run that waits goes on after what others committed meanwhile, and then has several that follow another's.
+    Commits of other writers may be between those of a run that waited.
     """
     commits = space.engine.labelled(space.name, run)
     return next((commit for commit in commits if reader.is_ancestor(space, commit, at)), None)
 
 
 def _has_end(steps: list[Step], record: RunRecord) -> bool:
-    """Whether these commits end the run as its record says; a run that was retried ended before in another way."""
+    """True if these commits end the run as its record says; a run that was retried has an earlier, other end."""
     events = (event for step in steps for event in step.changeset.events)
     ends = [event.status for event in events if isinstance(event, RunFinished)]
     return ends[-1:] == [record.state]
 
 
 def _waiting(space: Space, record: RunRecord, steps: list[Step], at: Digest | None) -> tuple[Ticket, ...]:
-    if record.continues is not None:  # what it took over was asked elsewhere
+    if record.continues is not None:  # its calls were requested on another timeline
         return tuple(decisions.waiting_on(space, record.timeline, at))
-    asked = [
+    suspended = [
         event.call
         for step in steps
         for event in step.changeset.events
         if isinstance(event, ToolCallSuspended)
     ]
     found: list[Ticket] = []
-    for call in dict.fromkeys(asked):
+    for call in dict.fromkeys(suspended):
         held = calls.find(space, call)
         if held is not None and held.record.state == "awaiting_approval" and held.record.ticket is not None:
             found.append(tickets.read(space, held.record.ticket).ticket)
@@ -138,7 +146,7 @@ def _waiting(space: Space, record: RunRecord, steps: list[Step], at: Digest | No
 
 
 def _unfenced(text: str) -> str:
-    """JSON without the fence of backticks that models like to put around it."""
+    """Return JSON without the fence of backticks that models often put around it."""
     bare = text.strip()
     if bare.startswith("```") and bare.endswith("```"):
         bare = bare[3:-3].removeprefix("json")

@@ -1,10 +1,10 @@
-"""Steering: what somebody says to a run in mid-flight, queued durably, used at its next step.
+"""Queues messages for a live run, durably; the run takes them in at its next step.
 
 A message waits in a cell of its own, numbered in the order of arrival by the run's record, which
-counts them.  So a run learns from its own record that there is something to hear, and cannot end
-without having heard it; and nobody can say anything to a run that is not on its line any more.
-The commit that puts a message into the conversation empties its cell in the same write: it is heard
-once, whatever happens in between.
+counts them.  So a run learns from its own record that a message waits, and cannot end without having taken
+it in; and a message cannot be queued for a run that has released its timeline.
+The commit that puts a message into the conversation empties its cell in the same write, so the run takes it
+in exactly once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite
+from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Invalid, Moved
 from perdure.history import cells
 from perdure.history.artifacts import Staged
@@ -31,9 +33,6 @@ from perdure.runtime.session.media import brought_in
 __all__ = ["STEER", "Queued", "queue", "queued"]
 
 STEER = "steer/"  # cells, by run and number
-
-_PAGE = 100
-_TRIES_MAX = 64
 
 
 class _Steer(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,67 +54,81 @@ _steers = msgspec.json.Decoder(_Steer)
 
 
 def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = None) -> str:
-    """Have the run on `timeline` hear something at its next step; the message's id.
+    """Queue a message for the run on `timeline`, and return the message's id.
 
     The same id with the same words again changes nothing.  Raises `Conflict`, having queued nothing, if
-    no run is there to hear it, or the id was given with other words.
+    no run is on the timeline, or the id was given with other words.
     """
     message = Message("user", (Text(text),)) if isinstance(text, str) else text
     if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"a run is steered by text or a message, not by {text!r}; nothing was queued.")
+        raise Invalid(
+            f"a run is steered by text or a message, not by {text!r}; nothing was queued.",
+            code="invalid_input",
+        )
     if message.role not in ("user", "system"):
-        raise Invalid(f"a run is steered by a user, not by {message.role}; nothing was queued.")
+        raise Invalid(
+            f"a run is steered by a user, not by {message.role}; nothing was queued.",
+            code="invalid_input_role",
+            role=message.role,
+        )
     name = names.check_id("message id", id) if id else space.ids()
     check_message(message)
     kept, staged = brought_in(space, message)
     body = encode_message(kept)
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"no message was queued for the run on '{timeline}'")
+    while True:
+        attempts.begin()
         lease = leases.current(space, timeline)
         if lease is None:
-            raise Conflict(f"no run is on '{timeline}' to steer; nothing was queued. Use run().")
+            raise Conflict(
+                f"no run is on '{timeline}' to steer; nothing was queued.",
+                code="no_run_to_steer",
+                advice="Use run().",
+                timeline=timeline,
+            )
         if id and _is_known(space, lease, name, body):
             return name
         try:
             _add(space, lease, _Steer(id=name, message=body.decode()), staged)
         except Moved:
-            continue  # others said something, or the run has ended
+            continue  # another message was queued, or the run has ended
         return name
-    raise Conflict(f"others steer the run on '{timeline}' all the time; nothing was queued. Try again.")
 
 
 def queued(space: Space, run: str) -> list[Queued]:
-    """What waits to be heard by a run, in the order of arrival."""
+    """Return the messages that wait for a run, in the order of arrival."""
     return [_queued(cell) for cell in _waiting(space, run)]
 
 
 def _waiting(space: Space, run: str) -> Iterator[Cell]:
-    prefix = after = f"{STEER}{run}/"
-    while page := space.engine.cells(space.name, prefix=prefix, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].name
+    prefix = f"{STEER}{run}/"
+    return paging.cells(space.engine, space.name, prefix=prefix, after=prefix)
 
 
 def _add(space: Space, lease: Lease, steer: _Steer, staged: list[Staged]) -> None:
-    """Write the message, counted, while the run holds its line; raises `Moved` if something came between."""
+    """Write the message and count it, while the run holds its lease; raise `Moved` if the record has changed."""
     kept = records.read(space, lease.run)
     number = kept.record.steered + 1
-    told, _ = records.changed(kept, steered=number)
+    count, _ = records.changed(kept, steered=number)
     name = f"{STEER}{lease.run}/{number:012d}"
     fenced = msgspec.structs.replace(space, fences=(*space.fences, leases.fence(lease)))
     message = CellWrite(name=name, expected=0, value=canonical.encode_struct(steer))
     objects = tuple(each for artifact in staged for each in artifact.objects)
     uploads = [each for artifact in staged for each in artifact.cells]
-    records.apply(fenced, "steer", told, message, *uploads, objects=objects)
+    records.apply(fenced, "steer", count, message, *uploads, objects=objects)
 
 
 def _is_known(space: Space, lease: Lease, id: str, body: bytes) -> bool:
-    """Whether that was said before, heard or not; raises `Conflict` if the id came with other words."""
-    # The queue first: what leaves it meanwhile is in the history then.
-    said = [steer.message.encode() for steer in _steered(space, lease.run) if steer.id == id]
-    known = [digest_of(Kind.BODY, each) for each in said] or _heard(space, lease.timeline, id)
+    """True if the message was queued before, taken in or not; raise `Conflict` if the id came with other words."""
+    # The queue first: a message that leaves it before the next read is in the history then.
+    queued = [steer.message.encode() for steer in _steered(space, lease.run) if steer.id == id]
+    known = [digest_of(Kind.BODY, each) for each in queued] or _heard(space, lease.timeline, id)
     if known and digest_of(Kind.BODY, body) not in known:
         raise Conflict(
-            f"message '{id}' was given before with other words; nothing was queued. Give it another id."
+            f"message '{id}' was given before with other words; nothing was queued.",
+            code="message_id_reused",
+            advice="Give it another id.",
+            id=id,
         )
     return bool(known)
 
@@ -125,7 +138,7 @@ def _steered(space: Space, run: str) -> Iterator[_Steer]:
 
 
 def _heard(space: Space, timeline: str, id: str) -> list[Digest]:
-    """The bodies that the line's history has under that id."""
+    """Return the bodies that the timeline's history has under that id."""
     head = head_of(space, timeline).commit
     commits = [each for each in space.engine.labelled(space.name, id) if is_ancestor(space, each, head)]
     events = [event for commit in commits for event in space.step(commit).changeset.events]
