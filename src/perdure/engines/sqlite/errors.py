@@ -88,76 +88,52 @@ def translated(error: Exception, doing: str, place: str, *, vfs: str | None = No
     """Return what to raise for `error`, met while `doing` something to the store at `place`, a file of that `vfs`."""
     if isinstance(error, PerdureError):
         return error
-    code = getattr(error, "extendedresult", 0)
-    detail = f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError):
+        return _of_operating_system(error, doing, place)
+    detail, left = f"{type(error).__name__}: {error}", f"{doing} was not done."
     match error:
         case apsw.CorruptError() | apsw.NotADBError() if _cannot_be_read(place, vfs):
-            return Unavailable(
-                f"the disk cannot read {place} ({detail}); {doing} was not done.",
-                code="disk_failing",
-                advice="Try again; if it fails again, the disk may be failing: restore a backup to another one.",
-                retry_after=1.0,
-                path=place,
-            )
+            advice = "Try again; if it fails again, the disk may be failing: restore a backup to another one."
+            what = f"the disk cannot read {place} ({detail}); {left}"
+            return Unavailable(what, code="disk_failing", advice=advice, retry_after=1.0, path=place)
         case apsw.CorruptError() | apsw.NotADBError():
-            return Corrupt(
-                f"{place} is damaged or not a Perdure store ({detail}); {doing} was not done.",
-                code="file_damaged",
-                advice="Choose another path, or restore a backup.",
-                path=place,
-            )
+            advice = "Choose another path, or restore a backup."
+            what = f"{place} is damaged or not a Perdure store ({detail}); {left}"
+            return Corrupt(what, code="file_damaged", advice=advice, path=place)
         case apsw.FullError():
             return _full(doing, place)
         case apsw.ReadOnlyError():
             return _read_only(doing, place, detail)
         case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(
-                f"another program holds {place}; {doing} was not done.",
-                code="store_locked",
-                advice="Try again.",
-                retry_after=0.1,
-                path=place,
-            )
-        case apsw.CantOpenError() if not Path(place).exists():
-            return NotFound(
-                f"{place} cannot be opened ({detail}); {doing} was not done.",
-                code="cannot_open",
-                advice="Check the path.",
-                path=place,
-            )
+            what = f"another program holds {place}; {left}"
+            return Unavailable(what, code="store_locked", advice="Try again.", retry_after=0.1, path=place)
         case apsw.CantOpenError():
-            return Unavailable(
-                f"{place} cannot be opened ({detail}); {doing} was not done.",
-                code="cannot_open",
-                advice="Check its rights.",
-                path=place,
+            kind, advice = (
+                (Unavailable, "Check its rights.") if Path(place).exists() else (NotFound, "Check the path.")
             )
-        case FileNotFoundError():
-            return NotFound(
-                f"the directory of {place} does not exist ({error.filename}); {doing} was not done.",
-                code="directory_not_found",
-                advice="Create it first.",
-                path=place,
-            )
-        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            return _full(doing, place)
-        case OSError(errno=errno.EROFS | errno.EACCES | errno.EPERM):
-            return _read_only(doing, place, f"{error.strerror}: {error.filename}")
-        case OSError():
-            return Unavailable(
-                f"{place} cannot be used ({detail}); {doing} was not done.", code="file_failed", path=place
+            return kind(
+                f"{place} cannot be opened ({detail}); {left}", code="cannot_open", advice=advice, path=place
             )
         case apsw.PermissionsError() | apsw.AuthError():
-            return Unavailable(
-                f"no right to use {place} ({detail}); {doing} was not done.", code="no_right", path=place
-            )
+            return Unavailable(f"no right to use {place} ({detail}); {left}", code="no_right", path=place)
         case _:
-            return Unavailable(
-                f"{place} failed ({detail}, code {code}); {doing} was not done.",
-                code="sqlite_failed",
-                path=place,
-                result=code,
-            )
+            result = getattr(error, "extendedresult", 0)
+            what = f"{place} failed ({detail}, code {result}); {left}"
+            return Unavailable(what, code="sqlite_failed", path=place, result=result)
+
+
+def _of_operating_system(error: OSError, doing: str, place: str) -> PerdureError:
+    match error.errno:
+        case errno.ENOENT:
+            what = f"the directory of {place} does not exist ({error.filename}); {doing} was not done."
+            return NotFound(what, code="directory_not_found", advice="Create it first.", path=place)
+        case errno.ENOSPC | errno.EDQUOT:
+            return _full(doing, place)
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return _read_only(doing, place, f"{error.strerror}: {error.filename}")
+        case _:
+            what = f"{place} cannot be used ({type(error).__name__}: {error}); {doing} was not done."
+            return Unavailable(what, code="file_failed", path=place)
 
 
 def _cannot_be_read(place: str, vfs: str | None) -> bool:
