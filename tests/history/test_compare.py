@@ -193,7 +193,7 @@ def test_what_belongs_to_a_run_of_the_other_line_stays_there(hand: Hand) -> None
 
 
 def test_the_same_merge_again_by_its_op_id_gives_the_first_outcome(hand: Hand) -> None:
-    """Whoever retries after an unknown outcome is told what became of it; another intent is refused."""
+    """A retry after an unknown outcome returns that outcome; another intent is refused."""
     theirs = hand.write({"/a": 2}, timeline="other")
     terms = Terms(op_id="once", reason="merge")
     first = merge.merge(hand.space, hand.head(), theirs, terms, source="other")

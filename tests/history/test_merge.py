@@ -50,7 +50,7 @@ def test_all_last_commits_in_common_are_found(crossed: Hand) -> None:
 
 
 def test_a_change_that_was_taken_back_knowingly_is_reported(crossed: Hand) -> None:
-    """From one commit in common nobody changed /p back, from the other they did: nothing is written."""
+    """Seen from one base no line changed /p, seen from the other one did: nothing is written."""
     crossed.write({"/p": "old"}, timeline="other")
     before = crossed.head()
 

@@ -288,7 +288,7 @@ def test_a_removed_thread_with_an_open_outbox_is_left_alone(hand: Hand) -> None:
 
 
 def test_a_damaged_store_is_left_as_it_is(hand: Hand) -> None:
-    """Where a thing cannot be read, nobody can tell what it needs."""
+    """If an object cannot be read, it is unknown what it needs."""
     plan = planned(hand, UNDONE)
     damage(hand.engine, hand.space.name, hand.head().commit or EMPTY)
 
@@ -313,7 +313,7 @@ def test_a_line_that_began_after_the_plan_keeps_what_it_reaches(hand: Hand) -> N
 
 
 class Racing(MemoryEngine):
-    """An engine on which somebody writes at the worst moment: between the check and the forgetting."""
+    """An engine on which another process writes at the worst moment: between the check and the forgetting."""
 
     def __init__(self, store: MemoryStore, writes: Sequence[Callable[[], object]]) -> None:
         super().__init__(store)
@@ -353,7 +353,7 @@ def test_a_state_that_somebody_returns_to_just_before_it_goes_stays_whole(hand: 
 def test_forgetting_that_stops_halfway_has_taken_the_roots_first(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So nobody comes back to a state with holes."""
+    """So no reader gets a state with holes."""
     monkeypatch.setattr("perdure.history.retention.planner._BATCH_MAX", 1)
     assert isinstance(hand.engine, MemoryEngine)
     tried: list[Digest] = []
@@ -372,7 +372,7 @@ def test_forgetting_that_stops_halfway_has_taken_the_roots_first(
 
 
 class Restless(MemoryEngine):
-    """An engine on which somebody writes whenever it is looked over."""
+    """An engine on which another process writes during every scan."""
 
     def __init__(self, store: MemoryStore, hand: Hand) -> None:
         super().__init__(store)

@@ -140,7 +140,7 @@ def test_moves_are_recorded_with_their_act() -> None:
 
 
 def test_a_move_is_made_against_the_head_that_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody commits between the reading and the moving: nothing moves."""
+    """Another writer commits between the read and the move: nothing moves."""
     hand = grown(2)
     before = timelines._before
 
@@ -156,7 +156,7 @@ def test_a_move_is_made_against_the_head_that_was_read(monkeypatch: pytest.Monke
 
 
 def test_a_kept_name_that_is_taken_is_a_conflict() -> None:
-    """Somebody begins `main.v2` below the face; promoting says so and moves nothing."""
+    """Another program begins `main.v2` through the engine; promoting raises and moves nothing."""
     hand = grown(2)
     hand.fork("what-if", None)
     move = timelines.Move(act=Act.FORK, timeline="main.v2", expected=None, to=None)

@@ -351,7 +351,7 @@ def forge(
 
 
 def test_a_message_that_cannot_be_read_is_named(hand: Hand) -> None:
-    """Its bytes are what was written, but nobody could read the conversation; a forgotten one is no fault."""
+    """Its bytes are what was written, but they are no message; a forgotten one is no fault."""
     for said in (b'{"role":"user","content":["hi"]}', b'{"role":"user"}'):
         body = Object.of(Kind.BODY, said)
         event = MessageAppended(id=hand.space.ids(), role="user", body=body.digest, size=len(said))

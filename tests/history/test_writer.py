@@ -222,7 +222,7 @@ def test_a_commit_that_was_written_is_not_read_again(monkeypatch: pytest.MonkeyP
 
 
 def test_doubt_about_the_doubt_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the engine cannot say what became of the write either, the caller is told."""
+    """If the engine does not know the outcome either, the caller gets `InDoubt`."""
     hand = Hand()
 
     def doubtful(self: object, *_: object) -> object:

@@ -1,4 +1,4 @@
-"""From a thread's commit to its owner's memory: a second write, finished by whoever comes next, once."""
+"""From a thread's commit to its owner's memory: a second write, finished by the next process, once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_process_killed_between_the_two_writes_loses_nothing(tmp_path: Path) -
 
 
 def test_taking_over_twice_writes_once(store: Store) -> None:
-    """Its op_id derives from the commit; whoever comes second finds the work done."""
+    """Its op_id derives from the commit; a second attempt finds the work done."""
     thread = remembering(store, "t1", "likes fjords")
     (step,) = [
         each

@@ -1,4 +1,4 @@
-"""The index is derived: damaged, missing or out of date, it is made anew, and never believed over the map."""
+"""The index is derived: damaged, missing or out of date, it is rebuilt, and never trusted over the map."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _search(path: str, rounds: int) -> None:
 
 
 def test_processes_that_write_and_search_at_once_each_find_their_own(path: Path) -> None:
-    """One file is moved by all of them; nobody sees less than what was written before the question."""
+    """All of them move one file; each search sees everything that was written before it."""
     with perdure.open(path):
         pass
     spawn = multiprocessing.get_context("spawn")

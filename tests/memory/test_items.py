@@ -35,7 +35,7 @@ def test_an_item_is_read_as_it_was_added(store: Store) -> None:
 
 
 def test_reading_a_memory_begins_nothing(store: Store) -> None:
-    """Whoever only looks leaves no space behind."""
+    """Reading alone writes no space."""
     memory = store.memory("nobody")
 
     assert list(memory.items()) == []

@@ -62,7 +62,7 @@ def test_the_example_of_the_model_card_has_its_published_numbers() -> None:
 
 
 def test_a_vector_does_not_depend_on_what_it_was_made_together_with() -> None:
-    """Bit for bit: so that an index made anew ranks as the old one did."""
+    """Bit for bit: so that a rebuilt index ranks as the old one did."""
     from perdure.memory.minilm import minilm
 
     model = minilm()

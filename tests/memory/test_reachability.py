@@ -182,7 +182,7 @@ def test_an_item_forgotten_by_hand_is_not_brought_back_by_redo(store: Store) -> 
 
 
 def test_what_a_run_writes_on_a_line_of_its_own_counts_once_it_succeeds(store: Store) -> None:
-    """Under `on_success` nobody sees it before; a failed run's line is kept for a look, not for its memories."""
+    """Under `on_success` no search sees it before; a failed run's line is kept for a look, not for its memories."""
     noting = testing.use("note", name="n", text="likes fjords")
     failing = Agent("planner", backend=testing.Script(noting, testing.fail()), tools=[note])
     thread = store.thread("t1", agent=failing, owner="ann")
@@ -198,11 +198,11 @@ def test_what_a_run_writes_on_a_line_of_its_own_counts_once_it_succeeds(store: S
 
 
 def test_what_a_run_wrote_counts_after_it_was_put_on_top_of_others(store: Store) -> None:
-    """Its commits are made anew on the line, and so is what they say about memory; there is still one item."""
+    """Its commits are made again on the line, and so is what they say about memory; there is still one item."""
 
     @perdure.tool(effect="none")
     def interrupt() -> str:
-        """Somebody else writes meanwhile."""
+        """Another writer commits during the run."""
         store.thread("t1").put("/title.json", "Oslo")
         return "done"
 
@@ -263,7 +263,7 @@ def test_a_suspended_call_writes_nothing_and_its_second_beginning_once(store: St
 
 
 def test_a_thread_without_owner_has_no_memory(store: Store) -> None:
-    """The tool is told so; nothing is remembered for anybody."""
+    """The tool gets an error; nothing is remembered for any owner."""
     script = testing.Script(testing.use("note", name="n", text="x"), testing.say("ok"))
     thread = store.thread("t1", agent=Agent("planner", backend=script, tools=[note, drop]))
 

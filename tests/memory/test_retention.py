@@ -72,7 +72,7 @@ def test_what_was_undone_by_hand_and_forgotten_is_not_found_again(store: Store, 
 
 
 def test_a_moment_of_memory_that_a_commit_has_read_stays(store: Store, clock: list[int]) -> None:
-    """A context that was built from it can be built again; the control is one that nobody has read."""
+    """A context that was built from it can be built again; the control is one that no commit has read."""
     memory = store.memory("ann")
     memory.add("likes fjords", id="n")
     script = testing.Script(testing.use("look", query="fjords"), testing.say("ok"))

@@ -95,7 +95,7 @@ def test_words_are_found_whatever_their_form(store: Store) -> None:
 
 
 def test_without_an_embedding_function_the_answer_says_that_words_were_all(store: Store) -> None:
-    """Nobody has to guess why a meaning was not found."""
+    """A caller sees why a meaning was not found."""
     store.memory("ann").add("prefers aisle seats", id="seat")
 
     found = store.memory("ann").search("seats")

@@ -103,7 +103,7 @@ def test_what_is_none_is_corrupt(body: bytes) -> None:
 def test_what_may_have_changed_the_world_is_marked(
     effect: str, state: str, outcome: str | None, written: bool
 ) -> None:
-    """By its effect, what became of it, and what somebody found out later."""
+    """By its effect, its state, and its outcome as a person resolved it."""
     done = Done(call="c", tool="t", args="{}", effect=effect, state=state, outcome=outcome)  # pyright: ignore[reportArgumentType]
 
     assert done.is_written is written

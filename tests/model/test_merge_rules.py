@@ -35,7 +35,7 @@ def test_a_rule_joins(rule: Rule, base: Json, ours: Json, theirs: Json, joined: 
     [("counter", 1, 2.5), ("set", ["b", "a"], ["c"]), ("max", 1, 1.0), ("min", 1, 1.0)],
 )
 def test_it_does_not_matter_which_side_is_ours(rule: Rule, one: Json, other: Json) -> None:
-    """Both lines come to the same value, whoever merges."""
+    """Both lines get the same value, whichever of them merges."""
     assert canonical.encode(join(rule, None, one, other)) == canonical.encode(join(rule, None, other, one))
 
 

@@ -1,4 +1,4 @@
-"""Messages: the documents' shape to read, the bytes as they came to keep."""
+"""Messages: the documented shape for reading, the original bytes for storage."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_message_comes_back_as_it_was() -> None:
 
 
 def test_vendor_metadata_is_not_in_the_message() -> None:
-    """It is a body of its own: the same words have the same bytes whoever said them."""
+    """It is a body of its own: the same text has the same bytes from every vendor."""
     bare = msgspec.structs.replace(FULL, vendor_metadata=None)
 
     assert encode_message(FULL) == encode_message(bare)

@@ -44,7 +44,7 @@ def test_only_so_many_names_are_looked_at() -> None:
 
 
 def test_the_name_itself_is_no_guess() -> None:
-    """Where it is known in another place, telling it again helps nobody; one that differs in case does."""
+    """The name itself is no suggestion; one that differs in case is."""
     assert near("HEAD~99", ["HEAD~99", "HEAD~9"]) == ["HEAD~9"]
     assert near("ann", ["ann"]) == []
     assert near("ann", ["Ann"]) == ["Ann"]

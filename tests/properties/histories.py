@@ -1,4 +1,4 @@
-"""Histories gone wrong: turns of five vendors and of nobody, then dropped, repeated, reordered and cut.
+"""Histories gone wrong: turns of five vendors and of none, then dropped, repeated, reordered and cut.
 
 The turns are parsed from small answers of each vendor, so that what only it can read is beside them.
 """
@@ -167,7 +167,7 @@ roles: st.SearchStrategy[Role] = st.sampled_from(["user", "assistant", "system",
 
 @st.composite
 def made(draw: st.DrawFn) -> Message:
-    """A message of nobody in particular."""
+    """A message of no vendor."""
     role = draw(roles)
     return Message(
         role,

@@ -311,7 +311,7 @@ class Course(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Kill whoever uses SQLite, and open it again."""
+        """Kill the process that uses SQLite, and open the store again."""
         self._disk.kill()
         self._reopen()
 

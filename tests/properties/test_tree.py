@@ -226,7 +226,7 @@ def test_altered_bytes_are_corrupt_or_another_node(body: bytes, data: st.DataObj
 @given(st.sampled_from([b"", b"\x10", b"\x11"]), st.binary(max_size=200))
 @example(b"\x10", b"\xff" * 9)
 def test_any_bytes_are_corrupt_or_a_node(head: bytes, rest: bytes) -> None:
-    """Whoever feeds bytes in gets one kind of error."""
+    """Arbitrary bytes raise one kind of error."""
     try:
         node = decode(head + rest)
     except Corrupt:

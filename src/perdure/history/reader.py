@@ -8,7 +8,6 @@ of a line are windowed: the last n cost n, however long the history is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import groupby
 
 from perdure.engines.contract import Hold, Step
@@ -213,7 +212,7 @@ def _body(space: Space, digest: Digest) -> bytes | Forgotten:
 
 def _no_timeline(space: Space, timeline: str) -> NotFound:
     known = [hold.head.timeline for hold in space.engine.holds(space.name, limit=_SHOWN)]
-    near = get_close_matches(timeline, known, n=3, cutoff=0.5)
+    near = names.near(timeline, known, likeness=0.5)
     return NotFound(
         f"'{space.label}' has no timeline '{timeline}'; nothing was read.",
         code="timeline_not_found",

@@ -15,7 +15,7 @@ its own in the agent's space.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
 
@@ -206,7 +206,8 @@ def label_of(engine: Engine, name: str) -> str:
     """
     if not name.startswith(THREADS):
         return name.removeprefix(AGENTS)
-    for commit in chain(_tips(engine, name), _any(engine, name)):
+    tips = (hold.head.commit for hold in engine.holds(name, limit=_PAGE) if hold.head.commit)
+    for commit in chain(tips, engine.commits(name, "", limit=1)):
         try:
             return engine.steps(name, commit, limit=1)[0].commit.thread
         except NotFound as error:
@@ -214,14 +215,6 @@ def label_of(engine: Engine, name: str) -> str:
             if isinstance(damage, Corrupt):
                 raise damage from error
     return name
-
-
-def _tips(engine: Engine, name: str) -> Iterator[Digest]:
-    return (hold.head.commit for hold in engine.holds(name, limit=_PAGE) if hold.head.commit)
-
-
-def _any(engine: Engine, name: str) -> Iterator[Digest]:
-    return iter(engine.commits(name, "", limit=1))
 
 
 def _absence(engine: Engine, name: str, label: str, digest: Digest) -> Corrupt | NotFound:

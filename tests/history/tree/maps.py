@@ -30,7 +30,7 @@ class Shelf:
         return [self.bodies[digest] for digest in digests]
 
     def tree(self, root: Digest = EMPTY) -> Tree:
-        """The map with this root, read afresh: nothing is cached between nodes."""
+        """The map with this root, read from storage: nothing is cached between nodes."""
         return Tree(self, root, cache=NodeCache(0))
 
     def keep(self, made: tuple[Digest, tuple[Object, ...]]) -> Tree:

@@ -253,7 +253,7 @@ def test_a_path_that_cannot_be_a_key_is_refused(resources: Shelf, path: str, cod
 
 
 def test_a_draft_whose_repair_could_not_read_is_lost(resources: Shelf) -> None:
-    """Whoever catches the error and goes on cannot store half a change."""
+    """A caller that catches the error and continues cannot store half a change."""
     tree = resources.of(f"/{part}{'x' * 300}" for part in [*"abcde", *(f"g{at}" for at in range(9))])
     resources.bodies = {
         at: body for at, body in resources.bodies.items() if isinstance(decode(body), BranchNode)

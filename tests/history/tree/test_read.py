@@ -77,7 +77,7 @@ def test_listing_goes_on_after_a_path(tree: Tree, prefix: str, after: str) -> No
 
 
 def test_the_first_of_a_listing_costs_a_few_reads(resources: Shelf, tree: Tree) -> None:
-    """Whoever stops early has not paid for the rest."""
+    """A reader that stops early has not read the rest."""
     resources.reads = 0
 
     next(tree.entries("/notes/"))
@@ -113,7 +113,7 @@ def test_a_missing_node_is_an_error_and_never_an_absent_path(resources: Shelf, t
 
 
 def test_a_damaged_node_is_corrupt_and_is_named(resources: Shelf, tree: Tree) -> None:
-    """Even where nobody has checked its digest."""
+    """Even if its digest was not checked."""
     resources.bodies[tree.root] = resources.bodies[tree.root][:-1]
 
     with raises(Corrupt, "node_unreadable", node=tree.root):

@@ -157,7 +157,7 @@ def test_a_key_that_is_too_long_is_a_fault(resources: Shelf) -> None:
 
 
 def test_a_subtree_that_stands_in_two_places_is_stored_once(resources: Shelf) -> None:
-    """And it is told once by whoever remembers what was seen."""
+    """A caller that remembers what it has seen gets it once."""
     tree = resources.of(f"/{part}/{number:03}" for part in "ab" for number in range(100))
     marked: set[Digest] = set()
 

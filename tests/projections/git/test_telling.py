@@ -1,4 +1,4 @@
-"""What a git commit says, and that nobody can put words into its mouth."""
+"""The message of a git commit, which data cannot forge."""
 
 from __future__ import annotations
 
