@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from perdure.errors import Invalid, NotFound
@@ -57,3 +60,25 @@ def test_an_unknown_provider_is_not_found() -> None:
     """The error names what there is."""
     with raises(NotFound, "provider_not_found", provider="nobody"):
         target("nobody:model")
+
+
+LISTING = """
+import sys
+import perdure
+from perdure.providers import registry
+from perdure.testing import Script, say
+
+registry.providers()
+with perdure.open("memory:") as store:
+    store.thread("t", agent=perdure.Agent("a", backend=Script(say("Hi.")))).run("Hello.")
+print(*(name for name in sys.modules if name.startswith("perdure.providers.")))
+"""
+
+
+def test_neither_the_list_of_providers_nor_a_run_loads_rules_or_unused_adapters() -> None:
+    """The validator is for its own commands, and an adapter is loaded for the format that is used."""
+    ended = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, check=True)
+
+    loaded = ended.stdout.split()
+    assert [name for name in loaded if name.endswith(".adapter") or ".validator" in name] == []
+    assert "perdure.providers.registry" in loaded
