@@ -3,7 +3,7 @@
     python -m bench.peers.restart
 
 The payment: a process is killed (SIGKILL) once the bank has the money and before the bank has answered.
-Then it is started again in the way that the library documents, and the payments at the bank are counted.
+Then it is started again: with the same id, thread, workflow or session.  The payments at the bank are counted.
 
 The writers: two read the same state, and each adds one item to a list and writes it back.
 """
