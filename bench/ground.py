@@ -1,7 +1,7 @@
 """Where and how large a measurement is: sizes, directories, and fair timing.
 
 Contestants take turns, one piece of work each, so that whatever else the machine does
-meanwhile falls on all of them alike; who goes first changes each time.  A repetition
+at the same time falls on all of them alike; who goes first changes each time.  A repetition
 starts from empty stores.  Figures are medians over repetitions.
 """
 

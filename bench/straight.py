@@ -3,7 +3,7 @@
 It makes the rows that the engine makes, in the engine's own tables: messages, values and nodes
 with their digests, the tree, the changeset, the commit and the move, values squeezed against the
 ones before, keys, and the lock file.  It looks nothing up, checks nothing but the values
-themselves, shares with nobody and cannot be asked.  What it costs is what is to be gained by making Perdure's own code shorter.
+themselves, shares with no other writer and cannot be asked.  Its cost shows what could be gained by making Perdure's own code shorter.
 """
 
 from __future__ import annotations

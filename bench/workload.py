@@ -6,7 +6,7 @@ own; with each of the last three comes one state write of 1 KB, to one of K keys
 
 A state write edits what the key held before, as a program does that keeps a plan or a list:
 it replaces the status, the time, two of five items and half of the notes, about half of the
-words in all.  With `anew=True` nothing but the field names is as it was.
+words in all.  With `replaced=True` nothing but the field names is as it was.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Turn(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
 
 
-def make_turns(count: int, *, keys: int, seed: int = 7, anew: bool = False) -> list[Turn]:
+def make_turns(count: int, *, keys: int, seed: int = 7, replaced: bool = False) -> list[Turn]:
     """So many turns, whose state writes go to `keys` keys."""
-    state = _State(random.Random(seed), keys, anew=anew)
+    state = _State(random.Random(seed), keys, replaced=replaced)
     return list(_turns(state.rng, count, state))
 
 
@@ -79,16 +79,16 @@ def make_documents(count: int, *, seed: int = 7) -> list[dict[str, object]]:
 class _State:
     """What the keys hold while the turns are made."""
 
-    def __init__(self, rng: random.Random, keys: int, *, anew: bool) -> None:
+    def __init__(self, rng: random.Random, keys: int, *, replaced: bool) -> None:
         self.rng = rng
         self._keys = keys
-        self._anew = anew
+        self._replaced = replaced
         self._held: dict[str, dict[str, object]] = {}
 
     def write(self) -> tuple[str, dict[str, object]]:
         """The next write: a key and its new document."""
         key = f"/notes/{self.rng.randrange(self._keys):06d}.json"
-        before = None if self._anew else self._held.get(key)
+        before = None if self._replaced else self._held.get(key)
         value = self._held[key] = _document(self.rng) if before is None else _edited(self.rng, before)
         return key, value
 

@@ -23,8 +23,8 @@ def measure(ground: Ground) -> Iterable[Result]:
     for keys in (sizes.keys, sizes.many_keys):
         turns = make_turns(sizes.stored, keys=keys)
         yield from _bytes(ground, turns, f"{sizes.stored:,} turns, {keys:,} keys", bar=1.1)
-    turns = make_turns(sizes.stored, keys=sizes.keys, anew=True)
-    yield from _bytes(ground, turns, f"{sizes.stored:,} turns, documents written anew", bar=None)
+    turns = make_turns(sizes.stored, keys=sizes.keys, replaced=True)
+    yield from _bytes(ground, turns, f"{sizes.stored:,} turns, documents replaced whole", bar=None)
 
 
 def _bytes(ground: Ground, turns: list[Turn], what: str, *, bar: float | None) -> Iterable[Result]:

@@ -1,6 +1,6 @@
 """Loading: the latest state and the last messages, in a process that knows nothing yet.
 
-Each load opens the store anew, so nothing is cached but by the operating system.  A past
+Each load opens the store again, so nothing is cached but by the operating system.  A past
 state is read in the same way, at commits spread over the whole history.
 """
 

@@ -1,4 +1,4 @@
-"""Other libraries that keep an agent's state, on the same turns beside the same baseline."""
+"""Other libraries that keep an agent's state, on the same turns beside Perdure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
-from bench.bare import Bare
 from bench.ground import Ground, Writer, take_turns
+from bench.ours import Face
 from bench.table import Result, Skipped
 from bench.workload import make_turns
 
-_PEERS = ("langgraph", "eventsourcing", "openai_agents")
+_PEERS = ("langgraph", "dbos", "eventsourcing", "openai_agents")
 
 
 def measure(ground: Ground) -> Iterable[Result | Skipped]:
@@ -21,28 +21,35 @@ def measure(ground: Ground) -> Iterable[Result | Skipped]:
             module = import_module(f"bench.peers.{name}")
         except ImportError as error:
             why = f"{error}; install it with `pip install --group bench`"
-            yield Skipped(measure=f"peer: {name}", why=why)
+            yield Skipped(measure=f"beside {name}", why=why)
             continue
-        yield from _peer(ground, module.open_peer)
+        yield from _beside(ground, module.open_peer)
 
 
-def _peer(ground: Ground, open_peer: Callable[[Path], Writer]) -> Iterable[Result]:
+def _beside(ground: Ground, open_peer: Callable[[Path], Writer]) -> Iterable[Result]:
     sizes = ground.sizes
     turns = make_turns(sizes.peer_turns, keys=sizes.keys)
     directory = ground.fresh()
-    peer = open_peer(directory)
-    bare = Bare(directory)
-    theirs, base = take_turns([peer.turn, bare.turn], turns)
+    ours, peer = Face(directory), open_peer(directory)
+    our_times, peer_times = take_turns([ours.turn, peer.turn], turns)
+    ours.close()
     peer.close()
-    bare.close()
-    size = [
-        sum(e.stat().st_size for e in each.parent.glob(each.name + "*")) for each in (peer.path, bare.path)
-    ]
+    our_bytes, peer_bytes = (
+        sum(each.stat().st_size for each in path.parent.glob(path.name + "*"))
+        for path in (ours.path, peer.path)
+    )
     ground.drop(directory)
     yield Result(
-        measure=f"peer: {peer.name}, {sizes.peer_turns} turns",
-        ours=len(theirs.wall) / theirs.total,
-        baseline=len(base.wall) / base.total,
+        measure=f"beside {peer.name}, {sizes.peer_turns} turns",
+        ours=len(our_times.wall) / our_times.total,
+        baseline=len(peer_times.wall) / peer_times.total,
+        baseline_is=peer.name,
         unit="turns/s",
     )
-    yield Result(measure=f"peer: {peer.name}, bytes", ours=size[0], baseline=size[1], unit="bytes")
+    yield Result(
+        measure=f"beside {peer.name}, bytes of {sizes.peer_turns} turns",
+        ours=our_bytes,
+        baseline=peer_bytes,
+        baseline_is=peer.name,
+        unit="bytes",
+    )

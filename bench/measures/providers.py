@@ -1,8 +1,8 @@
 """Adapters: rendering a long history and parsing a long stream, against bare `json` on the same bytes.
 
-A render takes 200 messages, a call and its result in every four; it is held against encoding the
+A render takes 200 messages, a call and its result in every four; it is compared with encoding the
 request that comes out.  A parse takes an answer of 1,000 chunks: words, then a call whose arguments
-come in pieces; it is held against decoding the JSON of each chunk.  Nothing touches a disk.
+come in pieces; it is compared with decoding the JSON of each chunk.  Nothing touches a disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Searching what is remembered: ours against the same query as the bare engine answers it.
 
 Half of the items were added by hand, half were written by calls of many threads, so that each of those found
-has to be held against the heads of its thread.  The baseline is FTS5, or sqlite-vec, asked for row
+has to be compared with the heads of its thread.  The baseline is FTS5, or sqlite-vec, asked for row
 numbers alone, in a file of the same rows.  Making a vector of the question is not counted: both get it made.
 """
 

@@ -142,10 +142,10 @@ def _bedrock(chunks: int) -> Stream:
 
 def _frame(name: str, body: bytes) -> bytes:
     """One message of an AWS event stream."""
-    told = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
+    fields = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
     headers = b"".join(
         bytes([len(key)]) + key.encode() + b"\x07" + len(value).to_bytes(2) + value.encode()
-        for key, value in told.items()
+        for key, value in fields.items()
     )
     prelude = (16 + len(headers) + len(body)).to_bytes(4) + len(headers).to_bytes(4)
     prelude += binascii.crc32(prelude).to_bytes(4)

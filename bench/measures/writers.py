@@ -112,5 +112,5 @@ def _start(ground: Ground, kind: str, directory: Path, at: int) -> subprocess.Po
 
 def _expect(child: subprocess.Popen[bytes], line: bytes) -> None:
     assert child.stdout is not None
-    told = child.stdout.readline()
-    assert told == line, f"a writing process failed: {told!r}"
+    answer = child.stdout.readline()
+    assert answer == line, f"a writing process failed: {answer!r}"

@@ -32,12 +32,12 @@ class Block:
     def place(self) -> str:
         return f"{self.document}:{self.line}"
 
-    def told(self, word: str) -> str | None:
+    def directive(self, word: str) -> str | None:
         """What a comment that begins with `word` says after it; None if there is no such comment."""
-        said = [
+        found = [
             comment.removeprefix(word).strip(" :") for comment in self.comments if comment.startswith(word)
         ]
-        return said[0] if said else None
+        return found[0] if found else None
 
 
 def documents() -> list[Path]:

@@ -5,9 +5,9 @@
     <!-- end -->
 
 A class becomes one section a member, in the order of the code, with its signature and docstring; a record
-becomes a list of its fields with their comments, and of its properties and methods.  What stands outside the marks is written by hand.
+becomes a list of its fields with their comments, and of its properties and methods.  People write what is outside the marks.
 
-`python -m tests.docs.python_page` writes the page anew.
+`python -m tests.docs.python_page` writes the page again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SPELLED = {"_OpId": "str | None", "_Place": "Sequence[str | int]", "Wanted": "M
 
 
 def rendered(page: str) -> str:
-    """`page` with everything between marks made anew."""
+    """`page` with everything between marks made again."""
     return MARK.sub(lambda mark: f"{mark[1]}\n{generated(mark[2], mark[3])}\n{mark[4]}", page)
 
 

@@ -2,7 +2,7 @@
 
 A document's Python blocks share one namespace; its commands and its Python share one fresh directory.
 A block that a comment calls a file is saved there under that name, for commands such as `python pay.py`.
-Output that the document shows must be what comes out, where `…` stands for anything.
+Output that the document shows must be what comes out, where `…` matches anything.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Runner:
 
     def run(self, block: Block) -> None:
         """Do what `block` shows, unless a comment says why not."""
-        if block.told("not run") is not None:
-            assert block.told("not run"), f"{block.place}: say why it is not run"
+        if block.directive("not run") is not None:
+            assert block.directive("not run"), f"{block.place}: say why it is not run"
             return
-        if name := block.told("file"):
+        if name := block.directive("file"):
             (self.directory / name).write_text(block.text + "\n", encoding="utf-8")
             return
         match block.language:
-            case "text" if block.told("output") is not None:
+            case "text" if block.directive("output") is not None:
                 assert self.printed is not None, f"{block.place}: no Python block before this output"
                 expect(block.place, shown=block.text, actual=self.printed)
                 self.printed = None
@@ -84,7 +84,7 @@ class Runner:
 
     def run_commands(self, block: Block) -> None:
         """Type each command of `block` into a shell in which Perdure is installed."""
-        exit_expected = int(block.told("exits") or 0)
+        exit_expected = int(block.directive("exits") or 0)
         for command in commands(block.text):
             program = shlex.split(command.line, comments=True)[0]
             looks = command.line.startswith(
@@ -129,7 +129,7 @@ class Runner:
 
     def run_sql(self, block: Block) -> None:
         """Run `block` in stock SQLite on the store that its comment names, if it names one."""
-        if store := block.told("run on"):
+        if store := block.directive("run on"):
             uri = f"{(self.directory / store).as_uri()}?mode=ro"
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
                 connection.executescript(block.text)

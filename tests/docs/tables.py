@@ -24,7 +24,7 @@ class Table:
 
 @dataclass(kw_only=True)
 class Section:
-    """What stands under one heading, up to the next of any level."""
+    """The text under one heading, up to the next of any level."""
 
     title: str
     level: int

@@ -44,10 +44,10 @@ def capabilities() -> list[list[str]]:
 
 def test_the_table_of_capabilities_is_that_of_the_code() -> None:
     """Name by name, format by format."""
-    told = table(REFERENCE, "Capabilities")
+    documented = table(REFERENCE, "Capabilities")
 
-    assert [codes(cell)[0] for cell in told.head[1:-1]] == list(TITLES)
-    assert told.rows == capabilities(), "python -m tests.docs.test_providers prints what it has to be"
+    assert [codes(cell)[0] for cell in documented.head[1:-1]] == list(TITLES)
+    assert documented.rows == capabilities(), "python -m tests.docs.test_providers prints what it has to be"
 
 
 def test_every_format_has_its_tables() -> None:
@@ -62,14 +62,14 @@ def test_every_format_has_its_tables() -> None:
 
 def test_every_name_of_a_backend_is_told() -> None:
     """With its wire format and, for a compatible server, its address and the variable of its key."""
-    told = {
+    documented = {
         name: codes(row[1])[0]
         for title in ("Vendors", "Compatible servers")
         for row in table(BACKENDS, title).rows
         for name in codes(row[0])
     }
 
-    assert told == {name: api for name, (api, _) in registry.providers().items()}
+    assert documented == {name: api for name, (api, _) in registry.providers().items()}
 
 
 def test_every_server_is_where_the_page_says() -> None:

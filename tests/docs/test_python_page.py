@@ -59,7 +59,7 @@ def public(kind: type) -> set[str]:
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    """If it is not, write it anew."""
+    """If it is not, the command below writes it again."""
     assert rendered(TEXT) == TEXT, "run `python -m tests.docs.python_page`"
 
 
@@ -67,17 +67,19 @@ def test_the_page_is_what_the_code_says() -> None:
 def test_every_public_name_is_on_the_page(kind: type) -> None:
     """Methods and properties by a section, attributes by being named."""
     own = {name for name in vars(kind) if not name.startswith("_")} | attributes(kind)
-    told = set(codes(TEXT))
+    documented = set(codes(TEXT))
 
-    assert {f"{HELD[kind]}.{name}" for name in own} - told == set()
+    assert {f"{HELD[kind]}.{name}" for name in own} - documented == set()
 
 
 def test_every_public_name_of_an_agent_is_on_the_page() -> None:
     """Its fields, and what follows from them."""
-    told = {re.split(r"\W", code)[0] for code in codes(generated("perdure.runtime.agent.agent.Agent", None))}
+    documented = {
+        re.split(r"\W", code)[0] for code in codes(generated("perdure.runtime.agent.agent.Agent", None))
+    }
     own = {*vars(perdure.Agent("planner")), *vars(perdure.Agent)}
 
-    assert {name for name in own if not name.startswith("_")} <= told
+    assert {name for name in own if not name.startswith("_")} <= documented
 
 
 def test_every_export_is_on_the_page() -> None:

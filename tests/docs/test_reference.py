@@ -171,9 +171,9 @@ def test_the_tree_of_errors_is_the_one_in_the_code() -> None:
 def test_every_error_is_described_with_its_attributes() -> None:
     """What a program can read from an error is in the table."""
     rows = section("reference/errors.md", "Errors").tables[0].rows
-    told = {codes(row[0])[0]: set(codes(row[1])) for row in rows}
+    documented = {codes(row[0])[0]: set(codes(row[1])) for row in rows}
 
-    assert told == {kind.__name__: attributes_of(kind) for kind in _in_order()}
+    assert documented == {kind.__name__: attributes_of(kind) for kind in _in_order()}
 
 
 def test_every_error_has_its_exit_code() -> None:
@@ -181,11 +181,11 @@ def test_every_error_has_its_exit_code() -> None:
     from perdure.cli.errors import code_of
 
     rows = section("reference/errors.md", "On the command line").tables[0].rows
-    told = {name: int(row[0]) for row in rows for name in codes(row[1])}
+    documented = {name: int(row[0]) for row in rows for name in codes(row[1])}
 
     for kind in _in_order()[1:]:
-        family = next(each.__name__ for each in kind.__mro__ if each.__name__ in told)
-        assert told[family] == code_of(kind.__new__(kind)), kind
+        family = next(each.__name__ for each in kind.__mro__ if each.__name__ in documented)
+        assert documented[family] == code_of(kind.__new__(kind)), kind
 
 
 # ---- limits
@@ -232,9 +232,9 @@ def test_limits_are_those_of_the_code(title: str) -> None:
 
 def test_reserved_names_are_all_named() -> None:
     """Reasons and prefixes that a program may not use."""
-    told = codes(section("reference/limits.md", "Names").text)
+    documented = codes(section("reference/limits.md", "Names").text)
 
-    assert {*REASONS, *names.KERNEL_PREFIXES} <= set(told)
+    assert {*REASONS, *names.KERNEL_PREFIXES} <= set(documented)
 
 
 # ---- the stored format
@@ -254,9 +254,9 @@ def test_all_kinds_are_described() -> None:
 def test_records_have_the_fields_that_the_page_says(title: str, kind: type[msgspec.Struct]) -> None:
     """By their names in JSON, and whether they may be absent."""
     rows = section(FORMAT, title).tables[0].rows
-    told = {codes(row[0])[0]: row[1].endswith(ABSENT) for row in rows}
+    documented = {codes(row[0])[0]: row[1].endswith(ABSENT) for row in rows}
 
-    assert told == {each.encode_name: not each.required for each in msgspec.structs.fields(kind)}
+    assert documented == {each.encode_name: not each.required for each in msgspec.structs.fields(kind)}
 
 
 def test_all_ops_are_described() -> None:
@@ -274,9 +274,9 @@ def test_all_ops_are_described() -> None:
 def test_versions_are_those_of_the_code() -> None:
     """What a reader of a store checks first."""
     rows = section(FORMAT, "Versions").tables[0].rows
-    told = {row[0]: codes(row[1])[0] for row in rows}
+    documented = {row[0]: codes(row[1])[0] for row in rows}
 
-    assert told == {
+    assert documented == {
         "objects": "perdure/1",
         "nodes of the map": str(encoding.encode(encoding.Leaf([], []))[0] >> 4),
         "ops of a patch": str(OPS_VERSION),
@@ -332,9 +332,9 @@ def schema(tmp_path: Path) -> dict[str, list[str]]:
 def test_tables_are_those_of_the_schema(schema: dict[str, list[str]]) -> None:
     """Each table with its columns, in order."""
     rows = section(FORMAT, "SQLite").tables[0].rows
-    told = {codes(row[0])[0]: codes(row[1]) for row in rows}
+    documented = {codes(row[0])[0]: codes(row[1]) for row in rows}
 
-    assert told == {name: columns for name, columns in schema.items() if name in told}
+    assert documented == {name: columns for name, columns in schema.items() if name in documented}
 
 
 def test_views_are_those_of_the_schema(schema: dict[str, list[str]]) -> None:
@@ -345,10 +345,10 @@ def test_views_are_those_of_the_schema(schema: dict[str, list[str]]) -> None:
         if codes(each.title) and each.level == 2
     }
     views.pop("perdure sql")
-    told = {name: [codes(row[0])[0] for row in each.tables[0].rows] for name, each in views.items()}
+    documented = {name: [codes(row[0])[0] for row in each.tables[0].rows] for name, each in views.items()}
 
-    assert told == {name: columns for name, columns in schema.items() if name in told}
-    assert {*told, *first_column(FORMAT, "SQLite")} == set(schema)
+    assert documented == {name: columns for name, columns in schema.items() if name in documented}
+    assert {*documented, *first_column(FORMAT, "SQLite")} == set(schema)
 
 
 # ---- the glossary

@@ -51,9 +51,9 @@ def names(found: Table) -> list[str]:
 
 def test_every_reason_of_a_run_is_in_the_schedule() -> None:
     """And no other is."""
-    told = {code for row in table("runs", "The schedule", "when").rows for code in codes(row[1])}
+    documented = {code for row in table("runs", "The schedule", "when").rows for code in codes(row[1])}
 
-    assert told == set(REASONS)
+    assert documented == set(REASONS)
 
 
 def test_the_states_of_a_run_are_those_of_the_code() -> None:
@@ -123,7 +123,7 @@ def test_the_cases_and_policies_of_the_guard_are_those_of_the_code() -> None:
 
 
 def test_every_decision_is_described() -> None:
-    """What somebody can decide, and which fields of a ticket say what is asked."""
+    """What a person can decide, and which fields of a ticket say what is asked."""
     found = section("ledger", "Tickets and decisions")
 
     assert tuple(names(table("ledger", "Tickets and decisions", "decision"))) == DECISIONS
@@ -132,10 +132,10 @@ def test_every_decision_is_described() -> None:
 
 def test_the_preview_is_as_long_as_the_pages_say() -> None:
     """In KiB, on both pages."""
-    said = f"{PREVIEW_BYTES // 1024} KiB"
+    stated = f"{PREVIEW_BYTES // 1024} KiB"
 
-    assert said in section("ledger", "As it is stored").text
-    assert said in section("tools", "Results").text
+    assert stated in section("ledger", "As it is stored").text
+    assert stated in section("tools", "Results").text
 
 
 @pytest.mark.parametrize(("head", "kind"), [(0, Transition), (1, CallRecord)], ids=["entry", "record"])
@@ -150,7 +150,7 @@ def test_stored_records_have_the_fields_that_the_page_says(head: int, kind: type
 
 def test_every_cell_of_a_run_is_in_the_stored_format() -> None:
     """By the prefix of its name."""
-    told = {name.partition("/")[0] + "/" for name in names(section("stored-format", "Cells").tables[0])}
+    documented = {name.partition("/")[0] + "/" for name in names(section("stored-format", "Cells").tables[0])}
     kept = {
         calls.CALL,
         tickets.TICKET,
@@ -163,7 +163,7 @@ def test_every_cell_of_a_run_is_in_the_stored_format() -> None:
     marks = {tickets.ASKS, tickets.ASKED, decisions.COPY, records.WAITS}
     imported = {repeat_guard.BROUGHT, import_messages.IMPORTED}
 
-    assert {*kept, *marks, *imported, lease.LEASE, lease.RENEWAL} <= told
+    assert {*kept, *marks, *imported, lease.LEASE, lease.RENEWAL} <= documented
 
 
 # ---- tools
@@ -207,16 +207,16 @@ def _nothing() -> None:
 
 
 def test_the_events_of_a_stream_are_those_of_the_code() -> None:
-    """Each type with its name and its fields, in the order in which they are stored or told."""
+    """Each type with its name and its fields, in the order in which they are stored or emitted."""
     rows = table("streams", "Streams", "event").rows
-    told = {codes(row[0])[0]: codes(row[2]) for row in rows}
+    documented = {codes(row[0])[0]: codes(row[2]) for row in rows}
     kinds = {
         each.__name__: list(each.__struct_fields__)
         for union in get_args(events.Happening)
         for each in (get_args(union) or (union,))
     }
 
-    assert told == kinds
+    assert documented == kinds
 
 
 def test_the_names_in_a_stream_are_those_of_the_code() -> None:

@@ -62,7 +62,7 @@ DOCUMENTS = {
     "State Store": STATE_STORE,
 }
 
-# What stands as code in the second column and is no name of ours that could be looked up.
+# Code in the second column that is no name of ours that could be looked up.
 IN_JSON = {"toolCalls", "toolResults", "mimeType", "callId", "artifact://sha256/<digest>", "HEAD", "perdure"}
 OPTIONS = {'head_policy="on_success"', "succeeded", "success"}
 
@@ -86,11 +86,11 @@ def wanted(names: str) -> list[str]:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_name_of_the_document_is_mapped(document: str) -> None:
     """No type, field, table, column, event or command is left out."""
-    told: set[str] = set()
+    documented: set[str] = set()
     for there, _, _ in rows(document):
-        told |= {there.split(",")[0], *codes(there)}
+        documented |= {there.split(",")[0], *codes(there)}
 
-    assert [name for name in wanted(DOCUMENTS[document]) if name not in told] == []
+    assert [name for name in wanted(DOCUMENTS[document]) if name not in documented] == []
 
 
 def test_each_row_says_when() -> None:

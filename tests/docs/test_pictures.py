@@ -1,0 +1,46 @@
+"""The pictures of the documentation are what the code draws today."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from tools.pictures import DIRECTORY, demo, pictures, record
+
+HINT = "run `make pictures`"
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, str]:
+    """Each picture, drawn now."""
+    return pictures()
+
+
+@pytest.mark.parametrize("name", ["thread.svg", "demo.svg"])
+def test_a_picture_is_up_to_date(name: str, drawn: dict[str, str]) -> None:
+    """The committed file is what the script draws, and for the demo what the command prints."""
+    assert (DIRECTORY / name).read_text(encoding="utf-8") == drawn[name], HINT
+
+
+def test_there_is_no_other_picture(drawn: dict[str, str]) -> None:
+    """A picture that no script draws would grow old unseen."""
+    assert {path.name for path in DIRECTORY.iterdir()} == set(drawn)
+
+
+@pytest.mark.parametrize("name", ["thread.svg", "demo.svg"])
+def test_a_picture_is_small_and_loads_nothing(name: str) -> None:
+    """It is well-formed, takes less than 20 KB, and names no address but the one of its format."""
+    text = (DIRECTORY / name).read_text(encoding="utf-8")
+
+    ElementTree.fromstring(text)
+    assert len(text.encode()) < 20_000
+    assert set(re.findall(r"\w+://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_a_changed_line_of_the_demo_would_be_found(drawn: dict[str, str]) -> None:
+    """Control: the recording follows what the command prints."""
+    lines = [line.replace("Start both again", "Begin both again") for line in record()]
+
+    assert demo(lines) != drawn["demo.svg"]
