@@ -42,7 +42,7 @@ DECLARED = {
     "perdure.runtime.run.start": ("change()",),
     "perdure.runtime.session.steering": ("run()",),
     "perdure.store.change": ("on({})", "change()"),
-    "perdure.store.plumbing.loop_guard": ("perdure.aio",),
+    "perdure.store.plumbing.handles": ("perdure.aio",),
 }  # fmt: skip
 
 FAILING = [

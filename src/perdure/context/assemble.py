@@ -1,36 +1,41 @@
-"""Assembling a context: from a line, a frame and a budget to what a backend is shown, and back from its recipe.
+"""Builds the context that a backend is shown, and rebuilds an earlier one from its recipe.
 
     plan(space, at, ask)          what the next step would be shown, with every item and the reason for it
     rebuilt(space, commit)        what a step was shown, byte for byte, from the recipe that its message names
 
-Nothing here writes to the log.
+Nothing here writes to the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
+from perdure.context.budget import Budget, frame_size
 from perdure.context.builder import BuiltContext, ContextRequest, draw, framed
-from perdure.context.explain import count_of, items_of
 from perdure.context.history_window import retrace
-from perdure.context.plan import Plan
-from perdure.context.render.conversation import MessageTexts, lay, noted
-from perdure.context.render.cuts import cuts_in
+from perdure.context.plan import Plan, count_of, items_of
+from perdure.context.render.conversation import MessageTexts, cuts_in, lay, noted
 from perdure.context.render.media import named
 from perdure.context.required_messages import by_id, line
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound, Unsupported
+from perdure.history.changes import values
 from perdure.history.space import Space
+from perdure.model.canonical import Json
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
 from perdure.model.message import Message, decode_message, encode_message
 from perdure.model.recipe import BUILDER, Frame, Recipe, decode_frame, decode_recipe, encode_frame
+from perdure.projections.working_memory import TASK
 
 __all__ = [
+    "Framed",
     "RebuiltContext",
+    "Setting",
     "body_of",
     "context_in",
     "explained",
@@ -39,6 +44,7 @@ __all__ = [
     "rebuilt",
     "recipe_of",
     "spoke",
+    "task_state",
 ]
 
 
@@ -199,3 +205,68 @@ def _planned(
         cuts=drawn.cut_texts,
         losses=drawn.losses,
     )
+
+
+class Framed(msgspec.Struct, frozen=True, kw_only=True):
+    """A frame as it is kept, and how large it can be at the most."""
+
+    frame: Frame
+    kept: Object
+    size: int
+
+    @classmethod
+    def of(cls, frame: Frame, *, notes: bool, reader: ToolSpec | None) -> Framed:
+        """The frame with our words about notes, where there are any, and the tool that reads artifacts, if it is offered."""
+        whole = framed(frame, notes=notes, reader=reader)
+        return cls(frame=whole, kept=Object.of(Kind.BODY, encode_frame(whole)), size=frame_size(whole))
+
+
+class Setting:
+    """What the steps of an agent with one model share: the frame, and what there is room for, found when it is needed."""
+
+    __slots__ = ("_budget", "_find", "_framed", "frame", "is_told", "reader")
+
+    def __init__(
+        self, frame: Frame, find: Callable[[], Budget], *, is_told: bool, reader: ToolSpec | None = None
+    ) -> None:
+        """Begin with a frame; `find` finds out what there is room for, `is_told`: somebody has said how much.
+
+        `reader` is the tool that reads artifacts; None: it cannot be offered.
+        """
+        self.frame, self._find, self.is_told, self.reader = frame, find, is_told, reader
+        self._framed: dict[tuple[bool, bool], Framed] = {}
+        self._budget: Budget | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """What there is room for."""
+        if self._budget is None:
+            self._budget = self._find()
+        return self._budget
+
+    def framed(self, *, notes: bool, reads: bool) -> Framed:
+        """The frame, with our words about notes where there are any, and the tool that `reads` artifacts."""
+        found = self._framed.get((notes, reads))
+        if found is None:
+            reader = self.reader if reads else None
+            found = self._framed[notes, reads] = Framed.of(self.frame, notes=notes, reader=reader)
+        return found
+
+
+_PATHS_MAX = 32
+_BYTES_MAX = 16 * 1024  # of one value; of a larger one only its size is told
+
+
+def task_state(space: Space, root: Digest) -> dict[str, Json]:
+    """What the state of that root says of the task, sorted by path; nothing if it says nothing."""
+    found: dict[str, Json] = {}
+    for entry in islice(space.tree(root).entries(TASK), _PATHS_MAX):
+        if entry.size > _BYTES_MAX:
+            found[entry.path] = f"({entry.size:,} bytes, not shown)"
+            continue
+        try:
+            value = values.read(space, entry)
+        except Forgotten:
+            continue
+        found[entry.path] = f"({entry.size:,} bytes)" if isinstance(value, bytes) else value
+    return found

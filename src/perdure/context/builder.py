@@ -29,8 +29,19 @@ from perdure.context.budget import Budget, frame_size, size_of, weigh_frame
 from perdure.context.history_window import HistoryWindow, MessageRef, backend_of_message, exchanges, trace
 from perdure.context.limits import ContextLimits
 from perdure.context.recent_turns import Chosen, RecentTurns, sum_of
-from perdure.context.render.conversation import Conversation, Laid, MessageTexts, lay
-from perdure.context.render.cuts import NO_CUTS, Cuts, CutText, cut_texts, cuts_in, has_short_results, loss_of
+from perdure.context.render.conversation import (
+    NO_CUTS,
+    Conversation,
+    Cuts,
+    CutText,
+    Laid,
+    MessageTexts,
+    cut_texts,
+    cuts_in,
+    has_short_results,
+    lay,
+    loss_of,
+)
 from perdure.context.render.notes import DETAILS, SYSTEM, Detail, RecalledItem, lead_note, turn_note
 from perdure.context.required_messages import Needed, by_id
 from perdure.history.space import Space

@@ -13,8 +13,17 @@ import msgspec
 
 from perdure.context.budget import Budget
 from perdure.context.history_window import CHARACTERS_A_TOKEN, HistoryWindow, MessageRef
-from perdure.context.render.conversation import Laid, MessageTexts, lay
-from perdure.context.render.cuts import BRIEF_ARGUMENTS, BRIEF_RESULT, NO_CUTS, Cuts, is_short, longest
+from perdure.context.render.conversation import (
+    BRIEF_ARGUMENTS,
+    BRIEF_RESULT,
+    NO_CUTS,
+    Cuts,
+    Laid,
+    MessageTexts,
+    is_short,
+    lay,
+    longest,
+)
 from perdure.context.required_messages import LineView, by_id
 from perdure.model.message import Message, Text
 from perdure.providers.tokens import Weight

@@ -32,8 +32,8 @@ from perdure.history.tree import NodeCache
 from perdure.history.verify import Report
 from perdure.history.verify.records import readable_cells
 from perdure.ledger import call_identity
+from perdure.ledger.call_identity import KEY, Owner
 from perdure.ledger.calls import CALL
-from perdure.ledger.key_claims import KEY, Owner
 from perdure.ledger.repeat_guard import TWIN, rebuilt_gate
 from perdure.ledger.tickets import ASKED, ASKS, TICKET
 from perdure.model import canonical

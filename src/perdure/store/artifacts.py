@@ -25,7 +25,7 @@ from perdure.model.digest import Digest, check_digest
 from perdure.model.event import ArtifactCreated
 from perdure.model.head import MAIN, Head
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import Wanted
 from perdure.store.plumbing.run_fence import commit_beside_run
 

@@ -59,8 +59,7 @@ from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
 from perdure.model.run import REASONS
 from perdure.runtime.session import lease as leases
-from perdure.store.plumbing.deferred import deferred
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.outbox import encode_patch
 from perdure.store.plumbing.run_fence import commit_beside_run
 

@@ -17,7 +17,7 @@ from perdure.model.head import MAIN, Head
 from perdure.model.memory import Item, ItemKind, Remembered, Trust, Version, check_item, check_item_id, remade
 from perdure.store.change import check_op_id
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import LogEntry, Moment
 
 __all__ = ["Memory"]

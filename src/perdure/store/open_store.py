@@ -26,7 +26,7 @@ from perdure.memory.embedding import Embed, Embedder
 from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, chosen
 from perdure.store.plumbing import outbox
-from perdure.store.plumbing.loop_guard import check_loop
+from perdure.store.plumbing.handles import check_loop
 from perdure.store.plumbing.resources import StoreResources
 from perdure.store.store import Store
 

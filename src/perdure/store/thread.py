@@ -32,14 +32,13 @@ from perdure.providers.backend import Backend
 from perdure.providers.contract import Loss, Model, Rendered
 from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.store.artifacts import Artifacts
-from perdure.store.backend import Switching
 from perdure.store.plumbing import directory, outbox, revisions
-from perdure.store.plumbing.deferred import deferred
 from perdure.store.plumbing.directory import Record
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.resources import StoreResources
 from perdure.store.plumbing.revisions import Moment, Wanted
 from perdure.store.plumbing.run_fence import removed, without_runs
+from perdure.store.runs import Switching
 from perdure.store.timeline import given
 
 if TYPE_CHECKING:

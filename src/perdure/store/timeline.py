@@ -16,7 +16,7 @@ from perdure.model.digest import Digest
 from perdure.model.head import Head
 from perdure.store.change import Change, How, check_op_id
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import Wanted
 from perdure.store.plumbing.run_fence import without_runs
 from perdure.store.view import View

@@ -44,8 +44,7 @@ from perdure.projections.state import CanonicalAgentState, Ledger, LongTermMemor
 from perdure.projections.transcript import TranscriptEntry, Turn
 from perdure.providers.contract import Loss, decode_losses
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.deferred import deferred
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
 from perdure.switching.checkpoint import stored
 from perdure.switching.checkpoint.stored import Kept

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from perdure.context.render.cuts import CutText
+from perdure.context.render.conversation import CutText
 from perdure.context.render.media import PREFIX, lost
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary

@@ -19,8 +19,8 @@ from functools import partial
 from perdure.engines.contract import CellWrite
 from perdure.errors import Moved, PerdureError
 from perdure.history.artifacts import Staged
-from perdure.ledger import call_identity, calls, key_claims, tickets
-from perdure.ledger.key_claims import Free, Mine, Waits
+from perdure.ledger import call_identity, calls, tickets
+from perdure.ledger.call_identity import Free, Mine, Waits
 from perdure.model.call import UNCLEAR, CallState
 from perdure.model.digest import Digest
 from perdure.model.message import ToolResult
@@ -199,7 +199,7 @@ class CallExecutor:
                     self._settle_bare(pending_call, "denied", "denied", why)
                 case ReuseResult(reuse):
                     staged, preview = await self._round_context.do(
-                        partial(key_claims.borrowed, self._round_context.space, reuse)
+                        partial(call_identity.borrowed, self._round_context.space, reuse)
                     )
                     lent(pending_call, staged, preview, at=self._round_context.now())
         return False
@@ -214,7 +214,7 @@ class CallExecutor:
         round_context = self._round_context
         assert pending_call.held is not None
         if claim is not None:
-            key_claims.claim(
+            call_identity.claim(
                 round_context.env.store,
                 round_context.space,
                 pending_call.held.record,

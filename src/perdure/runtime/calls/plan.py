@@ -23,10 +23,10 @@ import msgspec
 
 from perdure.engines.contract import CellWrite
 from perdure.errors import Invalid
-from perdure.ledger import call_identity, calls, key_claims, repeat_guard, tickets
+from perdure.ledger import call_identity, calls, repeat_guard, tickets
+from perdure.ledger.call_identity import Free, Mine, Reuse, Waits
 from perdure.ledger.calls import Changes
 from perdure.ledger.decisions import Rework
-from perdure.ledger.key_claims import Free, Mine, Reuse, Waits
 from perdure.ledger.repeat_guard import Repeats
 from perdure.model import canonical
 from perdure.model.call import CallRecord, CallState
@@ -96,7 +96,7 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
     if isinstance(verdict, Repeats):
         return _repeats(round_context, tool, record, verdict)
     home = round_context.env.store if record.key_scope == "store" else round_context.space
-    standing = key_claims.owner_of_key(home, round_context.space, record)
+    standing = call_identity.owner_of_key(home, round_context.space, record)
     match standing:
         case Reuse():
             return ReuseResult(standing)
@@ -107,7 +107,10 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
             if record.key_scope == "store":
                 return Start(cells, standing)
             return Start(
-                (*cells, *key_claims.claiming(round_context.space, record, standing, at=round_context.now()))
+                (
+                    *cells,
+                    *call_identity.claiming(round_context.space, record, standing, at=round_context.now()),
+                )
             )
 
 
@@ -214,7 +217,7 @@ def _decide(
             _refuse(pending_call, record, "denied", "denied", why)
         case ReuseResult(reuse):
             pending_call.transition = calls.propose(record, "requested")
-            lent(pending_call, *key_claims.borrowed(round_context.space, reuse), at=record.at)
+            lent(pending_call, *call_identity.borrowed(round_context.space, reuse), at=record.at)
         case AskApproval(ticket):
             pending_call.suspend(tickets.ask(record, ticket))
         case Start(cells, claim):

@@ -20,7 +20,7 @@ from perdure.memory.embedding import Embedder
 from perdure.memory.owner_memory import ReachableMemory
 from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, shipped
-from perdure.store.plumbing.deferred import deferred
+from perdure.store.plumbing.handles import deferred
 
 if TYPE_CHECKING:
     from perdure.runtime.session import environment

@@ -1,9 +1,17 @@
-"""A guard for event loops: a call that would block one is refused, and told of its twin.
+"""What the classes of handles share: methods that refuse to block an event loop, and imports that wait for their use.
 
-Every public method of the classes here may wait for a disk.  Called on a thread that runs
-an event loop it would stall everything there, so it raises before it does anything.  What
-is read as it is asked for is guarded at every item.  A loop that only drives a run of the plain
-face may be stalled: tools and hooks that run there use the plain face like any other code.
+Every public method of a handle may wait for a disk.  On a thread that runs an event loop the call would stall
+everything there, so it raises before it does anything, and the error names the awaitable counterpart.  An iterator
+checks at every item.  A loop that only drives a run of the blocking interface may be stalled: tools and hooks that
+run there use the blocking interface like any other code.
+
+A handle on a thread has methods that read, write, run and switch.  A program that only reads loads none of the modules
+that a run or a switch needs, so a command such as `perdure threads log` starts faster.  Type checkers see the import:
+
+    if TYPE_CHECKING:
+        from perdure.runtime.run import control
+    else:
+        control = deferred("perdure.runtime.run.control")
 """
 
 from __future__ import annotations
@@ -11,13 +19,18 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import GeneratorType
+from importlib import import_module
+from types import GeneratorType, ModuleType
 from typing import Any, TypeVar, cast
 
 from perdure.errors import Invalid
 from perdure.runtime.event_loop import may_block
 
-__all__ = ["blocking", "check_loop"]
+__all__ = [
+    "blocking",
+    "check_loop",
+    "deferred",
+]
 
 _C = TypeVar("_C", bound=type)
 
@@ -78,3 +91,16 @@ def _twin(what: str) -> str:
     if name == "__enter__":
         return f"`async with` on a perdure.aio.{kind}"
     return f"its twin perdure.aio.{what}"
+
+
+class _DeferredModule(ModuleType):
+    """Imports the module of its name when an attribute is read, and reads the attribute there."""
+
+    def __getattr__(self, name: str) -> object:
+        # Nothing is copied from the module: a test may replace a name in it.
+        return getattr(import_module(self.__name__), name)
+
+
+def deferred(name: str) -> ModuleType:
+    """Return a stand-in for the module `name`, which imports it when one of its names is used."""
+    return _DeferredModule(name)
