@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from perdure.engines.contract import Instant
-from perdure.errors import Conflict
+from perdure.errors import Conflict, Moved
 from perdure.history import artifacts
 from perdure.history.space import STORE
 from perdure.ledger import call_identity, calls
 from perdure.ledger.call_identity import Free, Mine, Reuse, Waits
 from perdure.ledger.calls import VersionedCall
 from perdure.model.call import CallRecord, CallState
+from tests.coded import raises
 from tests.ledger.books import ENGINES, Keeper, engine_of
 from tests.ledger.holders import SECOND, Clocked
 
@@ -92,8 +93,8 @@ def test_a_call_that_failed_gives_its_key_up(shop: Shop) -> None:
 
     shop.begin(record)
 
-    with pytest.raises(Conflict, match="cell 'key/"):
-        late = call_identity.claiming(shop.space, other, standing, at=1)
+    late = call_identity.claiming(shop.space, other, standing, at=1)
+    with raises(Moved, "moved", cell=late[0].name):
         shop.post(calls.propose(other, "requested", "started").also(cells=late))
     assert isinstance(shop.standing(other), Waits)
 
@@ -161,7 +162,7 @@ def test_a_claim_for_a_call_that_is_not_there_is_refused(threads: tuple[Shop, Sh
     """It could never be told from one that matters."""
     one, _, store = threads
 
-    with pytest.raises(Conflict, match="not in the ledger yet"):
+    with raises(Conflict, "call_not_in_ledger", call="a"):
         call_identity.claim(store.space, one.space, one.order("a"), Free(0), at=1)
 
 

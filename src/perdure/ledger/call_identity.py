@@ -75,13 +75,17 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def fingerprint_of(tool: str, version: str | None, arguments: Json) -> str:
-    """64 hex digits for this call; raises `Invalid` for arguments that JSON cannot hold."""
+    """Return 64 hex digits that identify this call; raises `Invalid` for arguments that JSON cannot represent."""
     floats: list[float] = []
     try:
         called: list[Json] = [tool, version, _normal(arguments, 1, floats)]
         text = _exact(called) if floats else _fast(called)
     except (ValueError, TypeError) as error:  # among others an integer of too many digits
-        raise Invalid(f"the arguments of {tool} have no fingerprint: {error}; nothing was called.") from error
+        raise Invalid(
+            f"the arguments of {tool} have no fingerprint: {error}; nothing was called.",
+            code="arguments_not_json",
+            tool=tool,
+        ) from error
     return sha256(_PREFIX + text).hexdigest()
 
 
@@ -93,31 +97,31 @@ def _fast(called: list[Json]) -> bytes:
 
 
 def _exact(called: list[Json]) -> bytes:
-    """The same bytes, and floats, which the fast encoder writes in another way, as Python's `repr`."""
+    """Encode as `_fast` does, except that floats are written as Python's `repr` writes them."""
     text = json.dumps(called, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
 
 def _normal(value: object, depth: int, floats: list[float]) -> Json:
-    """`value` with integral floats as integers; the floats that are left are added to `floats`."""
+    """Return `value` with integral floats as integers; append the other floats to `floats`."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return cast("Json", value)
     if kind is float:
         return _number(cast("float", value), floats)
     if depth > DEPTH_MAX:
-        raise Invalid(f"they are nested deeper than {DEPTH_MAX}")
+        raise ValueError(f"they are nested deeper than {DEPTH_MAX}")
     if kind is dict:
         items = cast("dict[object, object]", value).items()
         return {_key(key): _normal(item, depth + 1, floats) for key, item in items}
     if kind is list:
         return [_normal(item, depth + 1, floats) for item in cast("list[object]", value)]
-    raise Invalid(f"they hold {with_article(kind.__qualname__)}")
+    raise ValueError(f"they contain {with_article(kind.__qualname__)}")
 
 
 def _number(value: float, floats: list[float]) -> int | float:
     if not isfinite(value):
-        raise Invalid(f"they hold {value!r}")
+        raise ValueError(f"they contain {value!r}")
     if value.is_integer():
         return int(value)
     floats.append(value)
@@ -126,7 +130,7 @@ def _number(value: float, floats: list[float]) -> int | float:
 
 def _key(key: object) -> str:
     if type(key) is not str:
-        raise Invalid(f"they have the key {key!r}, which is not a string")
+        raise ValueError(f"they have the key {key!r}, which is not a string")
     return key
 
 
@@ -134,29 +138,29 @@ Age: TypeAlias = Literal["alive", "over", "unknown"]
 
 KEY_BYTES_MAX = 200
 
-_DIGITS = 40  # of a SHA-256, where a digest stands for text
+_DIGITS = 40  # of a SHA-256, where a digest replaces text
 _FIELD = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}|[{}]")
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 
 
 def default_key(thread: str, call: str) -> str:
-    """The key of a call that has no template: the same for ever, and no other call's."""
+    """Return the key of a call without a template.  It never changes, and no other call has it."""
     owner = thread.encode()
-    told = len(owner).to_bytes(4, "big") + owner + call.encode()
-    return "pd-" + sha256(b"perdure/1\0key\0" + told).hexdigest()[:_DIGITS]
+    named = len(owner).to_bytes(4, "big") + owner + call.encode()
+    return "pd-" + sha256(b"perdure/1\0key\0" + named).hexdigest()[:_DIGITS]
 
 
 def is_default(record: CallRecord, thread: str) -> bool:
-    """Whether no other call can have the key of this one; a call without a key has none to share."""
+    """True if no other call can have the key of this one, or it has no key."""
     return record.key is None or record.key == default_key(thread, record.id)
 
 
 def templated_key(template: str, arguments: dict[str, Json], *, agent: str, thread: str, scope: str) -> str:
-    """The key that `template` makes of these arguments.
+    """Return the key that `template` forms from these arguments.
 
-    Text is taken as it is, percent-encoded where it is not printable ASCII; everything else as
-    JSON with 1.0 written 1.  Two fields that are not kept apart by what stands between them
-    can make one key of two calls.  Raises `Invalid` for an argument that is not there.
+    Text is used as it is, percent-encoded where it is not printable ASCII; other values as JSON, with 1.0 written 1.
+    Two fields without a separator between them can give two calls the same key.  Raises `Invalid` if the call lacks
+    an argument that the template names.
     """
     filled = _FIELD.sub(lambda found: _filled(found, template, arguments), template)
     if scope != "store":
@@ -167,23 +171,27 @@ def templated_key(template: str, arguments: dict[str, Json], *, agent: str, thre
 
 
 def check_template(template: str) -> frozenset[str]:
-    """The arguments that `template` names; raises `Invalid` if it cannot be filled or names none."""
+    """Return the names of the arguments in `template`; raises `Invalid` if it is malformed or names none."""
     found = list(_FIELD.finditer(template))
     if any(each.group() in ("{", "}") for each in found):
         raise Invalid(
-            f"the key template {template!r} has a brace that names no argument; nothing was declared. "
-            "Write {name} for an argument, {{ and }} for braces."
+            f"the key template {template!r} has a brace that names no argument; nothing was declared.",
+            code="key_template_brace",
+            advice="Write {name} for an argument, {{ and }} for braces.",
+            template=template,
         )
     fields = frozenset(name for each in found if (name := each.group(1)))
     if not fields:
         raise Invalid(
-            f"the key template {template!r} names no argument, so all calls would be one; nothing was declared."
+            f"the key template {template!r} names no argument, so all calls would be one; nothing was declared.",
+            code="key_template_constant",
+            template=template,
         )
     return fields
 
 
 def stands(record: CallRecord, now: Instant) -> Age:
-    """Whether the outside service still knows the call by its key; `unknown` where no clock that we have can tell."""
+    """Say whether the outside service still recognises the call by its key; `unknown` if the clock changed since."""
     if record.key is None:
         return "over"
     if record.key_until is None:
@@ -199,7 +207,10 @@ def _filled(found: re.Match[str], template: str, arguments: dict[str, Json]) -> 
         return found.group()[0]
     if name not in arguments:
         raise Invalid(
-            f"the key template {template!r} names {name!r}, which the call does not have; it was not run."
+            f"the key template {template!r} names {name!r}, which the call does not have; it was not run.",
+            code="key_argument_missing",
+            template=template,
+            argument=name,
         )
     value = _plain(arguments[name])
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -230,28 +241,28 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Free(msgspec.Struct, frozen=True):
-    """Nobody has the key, or nobody any more."""
+    """No call owns the key, or the call that owned it gave it up."""
 
     revision: int = 0
-    needed: bool = True  # False: no other call can have this key, so it is never claimed
+    needed: bool = True  # False: no other call can have this key, so no claim is written
 
 
 class Mine(msgspec.Struct, frozen=True):
-    """The call has claimed it already."""
+    """The call has claimed the key already."""
 
 
 class Reuse(msgspec.Struct, frozen=True):
-    """A call with this key was done: its result is the result."""
+    """A call with this key is done; its result is reused."""
 
     owner: Owner
     record: CallRecord
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """A call with this key is under way, or nobody knows what became of it, or whether its key still stands for it."""
+    """A call with this key is under way, or its outcome or the age of its key is unknown."""
 
     owner: Owner
-    record: CallRecord | None  # None: its thread was removed
+    record: CallRecord | None  # None: the thread of that call was removed
     revision: int
 
 
@@ -261,9 +272,9 @@ _owners = msgspec.json.Decoder(Owner)
 
 
 def owner_of_key(home: Space, space: Space, record: CallRecord) -> Standing:
-    """Whose the key of this call is.
+    """Find out which call owns the key of this one.
 
-    `space` is the call's thread; `home` the store's own space for keys of the store, else `space`.
+    `space` is the call's thread.  `home` is the store's own space for a key of the store, else `space`.
     """
     if record.key is None or is_default(record, space.label):
         return Free(needed=False)
@@ -273,8 +284,8 @@ def owner_of_key(home: Space, space: Space, record: CallRecord) -> Standing:
     owner = cells.read(cell, _owners)
     if (owner.space, owner.call) == (space.name, record.id):
         return Mine()
-    held = calls.find(_elsewhere(space, owner), owner.call)
-    other = held.record if held else None
+    found = calls.find(_space_of(space, owner), owner.call)
+    other = found.record if found else None
     if other is None or other.state not in SETTLED:
         return Waits(owner, other, cell.revision)
     if not done(other):
@@ -291,9 +302,9 @@ def owner_of_key(home: Space, space: Space, record: CallRecord) -> Standing:
 def claiming(
     space: Space, record: CallRecord, standing: Free | Mine | Waits, *, at: int
 ) -> tuple[CellWrite, ...]:
-    """What the write of `started` must hold for a key of the thread; a `Conflict` means: ask again.
+    """Return the cells that the write of `started` needs for a key of the thread; after a `Conflict` look again.
 
-    After `Waits` only where somebody allowed it.
+    After `Waits` call it only if a person has allowed the call.
     """
     if isinstance(standing, Mine) or (isinstance(standing, Free) and not standing.needed):
         return ()
@@ -304,18 +315,21 @@ def claiming(
 def claim(home: Space, space: Space, record: CallRecord, standing: Free | Mine | Waits, *, at: int) -> None:
     """Claim a key of the store for a call that is in the ledger and not started yet.
 
-    Raises `Conflict`, having claimed nothing, if another call was first, or if the call is not in
-    the ledger: a claim that leads nowhere could never be told from one that matters.
+    Raises `Conflict`, having claimed nothing, if another call was first, or if the call is not in the ledger: a claim
+    without a call would look like the claim of a call whose thread was removed.
     """
-    wanted = claiming(space, record, standing, at=at)
-    if not wanted:
+    claimed = claiming(space, record, standing, at=at)
+    if not claimed:
         return
     if calls.find(space, record.id) is None:
         raise Conflict(
-            f"call '{record.id}' is not in the ledger yet; its key was not claimed. Post it first."
+            f"call '{record.id}' is not in the ledger yet; its key was not claimed.",
+            code="call_not_in_ledger",
+            advice="Post it first.",
+            call=record.id,
         )
     intent = digest_of(Kind.BODY, canonical.encode([space.name, record.id, record.key]))
-    write = Write(space=home.name, op_id=home.ids(), intent=intent, fences=home.fences, cells=wanted)
+    write = Write(space=home.name, op_id=home.ids(), intent=intent, fences=home.fences, cells=claimed)
     try:
         home.engine.apply(write)
     except InDoubt:
@@ -324,13 +338,13 @@ def claim(home: Space, space: Space, record: CallRecord, standing: Free | Mine |
 
 
 def borrowed(space: Space, reuse: Reuse) -> tuple[Staged | None, bytes | None]:
-    """The result of the owner and what the model was shown of it, for a call of this space.
+    """Return the owner's result, staged in this space, and the part of it that the model was shown.
 
-    What belongs to another thread is staged anew: spaces share nothing.
+    The result of another thread is copied: spaces share no objects.
     """
-    other, record = _elsewhere(space, reuse.owner), reuse.record
-    told = shown(other, record)
-    preview = None if told is None else canonical.encode_struct(told)
+    other, record = _space_of(space, reuse.owner), reuse.record
+    result = shown(other, record)
+    preview = None if result is None else canonical.encode_struct(result)
     if record.result is None:
         return None, preview
     digest = Digest(record.result.rpartition("/")[2])
@@ -338,7 +352,7 @@ def borrowed(space: Space, reuse: Reuse) -> tuple[Staged | None, bytes | None]:
     return artifacts.stage(space, pieces, media_type=artifacts.show(other, digest).media_type), preview
 
 
-def _elsewhere(space: Space, owner: Owner) -> Space:
+def _space_of(space: Space, owner: Owner) -> Space:
     if owner.space == space.name:
         return space
     space.engine.check(owner.space)
