@@ -49,7 +49,7 @@ __all__ = [
 
 
 class RebuiltContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step was shown."""
+    """The context that a step was shown, rebuilt."""
 
     recipe: Recipe
     frame: Frame
@@ -58,7 +58,7 @@ class RebuiltContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(space: Space, at: Digest | None, ask: ContextRequest) -> Plan:
-    """What the next step after `at` would be shown, and why."""
+    """Plan what the next step after `at` would be shown, and why."""
     drawn = draw(space, at, ask)
     frame = frame_of(drawn, ask.frame, ask.reader)
     context = context_in(frame, drawn.conversation.messages(), drawn.note, drawn.earlier)
@@ -66,26 +66,32 @@ def plan(space: Space, at: Digest | None, ask: ContextRequest) -> Plan:
 
 
 def explained(rebuilt: RebuiltContext, ask: ContextRequest) -> Plan:
-    """The plan of what a step was shown; only the tokens are counted anew."""
+    """Return the plan of a rebuilt context; only the tokens are counted again."""
     return _planned(rebuilt.drawn, ask, rebuilt.frame, rebuilt.context, rebuilt.recipe)
 
 
 def rebuilt(space: Space, commit: Digest) -> RebuiltContext:
-    """What the model was shown that spoke in a commit, byte for byte.
+    """Rebuild the context of the model that answered in a commit, byte for byte.
 
-    Raises `NotFound` if none spoke there, or no recipe says what it was shown; `Forgotten` if a part of
-    it was forgotten since.
+    Raises `NotFound` if no model answered there, or its message names no recipe; `Forgotten` if a part of the context
+    was forgotten since.
     """
     event = spoke(space.step(commit))
     if event is None or event.context is None:
         raise NotFound(
-            f"no model spoke at {commit[:12]}, or it was not recorded what it was shown; nothing was made again."
+            f"no model spoke at {commit[:12]}, or it was not recorded what it was shown; nothing was rebuilt.",
+            code="context_not_recorded",
+            commit=commit,
         )
     recipe = decode_recipe(space.body(event.context))
     if recipe.builder != BUILDER:
         raise Unsupported(
             f"what was shown at {commit[:12]} was laid out by rules of version {recipe.builder}, and this is version "
-            f"{BUILDER}; it was not made again. Use the release that wrote it."
+            f"{BUILDER}; it was not rebuilt.",
+            code="context_rules_differ",
+            advice="Use the release that wrote it.",
+            commit=commit,
+            version=recipe.builder,
         )
     frame = decode_frame(space.body(recipe.frame))
     drawn = _redrawn(space, commit, recipe, before=event.id)
@@ -94,13 +100,13 @@ def rebuilt(space: Space, commit: Digest) -> RebuiltContext:
 
 
 def spoke(step: Step) -> MessageAppended | None:
-    """The last message of a commit that a model said in a run; None if there is none."""
+    """Return the last message of a model in a commit of a run; None if there is none."""
     said = [event for event in step.changeset.events if isinstance(event, MessageAppended) and event.context]
     return said[-1] if said else None
 
 
 def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, earlier: int) -> Context:
-    """A frame with messages in it."""
+    """Return the context of a frame and messages."""
     return Context(
         system=frame.system,
         messages=named(noted(messages, note), frame.unseen),
@@ -111,16 +117,16 @@ def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, 
 
 
 def frame_of(drawn: BuiltContext, frame: Frame, reader: ToolSpec | None = None) -> Frame:
-    """The frame that belongs to what was drawn: with our words about notes, where there are any.
+    """Return the frame of a built context: with the system words about notes, if it has notes.
 
-    `reader` is the tool that reads artifacts; it is offered where a result is cut.
+    `reader` is the tool that reads artifacts; it is offered if a result is cut.
     """
     notes = drawn.lead is not None or drawn.note is not None or drawn.conversation.tells
     return framed(frame, notes=notes, reader=reader if drawn.has_cut_results else None)
 
 
 def recipe_of(drawn: BuiltContext, backend: str, frame: Frame) -> Recipe:
-    """From what the same can be made again."""
+    """Return the recipe from which the same context can be rebuilt."""
     lead = drawn.lead_digest or (body_of(drawn.lead).digest if drawn.lead is not None else None)
     return Recipe(
         builder=BUILDER,
@@ -144,7 +150,7 @@ def recipe_of(drawn: BuiltContext, backend: str, frame: Frame) -> Recipe:
 
 
 def body_of(message: Message) -> Object:
-    """A note as it is kept."""
+    """Return the object that stores a note."""
     return Object.of(Kind.BODY, encode_message(message))
 
 
@@ -208,7 +214,7 @@ def _planned(
 
 
 class Framed(msgspec.Struct, frozen=True, kw_only=True):
-    """A frame as it is kept, and how large it can be at the most."""
+    """A frame as it is stored, and an upper bound of its size."""
 
     frame: Frame
     kept: Object
@@ -216,20 +222,20 @@ class Framed(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, frame: Frame, *, notes: bool, reader: ToolSpec | None) -> Framed:
-        """The frame with our words about notes, where there are any, and the tool that reads artifacts, if it is offered."""
+        """Encode a frame with the system words about notes, if it has any, and the tool that reads artifacts, if any."""
         whole = framed(frame, notes=notes, reader=reader)
         return cls(frame=whole, kept=Object.of(Kind.BODY, encode_frame(whole)), size=frame_size(whole))
 
 
 class Setting:
-    """What the steps of an agent with one model share: the frame, and what there is room for, found when it is needed."""
+    """What the steps of an agent with one model share: the frame, and the token budget, computed when it is needed."""
 
     __slots__ = ("_budget", "_find", "_framed", "frame", "is_told", "reader")
 
     def __init__(
         self, frame: Frame, find: Callable[[], Budget], *, is_told: bool, reader: ToolSpec | None = None
     ) -> None:
-        """Begin with a frame; `find` finds out what there is room for, `is_told`: somebody has said how much.
+        """Begin with a frame; `find` computes the budget, `is_told` says that the program declared a window.
 
         `reader` is the tool that reads artifacts; None: it cannot be offered.
         """
@@ -239,13 +245,13 @@ class Setting:
 
     @property
     def budget(self) -> Budget:
-        """What there is room for."""
+        """The token budget of a request."""
         if self._budget is None:
             self._budget = self._find()
         return self._budget
 
     def framed(self, *, notes: bool, reads: bool) -> Framed:
-        """The frame, with our words about notes where there are any, and the tool that `reads` artifacts."""
+        """Return the encoded frame, with the system words about notes, and with the tool that `reads` artifacts."""
         found = self._framed.get((notes, reads))
         if found is None:
             reader = self.reader if reads else None
@@ -254,11 +260,11 @@ class Setting:
 
 
 _PATHS_MAX = 32
-_BYTES_MAX = 16 * 1024  # of one value; of a larger one only its size is told
+_BYTES_MAX = 16 * 1024  # of one value; a larger one is shown by its size alone
 
 
 def task_state(space: Space, root: Digest) -> dict[str, Json]:
-    """What the state of that root says of the task, sorted by path; nothing if it says nothing."""
+    """Read the task's state under `/task/`, sorted by path, each value bounded; empty if there is none."""
     found: dict[str, Json] = {}
     for entry in islice(space.tree(root).entries(TASK), _PATHS_MAX):
         if entry.size > _BYTES_MAX:

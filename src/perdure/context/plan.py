@@ -50,7 +50,7 @@ TIERS: dict[Tier, str] = {
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that was weighed: a turn, a note, the tools."""
+    """One part of a context that was considered: a turn, a note, the tools."""
 
     tier: Tier
     what: str  # for a reader: `turn 12`, `tools (3)`, `mem://…`
@@ -61,56 +61,52 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A context for one backend, and how it came about."""
+    """A context for one backend, and how it was built."""
 
     backend: str
-    window: (
-        int | None
-    )  # tokens that the model takes in all; None: nobody knows, and nothing is left out for want of room
-    reserved: int  # of these, kept free for the answer
+    window: int | None  # tokens of request and answer; None: not known, and everything is shown
+    reserved: int  # of these, tokens for the answer
     items: tuple[Item, ...]
     context: Context
-    left_out: int = 0  # of the last turns, those that are not shown for want of room
-    omitted: tuple[Message, ...] = ()  # of the last turn, the messages that are not shown for want of room
+    left_out: int = 0  # recent turns that are not shown because they do not fit
+    omitted: tuple[Message, ...] = ()  # messages of the last turn that are not shown because they do not fit
     margin: int = 0  # by how many tokens the count may be off
-    recipe: Recipe | None = None  # from which the same context is made again
-    history: tuple[
-        Message, ...
-    ] = ()  # the messages that are shown as they were said, before calls were told in words
+    recipe: Recipe | None = None  # from which the same context is rebuilt
+    history: tuple[Message, ...] = ()  # the shown messages as they were said, before calls were told in words
 
     calls_in_words: tuple[str, ...] = ()  # calls before the last switch that are told in sentences
     calls_native: tuple[str, ...] = ()  # those that are shown as call and result
 
-    cuts: tuple[CutText, ...] = ()  # what is shown in part, for want of room
+    cuts: tuple[CutText, ...] = ()  # texts that are shown in part because they do not fit
     losses: tuple[
         Loss, ...
-    ] = ()  # what is told in words, cut or left out of the last turn, before any adapter renders it
+    ] = ()  # calls told in words, cuts and omitted messages, before any adapter renders it
 
     @property
     def budget(self) -> int | None:
-        """Tokens that a request may have; None: not known."""
+        """The tokens that a request may have; None: not known."""
         return None if self.window is None else self.window - self.reserved
 
     @property
     def fits(self) -> bool:
-        """Whether the request is within the budget even if the count is off by its margin."""
+        """True if the request, margin included, is within the budget."""
         return self.budget is None or self.tokens + self.margin <= self.budget
 
     @property
     def tokens(self) -> int:
-        """Tokens that are shown, as they were counted."""
+        """The tokens that are shown, as counted."""
         return sum(item.tokens for item in self.items if item.included)
 
     def of(self, tier: Tier) -> tuple[Item, ...]:
-        """The items of one tier."""
+        """Return the items of one tier."""
         return tuple(item for item in self.items if item.tier == tier)
 
 
-_EACH = 12  # turns that are items of their own; those before them are one
+_EACH = 12  # turns that are items of their own; all turns before them are one item
 
 
 def items_of(drawn: BuiltContext, ask: ContextRequest, frame: Frame) -> Iterator[Item]:
-    """The items of what was drawn, tier by tier; `frame` is the one that is shown."""
+    """Yield the items of a built context, tier by tier; `frame` is the one that is shown."""
     scale = _Counting(ask.budget)
     yield from _frame(scale, frame)
     yield from _lead(scale, drawn)
@@ -124,7 +120,7 @@ def items_of(drawn: BuiltContext, ask: ContextRequest, frame: Frame) -> Iterator
 
 
 class _Counting:
-    """Tokens of parts, as numbers for people."""
+    """Counts the tokens of parts, as numbers for people."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -235,7 +231,7 @@ def _group(scale: _Counting, drawn: BuiltContext, groups: Sequence[Sequence[Mess
 
 
 def _cuts(drawn: BuiltContext) -> Iterator[Item]:
-    """What is shown in part: an item for the rest of each."""
+    """Yield an item for the rest of each text that is shown in part."""
     turns = {each.id: each.turn for each in drawn.shown}
     for cut in drawn.cut_texts:
         yield Item(
@@ -292,7 +288,7 @@ def _older(needed: Needed, tokens: int, why: str, *, included: bool) -> Item:
 
 
 def _left_out(drawn: BuiltContext, ask: ContextRequest) -> Iterator[Item]:
-    """What is not shown, as one item: it is not read, so nobody knows its tokens."""
+    """Yield one item for the older turns that are not shown; they are not read, so their tokens are not known."""
     if drawn.first is None:
         return
     older = {each.id for each in drawn.older}
@@ -310,7 +306,7 @@ def _left_out(drawn: BuiltContext, ask: ContextRequest) -> Iterator[Item]:
 
 
 def count_of(context: Context, budget: Budget) -> tuple[int, int]:
-    """The tokens of a context as they are counted, and by how many that may be off."""
+    """Count the tokens of a context; return the count and its margin."""
     total = budget.scale.frame(context)
     for message in context.messages:
         total += budget.scale.message(message)

@@ -57,11 +57,11 @@ __all__ = [
     "shortened",
 ]
 
-BRIEF_RESULT = 1_200  # characters that are left of a result where the window has no room for all of it
-BRIEF_ARGUMENTS = 600  # the same of the arguments of a call that is told in sentences
+BRIEF_RESULT = 1_200  # characters of a brief result
+BRIEF_ARGUMENTS = 600  # the same for the arguments of a call that is told in sentences
 
 _KEPT_AS = "is kept as artifact://sha256/"
-_SHORT_MIN = 4_096  # characters that a result which was shortened when it came has at the least
+_SHORT_MIN = 4_096  # a result that was shortened on arrival has more characters
 
 CutKind: TypeAlias = Literal["tool result", "arguments", "text"]
 
@@ -69,14 +69,16 @@ CutKind: TypeAlias = Literal["tool result", "arguments", "text"]
 class Cuts(msgspec.Struct, frozen=True, kw_only=True):
     """How messages are shortened; a message is named by its id."""
 
-    texts: Mapping[str, int] = {}  # characters that each text of a message keeps
+    texts: Mapping[str, int] = {}  # by message: the characters that are left of each of its texts
     results: Mapping[str, int] = {}  # the same for results, and for arguments that are told in sentences
     stored: Mapping[str, str] = {}  # by call: artifact://… of a result that is cut
-    whole: Mapping[str, str] = {}  # by call: the artifact that is shown for a result that was kept short
-    short: Mapping[str, int] = {}  # by call: the characters of a result that was kept short, and stays so
+    whole: Mapping[
+        str, str
+    ] = {}  # by call: the artifact that replaces a result that was shortened on arrival
+    short: Mapping[str, int] = {}  # by call: the characters of a whole result that stays shortened
 
     def apply(self, id: str, message: Message, *, told: bool) -> Message:
-        """The message as it is shown; `told`: its calls are told in sentences."""
+        """Return the message as it is shown; `told`: its calls are told in sentences."""
         most = self.results.get(id)
         if most is not None:
             message = self._brief(message, most, told=told)
@@ -89,14 +91,14 @@ class Cuts(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.texts or self.results or self.short)
 
     def used(self, messages: Sequence[tuple[str, Message]]) -> Cuts:
-        """The same without references to results that are shown whole."""
+        """Return the cuts without references to results that are shown whole."""
         stored = {
             each.call: each.reference for each in cut_texts(messages, self) if each.call and each.reference
         }
         return msgspec.structs.replace(self, stored=stored)
 
     def arguments_max(self, id: str, *, told: bool) -> int | None:
-        """The characters that arguments of a message's calls may have to be shown whole; None: any number."""
+        """Return how long the arguments of a message's calls may be to be shown whole; None: no limit."""
         limits = (self.texts.get(id), self.results.get(id) if told else None)
         return min((each for each in limits if each is not None), default=None)
 
@@ -112,7 +114,7 @@ NO_CUTS = Cuts()
 
 
 def cuts_in(recipe: Recipe) -> Cuts:
-    """The cuts that a recipe tells of."""
+    """Return the cuts of a recipe."""
     return Cuts(
         texts=recipe.cut,
         results=recipe.cut_results,
@@ -123,17 +125,17 @@ def cuts_in(recipe: Recipe) -> Cuts:
 
 
 def kept_as(reference: str) -> str:
-    """The end of the mark in a result that was shortened when it came: where the whole is."""
+    """Return the end of the mark in a result that is shortened on arrival: where the whole is."""
     return f"is kept as {reference} …]"
 
 
 def has_short_results(message: Message) -> bool:
-    """True if a result of a message was shortened when it came."""
+    """True if a result of a message was shortened on arrival."""
     return any(map(is_short, message.tool_results))
 
 
 def is_short(result: ToolResult) -> bool:
-    """True if a result was shortened when it came."""
+    """True if a result was shortened on arrival."""
     texts = (block.text for block in result.content if isinstance(block, Text))
     return any(len(text) > _SHORT_MIN and _KEPT_AS in text for text in texts)
 
@@ -152,7 +154,7 @@ class CutText(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def what(self) -> str:
-        """What is cut, for a reader."""
+        """The name of the text, for a reader."""
         match self.kind:
             case "tool result":
                 return f"the result of {self.tool}" if self.tool else "a tool result"
@@ -163,12 +165,12 @@ class CutText(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> str:
-        """How much is shown of how much."""
+        """The shown and the whole number of characters."""
         return f"{self.characters_shown:,} of {self.characters:,} characters"
 
 
 def cut_texts(messages: Sequence[tuple[str, Message]], cuts: Cuts) -> Iterator[CutText]:
-    """What is shown in part of messages, which are given with their ids."""
+    """Yield the texts that are shown in part, of messages that are given with their ids."""
     tools = {call.id: call.name for _, message in messages for call in message.tool_calls}
     for at, (id, message) in enumerate(messages):
         text, result = cuts.texts.get(id), cuts.results.get(id)
@@ -213,7 +215,7 @@ def cut_texts(messages: Sequence[tuple[str, Message]], cuts: Cuts) -> Iterator[C
 def _short_text(
     result: ToolResult, message: str, where: str, cuts: Cuts, tools: Mapping[str, str]
 ) -> CutText:
-    """A result that was shortened when it came, and for whose whole there is no room."""
+    """Describe a result that was shortened on arrival and whose whole does not fit."""
     texts = [_without_mark(block.text) for block in result.content if isinstance(block, Text)]
     return CutText(
         kind="tool result",
@@ -228,20 +230,20 @@ def _short_text(
 
 
 def _without_mark(text: str) -> str:
-    """What is left of a text that was shortened when it came, without the line that says so."""
+    """Return a text that was shortened on arrival, without the line that says so."""
     head, mark, tail = text.rpartition(_KEPT_AS)
     return head.rpartition("\n")[0] + tail.partition("\n")[2] if mark else text
 
 
 def loss_of(cut: CutText) -> Loss:
-    """A cut as something that could not be carried over unchanged."""
+    """Return the loss for a cut."""
     where = f"; the whole is {cut.reference}" if cut.reference else "; the whole is in the history"
     why = f"the window has no room for all of it: {cut.sizes} are shown{where}"
     return Loss(kind="dropped", where=cut.where, what=f"part of {cut.what}", why=why)
 
 
 def shortened(message: Message, most: int, stored: Mapping[str, str] | None = None) -> Message:
-    """The message with each text of more than `most` characters cut in its middle, and a mark that says so."""
+    """Cut each text of more than `most` characters in its middle, and mark it there."""
     return msgspec.structs.replace(
         message,
         content=_blocks(message.content, most),
@@ -252,7 +254,7 @@ def shortened(message: Message, most: int, stored: Mapping[str, str] | None = No
 
 
 def longest(message: Message) -> int:
-    """The characters of the longest text of a message, arguments of calls among them."""
+    """Return the length of the longest text of a message, arguments of calls included."""
     blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
     texts = [getattr(block, "text", "") for block in blocks] + [call.args for call in message.tool_calls]
     return max(map(len, texts), default=0)
@@ -285,7 +287,7 @@ def _call(call: ToolCall, most: int) -> ToolCall:
 
 
 def _told_call(call: ToolCall, most: int) -> ToolCall:
-    """The call with its arguments cut; they are told in a sentence, and need be no JSON."""
+    """Cut the arguments of a call; they become part of a sentence, and need not be JSON."""
     left = len(call.args) - most
     if left <= 0:
         return call
@@ -295,11 +297,11 @@ def _told_call(call: ToolCall, most: int) -> ToolCall:
 def _middle_out(text: str, most: int, reference: str | None) -> str:
     left = len(text) - most
     head = most * 2 // 3
-    kept = f"; the whole is {reference}" if reference else ""
-    # A line begins where it is cut, and nobody may have it begin like a note.
+    whole = f"; the whole is {reference}" if reference else ""
+    # The cut begins a new line, which must not look like a note.
     return unforged(
         f"{text[:head]}\n[… {left:,} of {len(text):,} characters are left out here by Perdure, because the model's window "
-        f"has no room for them{kept} …]\n{text[len(text) - (most - head) :]}"
+        f"has no room for them{whole} …]\n{text[len(text) - (most - head) :]}"
     )
 
 
@@ -313,12 +315,12 @@ _UNKNOWN = CallFacts()
 
 
 class Messages(Sequence[Message]):
-    """Messages that never change, in chunks that later ones share: showing a long conversation copies little of it."""
+    """Immutable messages in chunks that longer sequences share, so that a long conversation is hardly copied."""
 
     __slots__ = ("_chunks", "_tail")
 
     def __init__(self, chunks: tuple[tuple[Message, ...], ...], tail: tuple[Message, ...]) -> None:
-        """Full chunks, and what comes after them."""
+        """Begin with full chunks, and the messages after them."""
         self._chunks, self._tail = chunks, tail
 
     def __len__(self) -> int:
@@ -344,15 +346,15 @@ class Messages(Sequence[Message]):
         return self._chunks[chunk][place] if chunk < len(self._chunks) else self._tail[place]
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same is said, in whatever kind of list."""
+        """Compare with any sequence of messages."""
         return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))
 
     def __hash__(self) -> int:
-        """Of all that is said."""
+        """Hash all messages."""
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        """How many there are."""
+        """Show the number of messages."""
         return f"<{len(self)} messages>"
 
 
@@ -362,27 +364,27 @@ class Conversation:
     __slots__ = ("_chunks", "_harmless", "_open", "_places", "_tail", "_told", "harmless", "spoken")
 
     def __init__(self, harmless: Collection[str] = ()) -> None:
-        """Begin with nothing; `harmless` are tools that make no external write.
+        """Begin with no message; `harmless` are tools that make no external write.
 
-        That counts for calls of which the history does not say how far they reach: imported ones.
+        That matters for calls whose effect is not in the history: imported ones.
         """
         self._harmless = harmless
-        self.harmless: set[str] = set()  # those of them that calls were told of
+        self.harmless: set[str] = set()  # those whose calls were told in sentences
         self._chunks: tuple[tuple[Message, ...], ...] = ()
         self._tail: list[Message] = []
-        self._places: dict[str, tuple[int, int]] = {}  # of each call's result: message and index
+        self._places: dict[str, tuple[int, int]] = {}  # by call: the message and the index of its result
         self._open: dict[str, ToolCall] = {}  # calls without a result
         self._told: dict[
             int, tuple[CallSummary, ...]
-        ] = {}  # of each note that tells of calls: which, and what came of them
-        self.spoken = 0  # how often the assistant is shown to have spoken
+        ] = {}  # by the place of a note: the calls that it describes
+        self.spoken = 0  # the number of messages of the assistant
 
     def __len__(self) -> int:
         """The number of messages."""
         return len(self._chunks) * _CHUNK + len(self._tail)
 
     def add(self, message: Message, *, told: Mapping[str, CallFacts] | None = None) -> None:
-        """Take one more message of the transcript; with `told` its calls are told in sentences.
+        """Add one more message of the transcript; with `told` its calls are told in sentences.
 
         `told` is what the history says of calls beside the conversation.
         """
@@ -392,7 +394,7 @@ class Conversation:
             message = msgspec.structs.replace(message, tool_results=())
         first = {call.id: call for call in reversed(message.tool_calls) if call.id not in self._places}
         calls = tuple(call for call in message.tool_calls if first.get(call.id) is call)
-        if len(calls) != len(message.tool_calls):  # an id that was there before names the first call
+        if len(calls) != len(message.tool_calls):  # a second call with the same id is left out
             message = msgspec.structs.replace(message, tool_calls=calls)
         if message.role == "tool" or not (message.content or calls):
             return
@@ -404,17 +406,17 @@ class Conversation:
             self._expect(calls)
 
     def extend(self, messages: Iterable[Message]) -> None:
-        """Take several."""
+        """Add several messages."""
         for message in messages:
             self.add(message)
 
     def messages(self) -> Messages:
-        """What a model is shown."""
+        """Return the messages that a model is shown."""
         return Messages(self._chunks, tuple(self._tail))
 
     @property
     def tells(self) -> bool:
-        """Whether any calls are told in sentences."""
+        """True if any calls are told in sentences."""
         return bool(self._told)
 
     @property
@@ -423,11 +425,11 @@ class Conversation:
         return tuple(each.call.id for told in self._told.values() for each in told)
 
     def open(self) -> list[ToolCall]:
-        """The calls that have no result."""
+        """Return the calls that have no result."""
         return list(self._open.values())
 
     def explain(self, call: str, words: str) -> None:
-        """Say of a call without a result what is known of it."""
+        """Set the text that is shown for a call without a result."""
         self._put(ToolResult(call, "error", (Text(words),)))
 
     def _append(self, message: Message) -> None:
@@ -445,9 +447,9 @@ class Conversation:
         self._append(Message("tool", (), (), results))
 
     def _tell(self, message: Message, calls: tuple[ToolCall, ...], known: Mapping[str, CallFacts]) -> None:
-        """Show the words of a message, and a note that tells of its calls.
+        """Add the text of a message, and a note that describes its calls.
 
-        What only its vendor can read stood beside calls, and means nothing without them.
+        The vendor's metadata belong to the calls, so they are left out with them.
         """
         if message.content:
             self._append(msgspec.structs.replace(message, tool_calls=(), vendor_metadata=None))
@@ -460,7 +462,7 @@ class Conversation:
         self._append(in_sentences(told))
 
     def _known(self, call: ToolCall, known: Mapping[str, CallFacts]) -> CallFacts:
-        """What the history says of a call, and where that is nothing, what its tool is declared as."""
+        """Return what the history says of a call; if it says nothing, the declared effect of its tool."""
         found = known.get(call.id, _UNKNOWN)
         if found.effect is not None or call.name not in self._harmless:
             return found
@@ -482,11 +484,11 @@ class Conversation:
         if chunk < len(self._chunks):
             self._chunks = (*self._chunks[:chunk], tuple(within), *self._chunks[chunk + 1 :])
 
-    def _answered(self, at: int, index: int, result: ToolResult, held: Message) -> Message:
-        """The message at a place, with one more result in it."""
+    def _answered(self, at: int, index: int, result: ToolResult, before: Message) -> Message:
+        """Return the message `before` at a place, with one more result in it."""
         told = self._told.get(at)
         if told is None:
-            results = list(held.tool_results)
+            results = list(before.tool_results)
             results[index] = result
             return Message("tool", (), (), tuple(results))
         is_open = result.call_id in self._open
@@ -508,7 +510,7 @@ _LAYOUT_CHUNK = 200  # messages that are read at a time
 
 
 class MessageTexts:
-    """The messages of a line as they are read, each once."""
+    """Reads the messages of a timeline, each once."""
 
     def __init__(self, space: Space) -> None:
         """Read from that space."""
@@ -517,7 +519,7 @@ class MessageTexts:
         self._texts: dict[str, str | None] = {}  # of artifacts
 
     def of(self, spoken: Sequence[MessageRef]) -> list[Message | None]:
-        """What was said, with the bytes of media; None where it was forgotten."""
+        """Read messages with the bytes of their media; None for a forgotten one."""
         missing = [each for each in spoken if each.id not in self._read]
         for start in range(0, len(missing), _LAYOUT_CHUNK):
             part = missing[start : start + _LAYOUT_CHUNK]
@@ -528,7 +530,7 @@ class MessageTexts:
         return [self._read[each.id] for each in spoken]
 
     def expanded(self, message: Message, whole: Mapping[str, str]) -> Message:
-        """The message with results read from artifacts, which are given by call, in place of what is kept short."""
+        """Replace shortened results by the whole text of their artifacts, which are given by call."""
         results = tuple(self._expanded(each, whole.get(each.call_id)) for each in message.tool_results)
         if results == message.tool_results:
             return message
@@ -542,7 +544,7 @@ class MessageTexts:
         return ToolResult(result.call_id, result.status, (Text(unforged(text)), *others))
 
     def artifact_text(self, reference: str) -> str | None:
-        """The text that an artifact holds; None: it holds none, or is gone."""
+        """Read the text of an artifact; None: it has none, or is gone."""
         if reference not in self._texts:
             self._texts[reference] = _text_of(self._space, reference)
         return self._texts[reference]
@@ -558,7 +560,7 @@ def _text_of(space: Space, reference: str) -> str | None:
 
 
 def _body_text(body: bytes) -> str:
-    """The words of a result that is kept as blocks; empty for any other."""
+    """Return the text of a result that is stored as blocks; empty for any other."""
     try:
         blocks = _block_lists.decode(body) if body.startswith(b'[{"type":') else []
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -570,11 +572,13 @@ _block_lists = msgspec.json.Decoder(list[Block])
 
 
 class Laid(msgspec.Struct, frozen=True):
-    """A conversation, and which of its messages each of the line's came to."""
+    """A conversation, and where each message of the timeline is in it."""
 
     conversation: Conversation
-    spans: Mapping[str, tuple[int, int]]  # by id: from one message of the conversation up to another
-    history: tuple[Message, ...]  # what was laid out, as it was said
+    spans: Mapping[
+        str, tuple[int, int]
+    ]  # by id: the first message of the conversation, and the one after the last
+    history: tuple[Message, ...]  # the messages as they were said
 
 
 def lay(
@@ -586,7 +590,7 @@ def lay(
     cuts: Cuts = NO_CUTS,
     harmless: Collection[str] = (),
 ) -> Laid:
-    """The conversation that these messages make, in this order."""
+    """Lay out these messages, in this order, as a conversation."""
     conversation = Conversation(harmless)
     if lead is not None:
         conversation.add(lead)
@@ -605,7 +609,7 @@ def lay(
 
 
 def noted(messages: Sequence[Message], note: Message | None) -> Sequence[Message]:
-    """The messages with a note just before the current input: the last words of the user."""
+    """Insert a note just before the current input, which is the last message of the user."""
     if note is None:
         return messages
     last = range(len(messages) - 1, -1, -1)

@@ -36,7 +36,7 @@ _C = TypeVar("_C", bound=type)
 
 
 def blocking(cls: _C) -> _C:
-    """Guard every public method and property of a class, and its use in a `with` statement."""
+    """Let every public method and property of a class, and its `with` statement, refuse to block an event loop."""
     for name, member in list(vars(cls).items()):
         if name.startswith("_") and name != "__enter__":
             continue
@@ -48,19 +48,25 @@ def blocking(cls: _C) -> _C:
 
 
 def check_loop(what: str) -> None:
-    """Raise `Invalid` if this thread runs an event loop; `what` is the call that would block it, by its twin's name."""
-    asyncio = sys.modules.get("asyncio")  # not imported, not running
-    # The public get_running_loop raises where there is none, which costs more than the question.
+    """Raise `Invalid` if this thread runs an event loop; `what` names the blocking call, such as `Thread.run`."""
+    asyncio = sys.modules.get("asyncio")  # if it is not imported, no loop runs
+    # The public get_running_loop raises if there is none, which costs more than this call.
     loop = None if asyncio is None else asyncio.events._get_running_loop()
     if loop is not None and not may_block(loop):
+        kind, _, name = what.partition(".")
+        instead = (
+            f"`async with` on a perdure.aio.{kind}" if name == "__enter__" else f"its twin perdure.aio.{what}"
+        )
         raise Invalid(
-            f"perdure.{what} would block the event loop that runs on this thread; nothing was done. "
-            f"Use {_twin(what)}."
+            f"perdure.{what} would block the event loop that runs on this thread; nothing was done.",
+            code="blocks_event_loop",
+            advice=f"Use {instead}.",
+            call=what,
         )
 
 
 class _Watched(Iterator[Any]):
-    """Items that are read as they are asked for; asking on a thread that runs an event loop is refused."""
+    """An iterator that refuses to be read on a thread that runs an event loop."""
 
     __slots__ = ("_items", "_what")
 
@@ -84,13 +90,6 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
         return found
 
     return guarded
-
-
-def _twin(what: str) -> str:
-    kind, _, name = what.partition(".")
-    if name == "__enter__":
-        return f"`async with` on a perdure.aio.{kind}"
-    return f"its twin perdure.aio.{what}"
 
 
 class _DeferredModule(ModuleType):
