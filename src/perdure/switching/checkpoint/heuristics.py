@@ -48,10 +48,12 @@ __all__ = [
     "sentences",
 ]
 
-SENTENCE_MAX = 300  # characters; what is longer is cut, with an ellipsis
-LOOKED_AT_MAX = 8_000  # characters of one message: half from its beginning, half from its end
+SENTENCE_MAX = 300  # characters; a longer sentence is cut, with an ellipsis
+LOOKED_AT_MAX = (
+    8_000  # characters of one message that the rules read: half from its beginning, half from its end
+)
 
-_LINE_MAX = 1_000  # characters of one sentence that the rules look at
+_LINE_MAX = 1_000  # characters of one sentence that the rules read
 
 _LETTER = re.compile(r"[^\W_]")
 _CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
@@ -67,8 +69,8 @@ _END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=\?)(?=[A-Z])""")
 _SHORT = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|ms|dr|prof|no|fig|approx|inc|ltd|st|u\.s)|\b[A-Z])\.$", re.IGNORECASE
 )
-# Controls, marks that turn or hide text, lone surrogates, private letters: spelled out, because what Python calls by
-# these names grows from version to version, and a checkpoint is to be the same in each.
+# Controls, marks that turn or hide text, lone surrogates, private letters: spelled out, because Python's own classes
+# change from version to version, and a checkpoint must be the same in each.
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ue000-\uf8ff\ufeff\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
@@ -76,16 +78,16 @@ _UNSEEN = re.compile(
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """What one side said in one message."""
+    """The text of one message."""
 
     id: str  # of the message
     role: str  # `user` or `assistant`
     text: str
-    calls: bool = False  # whether it asked for tools
+    calls: bool = False  # True: it requested tool calls
 
 
 class RuleMatch(msgspec.Struct, frozen=True):
-    """One thing that a rule found, and where."""
+    """One text that a rule found, with its message."""
 
     text: str
     event: str  # the message that says so
@@ -93,22 +95,22 @@ class RuleMatch(msgspec.Struct, frozen=True):
 
 
 def sentences(text: str) -> tuple[str, ...]:
-    """The sentences of a text, in order, each on one line and without marks of lists and headings."""
+    """Split a text into sentences, each on one line and without marks of lists and headings."""
     half = LOOKED_AT_MAX // 2
     return _sentences(text if len(text) <= LOOKED_AT_MAX else f"{text[:half]}\n{text[-half:]}")
 
 
 def clean(text: str) -> str:
-    """The text on one line: white space as one space, and nothing that cannot be seen or kept."""
+    """Return the text on one line: white space as one space, without invisible characters."""
     return " ".join(_UNSEEN.sub(" ", text).split())
 
 
 def shortened(text: str, limit: int = SENTENCE_MAX) -> str:
-    """The text, cut with an ellipsis where it is longer than `limit`."""
+    """Cut the text, with an ellipsis, if it is longer than `limit`."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-@lru_cache(maxsize=256)  # each rule looks at the same messages
+@lru_cache(maxsize=256)  # every rule reads the same messages
 def _sentences(text: str) -> tuple[str, ...]:
     for unlooked in (_CODE, _THOUGHT, _ENCLOSED, _TABLE, _QUOTED):
         text = unlooked.sub("\n", text)
@@ -216,7 +218,7 @@ ORDERS = frozenset(_VERBS.split())
 
 
 def users_own(said: Iterable[Utterance]) -> list[Utterance]:
-    """The messages in which the user speaks, without what a framework wrote in the user's name."""
+    """Return the messages of the user, without those that a framework wrote in the user's name."""
     spoken = [
         msgspec.structs.replace(words, text=_HANDED_OVER.sub("", words.text.lstrip()))
         for words in said
@@ -226,7 +228,7 @@ def users_own(said: Iterable[Utterance]) -> list[Utterance]:
 
 
 def task(said: Sequence[Utterance]) -> RuleMatch | None:
-    """What the user asked for last, and whether it was answered."""
+    """Find what the user asked for last, and whether it was answered."""
     own = users_own(said)
     asked_before = _questioned(said)
     for words in reversed(own):
@@ -242,7 +244,7 @@ def task(said: Sequence[Utterance]) -> RuleMatch | None:
 
 
 def _last_request(said: Sequence[Utterance], own: Sequence[Utterance]) -> RuleMatch | None:
-    """The newest request of any kind: a rule for later, or a fact, where the user says nothing else."""
+    """Find the newest request of any kind: also a rule for later, or a fact, if the user says nothing else."""
     for words in reversed(own):
         found = [each for each in asked(words) if not is_courtesy(each) and not agrees(each)]
         if found:
@@ -255,12 +257,12 @@ def _is_task(sentence: str) -> bool:
 
 
 def _is_nod(sentence: str) -> bool:
-    """Whether a sentence only agrees ("ok do it"); one that agrees and goes on is more."""
+    """True if a sentence only agrees ("ok do it"); a longer one says more."""
     return agrees(sentence) and len(sentence.split()) <= NOD_WORDS_MAX and not sentence.endswith("?")
 
 
 def _is_short_answer(found: Sequence[str]) -> bool:
-    """Whether these few words answer a question rather than ask for something ("net 30 please")."""
+    """True if these few words answer a question rather than ask for something ("net 30 please")."""
     return (
         len(found) == 1
         and len(found[0].split()) <= NOD_WORDS_MAX
@@ -270,12 +272,12 @@ def _is_short_answer(found: Sequence[str]) -> bool:
 
 
 def _is_beside(sentence: str) -> bool:
-    """Whether a sentence asks for nothing by itself: thanks, consent, a rule for later, a fact about the user."""
+    """True if a sentence asks for nothing by itself: thanks, consent, a rule for later, a fact about the user."""
     return bool(is_courtesy(sentence) or agrees(sentence) or is_standing(sentence) or _STATES.match(sentence))
 
 
 def is_request(sentence: str) -> bool:
-    """Whether a sentence of the user asks for something."""
+    """True if a sentence of the user asks for something."""
     if sentence.rstrip("\"'”’)").endswith("?"):
         return True
     if _orders(sentence):
@@ -285,28 +287,28 @@ def is_request(sentence: str) -> bool:
 
 
 def is_standing(sentence: str) -> bool:
-    """Whether a sentence lays down a rule for what comes later ("from now on …", "never …")."""
+    """True if a sentence is a rule for later ("from now on …", "never …")."""
     return bool(_STANDING.match(sentence))
 
 
 def _orders(sentence: str) -> bool:
-    """Whether a sentence begins with an order."""
+    """True if a sentence begins with an order."""
     verb = re.match(r"[A-Za-z]+(?:'[a-z]+)?", _bare(sentence))
     return verb is not None and (verb[0].lower() in ORDERS or verb[0].lower() in ("don't", "never", "always"))
 
 
 def _bare(sentence: str) -> str:
-    """The sentence without the words that lead up to it."""
+    """Return the sentence without its introductory words."""
     return _LEAD.sub("", _CLAUSE.sub("", _LEAD.sub("", sentence)))
 
 
 def is_courtesy(sentence: str) -> bool:
-    """Whether a sentence greets, thanks or says goodbye, and nothing else."""
+    """True if a sentence only greets, thanks or says goodbye."""
     return bool(_GREETING.match(sentence) or _COURTESY.match(sentence)) or not re.search(r"\w", sentence)
 
 
 def agrees(sentence: str) -> bool:
-    """Whether a sentence begins by agreeing."""
+    """True if a sentence begins by agreeing."""
     return bool(_AGREES.match(sentence))
 
 
@@ -320,7 +322,7 @@ def _task(said: Sequence[Utterance], words: Utterance, sentences: Sequence[str])
 
 
 def _questioned(said: Sequence[Utterance]) -> set[str]:
-    """The messages of the user that follow a question of the assistant: what is no request there is the answer."""
+    """Return the messages of the user that follow a question of the assistant: if they request nothing, they answer it."""
     found: set[str] = set()
     asked = False
     for words in said:
@@ -334,7 +336,7 @@ def _questioned(said: Sequence[Utterance]) -> set[str]:
 
 
 def asked(words: Utterance) -> list[str]:
-    """The sentences of a message of the user, without labels before them and without what a framework adds."""
+    """Return the sentences of a message of the user, without labels and without the additions of a framework."""
     found: list[str] = []
     for sentence in sentences(words.text):
         if _CRITERIA.match(sentence):
@@ -349,7 +351,7 @@ def _is_framework(text: str) -> bool:
     return bool(_NOT_THE_USERS.match(text.lstrip()))
 
 
-_TOPIC_WORDS_MIN = 3  # that a request says by itself if it opens a topic
+_TOPIC_WORDS_MIN = 3  # words of its own that a request needs to open a topic
 
 _OPENS = re.compile(
     r"^(?:(?:ok(?:ay)?|thanks|thank you|great|now|and|so|well|alright)\b[,:.! ]*)*(?:(?:a |one |an? )?(?:different|another|new|next"
@@ -388,7 +390,7 @@ _COMMON = frozenset(
 
 
 def goal(first: Utterance | None, said: Sequence[Utterance], *, whole: bool) -> RuleMatch | None:
-    """What the user wants in all; `first` are the user's first words, `whole` whether `said` begins with them."""
+    """Find the user's goal; `first` is the user's first message, `whole` says whether `said` begins with it."""
     own = users_own(said)
     for words in reversed(own):
         for sentence in reversed(sentences(words.text)):
@@ -418,7 +420,7 @@ def _first_words(own: Sequence[Utterance]) -> RuleMatch | None:
 
 
 def _opening(said: Sequence[Utterance]) -> Utterance | None:
-    """The message of the user that opened the present topic; None: no later request opened another than the first."""
+    """Find the message of the user that opened the present topic; None: it is still the first topic."""
     own = {words.id: words for words in users_own(said)}
     opened: Utterance | None = None
     vocabulary: set[str] = set()
@@ -433,7 +435,7 @@ def _opening(said: Sequence[Utterance]) -> Utterance | None:
 
 
 def _request_in(words: Utterance) -> str | None:
-    """The message from its first request on."""
+    """Return the text of a message from its first request on; None: it has no request."""
     found = [sentence for sentence in asked(words) if not is_standing(sentence)]
     begin = next((at for at, sentence in enumerate(found) if is_request(sentence)), None)
     return None if begin is None else " ".join(found[begin:])
@@ -448,12 +450,12 @@ def _is_new(request: str, vocabulary: set[str]) -> bool:
 
 
 def _own_words(request: str) -> set[str]:
-    """The words of a request that say what is asked for, without what every request has."""
+    """Return the specific words of a request, without common ones."""
     return {word for word in _ANY_WORD.findall(request.lower()) if word not in _COMMON}
 
 
 def _content(text: str) -> set[str]:
-    """The words of a text that say what it is about, without their endings."""
+    """Return the specific words of a text, without their endings."""
     words = (word for word in _WORD.findall(text.lower()) if word not in _COMMON and word not in ORDERS)
     return {_ENDING.sub("", word) for word in words}
 
@@ -498,11 +500,11 @@ _UNDECIDED = re.compile(
     re.IGNORECASE,
 )
 ANSWER_WORDS_MAX = 16
-_NEAR = 2  # messages of the user after which "it" means something else
+_NEAR = 2  # after so many messages of the user, "it" means another thing
 
 
 def decisions(said: Sequence[Utterance]) -> list[RuleMatch]:
-    """The decisions, in the order in which they were made."""
+    """Find the decisions, in the order in which they were made."""
     own = {words.id: words for words in users_own(said)}
     heard = _Heard()
     for words in said:
@@ -514,17 +516,17 @@ def decisions(said: Sequence[Utterance]) -> list[RuleMatch]:
 
 
 class _Heard:
-    """The decisions so far, and what the assistant has put to the user."""
+    """Collects the decisions so far, and what the assistant has proposed."""
 
     def __init__(self) -> None:
         self.found: list[RuleMatch] = []
-        self._made_at: list[int] = []  # at which message of the user each was made
+        self._made_at: list[int] = []  # the number of the user's message for each
         self._proposed: list[RuleMatch] = []
-        self._choice: str | None = None  # between what the user was asked to choose
+        self._choice: str | None = None  # the question that offers a choice
         self._messages = 0
 
     def listen(self, words: Utterance) -> None:
-        """Take in what the assistant says; a message without words changes nothing."""
+        """Read a message of the assistant; an empty one changes nothing."""
         if not words.text.strip():
             return
         self._proposed = _proposals(words)
@@ -532,7 +534,7 @@ class _Heard:
         self._choice = asked[-1] if asked and _CHOICE.search(asked[-1]) else None
 
     def hear(self, words: Utterance) -> None:
-        """Take in what the user says."""
+        """Read a message of the user."""
         spoken = sentences(words.text)
         self._messages += 1
         if spoken and self._choice is not None and _chooses(spoken[0]):
@@ -561,7 +563,7 @@ class _Heard:
             self._add(sentence, event, "decision.user")
 
     def _is_corrected_by(self, sentence: str) -> bool:
-        """Whether a correction takes the place of the last decision: it is near, and meant or named by it."""
+        """True if a correction replaces the last decision: it is near, and refers to it or shares a word with it."""
         if not self.found or self._messages - self._made_at[-1] > _NEAR:
             return False
         shared = set(_WORD.findall(sentence.lower())) & set(_WORD.findall(self.found[-1].text.lower()))
@@ -573,14 +575,14 @@ class _Heard:
 
 
 def _chooses(sentence: str) -> bool:
-    """Whether a sentence answers a choice: short, no question, and not a way around it."""
+    """True if a sentence answers a choice: it is short, no question, and does not evade it."""
     if sentence.endswith("?") or len(sentence.split()) > ANSWER_WORDS_MAX:
         return False
     return not (_UNDECIDED.search(sentence) or _DECIDES.search(sentence) or _CORRECTS.match(sentence))
 
 
 def _proposals(words: Utterance) -> list[RuleMatch]:
-    """What the assistant proposes; a question that only asks to go on stands behind the proposal itself."""
+    """Find what the assistant proposes; a statement counts before a question that only asks to go on."""
     found = [sentence for sentence in sentences(words.text) if _PROPOSES.search(sentence)]
     stated = [sentence for sentence in found if not sentence.endswith("?")]
     return [RuleMatch(shortened(sentence), words.id, "decision.confirmed") for sentence in stated or found]
@@ -605,11 +607,11 @@ _DECLARED = re.compile(
     re.IGNORECASE,
 )
 _QUESTION_WORD = re.compile(r"[a-z0-9]{4,}")
-_SHARED_MIN = 2  # words that a decision shares with a declared question that it answers
+_SHARED_MIN = 2  # words that a decision shares with the declared question that it answers
 
 
 def questions(said: Sequence[Utterance]) -> list[RuleMatch]:
-    """The open questions, in the order in which they were asked."""
+    """Find the open questions, in the order in which they were asked."""
     found = [*_declared(said), *_asked(said)]
     order = {words.id: at for at, words in enumerate(said)}
     found.sort(key=lambda each: order[each.event])
@@ -632,7 +634,7 @@ def _asked(said: Sequence[Utterance]) -> list[RuleMatch]:
 
 
 def _answers(words: Utterance) -> bool:
-    """Whether these are words of the assistant that do not merely announce what it is about to do."""
+    """True if this is a message of the assistant without tool calls, which would only announce them."""
     return words.role == "assistant" and not words.calls
 
 
