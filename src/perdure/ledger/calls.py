@@ -137,16 +137,16 @@ def find(space: Space, id: str) -> VersionedCall | None:
     cell = space.engine.cell(space.name, CALL + id)
     if cell is None or cell.value is None:
         return None
-    held = _held(cell)
-    _check_entered(space, held.record, cell)
-    return held
+    current = _versioned(cell)
+    _check_entered(space, current.record, cell)
+    return current
 
 
 def read(space: Space, id: str) -> VersionedCall:
     """Read the call of that id; raises `NotFound`, naming ids that are close."""
     found = find(space, id)
     if found is None:
-        known = [held.record.id for held in listing(space, limit=_COMPARED_MAX)]
+        known = [current.record.id for current in listing(space, limit=_COMPARED_MAX)]
         near = get_close_matches(id, known, n=3, cutoff=0.5)
         raise NotFound(
             f"'{space.label}' has no call '{id}'; nothing was read.",
@@ -162,17 +162,17 @@ def read(space: Space, id: str) -> VersionedCall:
 def listing(space: Space, *, after: str = "", limit: int) -> list[VersionedCall]:
     """Read up to `limit` calls of the thread, sorted by id, after the id `after`."""
     found = space.engine.cells(space.name, prefix=CALL, after=CALL + after, limit=limit)
-    return [_held(cell) for cell in found]
+    return [_versioned(cell) for cell in found]
 
 
 def every(space: Space) -> Iterator[VersionedCall]:
     """Yield all calls of the thread, sorted by id."""
-    return map(_held, paging.cells(space.engine, space.name, prefix=CALL))
+    return map(_versioned, paging.cells(space.engine, space.name, prefix=CALL))
 
 
 def last(space: Space, limit: int) -> list[VersionedCall]:
     """Read the last `limit` calls of the thread, sorted by id."""
-    return [_held(cell) for cell in marks.last(space, CALL, limit)]
+    return [_versioned(cell) for cell in marks.last(space, CALL, limit)]
 
 
 def propose(record: CallRecord, *states: CallState, step: Transition = BARE) -> CallTransition:
@@ -217,13 +217,13 @@ def propose(record: CallRecord, *states: CallState, step: Transition = BARE) -> 
 
 
 def advance(
-    held: VersionedCall, *states: CallState, at: int, step: Transition = BARE, **changes: Unpack[Changes]
+    current: VersionedCall, *states: CallState, at: int, step: Transition = BARE, **changes: Unpack[Changes]
 ) -> CallTransition:
     """Return the transition that takes a call through `states`, in this order, and changes these fields.
 
     `step` has the other fields of the entry.  Raises `Conflict` if a state cannot follow the one before it.
     """
-    record = held.record
+    record = current.record
     _check_transitions(record, states)
     why = changes.get("why")
     if why is not None and len(why) > WHY_MAX:
@@ -231,16 +231,16 @@ def advance(
     fields: dict[str, _Plain] = {**changes}  # pyright: ignore[reportAssignmentType]
     if "started" in states:
         fields["attempt"] = record.attempt + states.count("started")
-    return _transition(held, at, states, fields, step)
+    return _transition(current, at, states, fields, step)
 
 
-def learn(held: VersionedCall, *, at: int, **changes: Unpack[Changes]) -> CallTransition:
+def learn(current: VersionedCall, *, at: int, **changes: Unpack[Changes]) -> CallTransition:
     """Return the transition that changes fields of a call and leaves its state."""
-    return _transition(held, at, (), {**changes}, BARE)  # pyright: ignore[reportArgumentType]
+    return _transition(current, at, (), {**changes}, BARE)  # pyright: ignore[reportArgumentType]
 
 
 def settle(
-    held: VersionedCall,
+    current: VersionedCall,
     *states: CallState,
     at: int,
     staged: Staged | None = None,
@@ -272,13 +272,13 @@ def settle(
             changes[name] = body.digest
     if patch is not None and patch_base is not None:
         changes["patch_base"] = patch_base
-    if why is not None or held.record.why is not None:
+    if why is not None or current.record.why is not None:
         changes["why"] = why
     if result_label is not None:
         changes["result_label"] = result_label
     if late:
         changes["late"] = True
-    transition = advance(held, *states, at=at, step=step, **changes)
+    transition = advance(current, *states, at=at, step=step, **changes)
     objects = tuple([body for body in bodies if body is not None])
     if staged is None:
         return transition.also(objects=objects) if objects else transition
@@ -352,7 +352,7 @@ def post_first(space: Space, transition: CallTransition) -> VersionedCall | None
         return None
 
 
-def _held(cell: Cell) -> VersionedCall:
+def _versioned(cell: Cell) -> VersionedCall:
     return VersionedCall(cells.read(cell, _records), cell.revision)
 
 
@@ -417,10 +417,16 @@ def _check_transitions(record: CallRecord, states: Sequence[CallState]) -> None:
 
 
 def _transition(
-    held: VersionedCall, at: int, states: tuple[CallState, ...], fields: dict[str, _Plain], step: Transition
+    current: VersionedCall,
+    at: int,
+    states: tuple[CallState, ...],
+    fields: dict[str, _Plain],
+    step: Transition,
 ) -> CallTransition:
     to = states[-1] if states else None
-    record = msgspec.structs.replace(held.record, **{**fields, "at": at, "state": to or held.record.state})
+    record = msgspec.structs.replace(
+        current.record, **{**fields, "at": at, "state": to or current.record.state}
+    )
     try:
         value = canonical.encode_struct(record)
     except Invalid:
@@ -428,7 +434,7 @@ def _transition(
         fields = {name: getattr(record, name) for name in fields}
         value = canonical.encode_struct(record)
     entry = msgspec.structs.replace(step, call=record.id, at=at, to=to, via=states[:-1], set=fields)
-    return CallTransition(record, canonical.encode_struct(entry), (_cell(record, value, held.revision),))
+    return CallTransition(record, canonical.encode_struct(entry), (_cell(record, value, current.revision),))
 
 
 def _mended(record: CallRecord) -> CallRecord:

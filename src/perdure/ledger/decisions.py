@@ -106,11 +106,11 @@ def decide(
     attempts = Attempts(f"call '{id}' was not decided")
     while True:
         attempts.begin()
-        asked, held = _locate(space, id)
-        check_decider(held.record.effect, by, f"call '{held.record.id}' to {held.record.tool}")
+        asked, current = _locate(space, id)
+        check_decider(current.record.effect, by, f"call '{current.record.id}' to {current.record.tool}")
         now = space.clock()
         if asked.ticket.decision is None and due(asked.ticket, now):
-            calls.post_first(space, _lapsing(held, asked, now))
+            calls.post_first(space, _lapsing(current, asked, now))
             continue
         elsewhere = line != asked.ticket.timeline
         found = _elsewhere(space, asked, line, head, now) if elsewhere else asked
@@ -119,9 +119,9 @@ def decide(
         _check_present(space, asked.ticket, line, head)
         _check_value(asked.ticket, wanted)
         transition = (
-            _copying(space, held.record, asked.ticket, line, wanted, now)
+            _copying(space, current.record, asked.ticket, line, wanted, now)
             if elsewhere
-            else deciding(held, asked, wanted.at(now), value=wanted.value, rework=rework)
+            else deciding(current, asked, wanted.at(now), value=wanted.value, rework=rework)
         )
         moved = calls.post_first(space, transition)
         if moved is not None:
@@ -129,7 +129,7 @@ def decide(
 
 
 def deciding(
-    held: VersionedCall,
+    current: VersionedCall,
     asked: StoredTicket,
     decision: Decision,
     *,
@@ -141,8 +141,8 @@ def deciding(
     Raises `Conflict` if the call is not waiting.
     """
     closed, step = tickets.closing(asked, decision)
-    state, changes = _leads_to(held.record, asked.ticket, decision, value, rework)
-    transition = calls.advance(held, state, at=decision.at, step=step, **changes)
+    state, changes = _leads_to(current.record, asked.ticket, decision, value, rework)
+    transition = calls.advance(current, state, at=decision.at, step=step, **changes)
     return transition.also(cells=closed, objects=(value,) if value else ())
 
 
@@ -152,11 +152,11 @@ def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None 
     attempts = Attempts(f"call '{call}' was not cancelled")
     while True:
         attempts.begin()
-        asked, held = _locate(space, call)
+        asked, current = _locate(space, call)
         if asked.ticket.decision is not None:
             return _again(space, asked.ticket, wanted)
         decision = wanted.at(space.clock())
-        moved = calls.post_first(space, deciding(held, asked, decision))
+        moved = calls.post_first(space, deciding(current, asked, decision))
         if moved is not None:
             return DecisionOutcome(msgspec.structs.replace(asked.ticket, decision=decision), moved, True)
 
@@ -207,19 +207,19 @@ def _request(
 
 def _locate(space: Space, id: str) -> tuple[StoredTicket, VersionedCall]:
     """Read a ticket and its call, by the id of either."""
-    held = calls.find(space, id)
-    asked = None if held else tickets.find(space, id)
+    current = calls.find(space, id)
+    asked = None if current else tickets.find(space, id)
     if asked is not None:
         return asked, calls.read(space, asked.ticket.call)
-    held = held or calls.read(space, id)
-    if held.record.ticket is None:
+    current = current or calls.read(space, id)
+    if current.record.ticket is None:
         raise Conflict(
-            f"call '{id}' is {held.record.state} and waits for no decision; nothing was decided.",
+            f"call '{id}' is {current.record.state} and waits for no decision; nothing was decided.",
             code="call_not_waiting",
             call=id,
-            state=held.record.state,
+            state=current.record.state,
         )
-    return tickets.read(space, held.record.ticket), held
+    return tickets.read(space, current.record.ticket), current
 
 
 def _again(space: Space, ticket: Ticket, wanted: _DecisionRequest) -> DecisionOutcome:
@@ -268,10 +268,10 @@ def took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
 
     One commit has both the decision and the result of the call.
     """
-    held = calls.find(space, ticket.call)
-    label = held.record.result_label if held else None
+    current = calls.find(space, ticket.call)
+    label = current.record.result_label if current else None
     if label and commits_of(space, label):
-        by_hand = held is not None and held.record.origin == "call"
+        by_hand = current is not None and current.record.origin == "call"
         return stands_on(space, label, head) and (not by_hand or told_in(space, ticket.call, label, head))
     # Any run may continue a copied call, so its whole history is searched; any other ticket belongs to its run.
     steps = reader.steps(space, head) if ticket.run is None else reversed(of_run(space, ticket.run, head))
@@ -368,10 +368,11 @@ def _edited(
     return changes
 
 
-def _lapsing(held: VersionedCall, asked: StoredTicket, now: int) -> CallTransition:
+def _lapsing(current: VersionedCall, asked: StoredTicket, now: int) -> CallTransition:
     """Return the transition of a ticket that was not decided in time."""
+    # The reason is stored in the ledger, where readers of older entries know it.
     decision = Decision(verdict=asked.ticket.on_timeout, at=now, why="nobody decided in time")
-    return deciding(held, asked, decision)
+    return deciding(current, asked, decision)
 
 
 def _copying(
@@ -442,11 +443,11 @@ _ids = msgspec.json.Decoder(str)
 
 def standing(space: Space, id: str, line: str) -> VersionedCall | None:
     """Read the call of that id as it is on `line`: the copy that was decided there, else the call itself."""
-    held = calls.find(space, id)
-    if held is None or held.record.timeline == line:
-        return held
+    current = calls.find(space, id)
+    if current is None or current.record.timeline == line:
+        return current
     cell = space.engine.cell(space.name, f"{COPY}{line}:{id}")
-    return held if cell is None or cell.value is None else calls.read(space, cells.read(cell, _ids))
+    return current if cell is None or cell.value is None else calls.read(space, cells.read(cell, _ids))
 
 
 def decided_on(space: Space, line: str) -> list[str]:

@@ -277,10 +277,10 @@ def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
     """Yield the started calls in order, after number `after`; raises `Corrupt` if one is missing."""
     prefix = f"{TWIN}{gate.fingerprint}/"
     if after == 0 and gate.mark.first is not None:
-        held = calls.find(space, gate.mark.first)
-        if held is None:
+        current = calls.find(space, gate.mark.first)
+        if current is None:
             raise _missing(gate)
-        yield held.record
+        yield current.record
         after = 1
     while after < gate.count:  # a later start has changed the gate, so the write of this one will be refused
         wanted = min(_PAGE, gate.count - after)
@@ -290,7 +290,7 @@ def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
         found = [calls.find(space, cells.read(cell, _names)) for cell in page]
         if len(page) < wanted or None in found:
             raise _missing(gate)
-        yield from (held.record for held in found if held)
+        yield from (current.record for current in found if current)
         after += wanted
 
 

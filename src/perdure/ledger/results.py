@@ -73,8 +73,8 @@ def resolve(space: Space, reference: str, *, at: Digest | None) -> Digest:
     if not reference.startswith(TOOL_RESULTS):
         return artifact_names.resolve(space, reference, at=at)
     call = reference.removeprefix(TOOL_RESULTS)
-    held = calls.find(space, call) if call else None
-    if held is None or held.record.result is None or not _is_in_history(space, held.record, at):
+    current = calls.find(space, call) if call else None
+    if current is None or current.record.result is None or not _is_in_history(space, current.record, at):
         where = f"at {at[:12]}" if at else "before the first commit"
         raise NotFound(
             f"there is no result {reference[:300]} {where} in '{space.label}'; nothing was read.",
@@ -82,7 +82,7 @@ def resolve(space: Space, reference: str, *, at: Digest | None) -> Digest:
             reference=reference,
             thread=space.label,
         )
-    return parse_reference(held.record.result)
+    return parse_reference(current.record.result)
 
 
 def in_history(space: Space, reference: str, *, at: Digest | None) -> Digest:
@@ -105,9 +105,9 @@ def in_history(space: Space, reference: str, *, at: Digest | None) -> Digest:
 
 def results(space: Space) -> Iterator[tuple[CallRecord, Digest]]:
     """Yield the calls of a thread that have a result, sorted by id, each with the digest of its result."""
-    for held in calls.every(space):
-        if held.record.result is not None:
-            yield held.record, parse_reference(held.record.result)
+    for current in calls.every(space):
+        if current.record.result is not None:
+            yield current.record, parse_reference(current.record.result)
 
 
 def of_call(space: Space, record: CallRecord) -> Provenance:

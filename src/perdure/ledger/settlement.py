@@ -66,14 +66,14 @@ def late(
     attempts = Attempts(f"the late result of call '{call}' was not recorded")
     while True:
         attempts.begin()
-        held = calls.read(space, call)
-        known = _known(held.record, attempt, epoch, calls.reference(staged.digest))
+        current = calls.read(space, call)
+        known = _known(current.record, attempt, epoch, calls.reference(staged.digest))
         if known is not None:
-            return Late(held, known)
-        accepted = held.record.state not in SETTLED
+            return Late(current, known)
+        accepted = current.record.state not in SETTLED
         transition = (
             calls.settle(
-                held,
+                current,
                 "succeeded",
                 at=space.clock(),
                 staged=staged,
@@ -87,7 +87,7 @@ def late(
                 late=True,
             ).also(objects=values)
             if accepted
-            else _evidence(space, held, staged)
+            else _evidence(space, current, staged)
         )
         moved = calls.post_first(space, transition)
         if moved is not None:
@@ -113,12 +113,12 @@ def resolve(
     attempts = Attempts(f"call '{call}' was not resolved")
     while True:
         attempts.begin()
-        held = calls.read(space, call)
-        check_decider(held.record.effect, by, f"call '{call}' to {held.record.tool}")
-        if held.record.state == "resolved" and held.record.outcome == outcome:
-            return held
-        _check_unclear(held.record)
-        moved = calls.post_first(space, _resolution(space, held, outcome, by, why, staged, preview))
+        current = calls.read(space, call)
+        check_decider(current.record.effect, by, f"call '{call}' to {current.record.tool}")
+        if current.record.state == "resolved" and current.record.outcome == outcome:
+            return current
+        _check_unclear(current.record)
+        moved = calls.post_first(space, _resolution(space, current, outcome, by, why, staged, preview))
         if moved is not None:
             return moved
 
@@ -156,19 +156,19 @@ def imported(
 
 
 def answered(
-    held: VersionedCall, *, at: int, staged: Staged, preview: bytes, status: Status, result_label: str
+    current: VersionedCall, *, at: int, staged: Staged, preview: bytes, status: Status, result_label: str
 ) -> CallTransition:
     """Return the transition that settles an imported call whose result was imported after it."""
     shown = Object.of(Kind.BODY, preview)
     reference = calls.reference(staged.digest)
-    answered = msgspec.structs.replace(held.record, result=reference, status=status)
+    answered = msgspec.structs.replace(current.record, result=reference, status=status)
     states: dict[CallState, tuple[CallState, ...]] = {
         "succeeded": ("succeeded",),
         "failed": ("requested", "failed"),
         "unknown": (),
     }
     transition = calls.advance(
-        held,
+        current,
         *states[_imported_state(answered)],
         at=at,
         result=reference,
@@ -220,13 +220,13 @@ def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | 
     return None
 
 
-def _evidence(space: Space, held: VersionedCall, staged: Staged) -> CallTransition:
+def _evidence(space: Space, current: VersionedCall, staged: Staged) -> CallTransition:
     evidence, at = calls.reference(staged.digest), space.clock()
-    if repeat_guard.done(held.record):
-        transition = calls.learn(held, at=at, evidence=evidence)
+    if repeat_guard.done(current.record):
+        transition = calls.learn(current, at=at, evidence=evidence)
         return transition.also(cells=staged.cells, objects=staged.objects)
-    transition = calls.learn(held, at=at, evidence=evidence, result_label=_NOWHERE)
-    cells = (*staged.cells, *repeat_guard.doubted(space, held.record))
+    transition = calls.learn(current, at=at, evidence=evidence, result_label=_NOWHERE)
+    cells = (*staged.cells, *repeat_guard.doubted(space, current.record))
     return transition.also(cells=cells, objects=staged.objects)
 
 
@@ -268,7 +268,7 @@ def _check_resolution(outcome: str, by: str | None, why: str | None, staged: Sta
 
 def _resolution(
     space: Space,
-    held: VersionedCall,
+    current: VersionedCall,
     outcome: Literal["done", "not_done"],
     by: str | None,
     why: str | None,
@@ -277,7 +277,7 @@ def _resolution(
 ) -> CallTransition:
     shown = None if preview is None else Object.of(Kind.BODY, preview)
     transition = calls.advance(
-        held,
+        current,
         "resolved",
         at=space.clock(),
         step=Transition(by=by),

@@ -147,7 +147,7 @@ def unfinished_items(left: Iterable[CallRecord]) -> tuple[Item, ...]:
             topic="unfinished",
             mark="removed",
             says=f"Unfinished tool call: {', '.join(named[:_SHOWN])}{more}",
-            why="nobody could tell the new backend what became of it",
+            why="the new backend could not be told its outcome",
         ),
     )
 
@@ -163,7 +163,7 @@ def server_items(before: RecordedBackend | None, to: RecordedBackend) -> tuple[I
             topic="server",
             mark="converted",
             says=f"Conversation leaves its server {before.server} for {to.server}",
-            why="whoever runs the other server can read the whole conversation",
+            why="the operator of the other server can read the whole conversation",
         ),
     )
 

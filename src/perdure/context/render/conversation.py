@@ -305,6 +305,7 @@ def _middle_out(text: str, most: int, reference: str | None) -> str:
     )
 
 
+# Part of recorded contexts: one is rebuilt byte for byte, so this text and the sentences about calls never change.
 WAITING = (
     "This call has not been carried out yet: it waits for somebody's decision. Do not repeat it; "
     "its result will stand here once there is one."
