@@ -41,7 +41,7 @@ DECLARED = {
     "perdure.runtime.session.result": ("output=", "run()"),
     "perdure.runtime.run.start": ("change()",),
     "perdure.runtime.session.steering": ("run()",),
-    "perdure.store.change": ("on({})", "change()"),
+    "perdure.store.change": ("on({})", "change()", "decide()", "resume()", "resolve()"),
     "perdure.store.plumbing.handles": ("perdure.aio",),
 }  # fmt: skip
 
