@@ -55,9 +55,8 @@ def commit_beside_run(
     Raises `Busy`, having written nothing, if the change adds a message while a run holds the timeline.
     """
     line = head.timeline
-    attempts = Attempts(f"nothing was written to '{line}'")
+    attempts: Attempts | None = None  # created at the first conflict, because most commits meet none
     while True:
-        attempts.begin()
         cell = space.engine.cell(space.name, leases.LEASE + line)
         held = None if cell is None or cell.value is None else leases.current(space, line)
         if held is not None and any(_adds_message(proposal) for proposal in proposals):
@@ -70,6 +69,8 @@ def commit_beside_run(
         except Moved:
             if _is_unchanged(space, fence):
                 raise
+            attempts = attempts or Attempts(f"nothing was written to '{line}'")
+            attempts.begin()
 
 
 def _adds_message(proposal: Proposal) -> bool:
