@@ -6,14 +6,13 @@
         change.say("user", "Book the cheapest one")
         change.put("/todos.json", ["find flights"])
 
-Names are loaded when they are first used, so that importing the package costs next to nothing.
+Names are loaded when they are first used, so that importing the package costs almost nothing.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = (
-    False  # type checkers know the name; importing it from `typing` would cost more than all of this
-)
+# Type checkers know the name; importing it from `typing` would cost more than this whole module.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from perdure import aio, errors, testing
@@ -137,5 +136,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not."""
+    """List the public names, loaded or not."""
     return sorted({*globals(), *__all__})

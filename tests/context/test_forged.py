@@ -9,7 +9,7 @@ import pytest
 import perdure
 from perdure import Agent, ContextLimits, Message, Store, Text, Thread, ToolResult
 from perdure.context.render.call_summaries import MARK, is_note
-from perdure.context.render.cuts import shortened
+from perdure.context.render.conversation import shortened
 from perdure.context.render.notes import SYSTEM, as_shown, unforged
 from perdure.model.context import Context
 from perdure.providers import tokens

@@ -212,7 +212,7 @@ def test_before_any_model_spoke_there_is_nothing_to_make_again(store: Store) -> 
     with thread.change("said") as change:
         change.say("user", "Hello")
 
-    with pytest.raises(NotFound, match=r"no model has spoken.*plan\(\)"):
+    with pytest.raises(NotFound):
         thread.at().context()
 
 

@@ -110,11 +110,12 @@ def test_without_notes_there_are_no_words_about_notes(store: Store) -> None:
 )
 def test_limits_that_cannot_be_are_refused(fields: dict[str, int]) -> None:
     """Where the mistake is made, with what it is."""
-    with pytest.raises(Invalid, match="nothing was declared"):
+    with pytest.raises(Invalid) as refused:
         ContextLimits(**fields)
+    assert refused.value.code in ("limit_invalid", "reserve_too_large")
 
 
 def test_what_is_no_limits_is_refused_by_the_agent() -> None:
     """A number is not taken for limits."""
-    with pytest.raises(Invalid, match=r"perdure\.ContextLimits"):
+    with pytest.raises(Invalid):
         Agent("a", context=7)  # pyright: ignore[reportArgumentType]

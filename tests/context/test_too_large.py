@@ -9,7 +9,7 @@ import pytest
 
 import perdure
 from perdure import Agent, ContextLimits, Store
-from perdure.context.render.cuts import shortened
+from perdure.context.render.conversation import shortened
 from perdure.model.context import Context
 from perdure.providers import tokens
 from perdure.testing import Script, say, use

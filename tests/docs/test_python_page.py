@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure import aio
-from perdure.store import agents, artifacts, backend, change, runs, store, thread, timeline, view
+from perdure.store import agents, artifacts, change, runs, store, thread, timeline, view
 from tests.docs.python_page import MARK, PAGE, generated, rendered
 from tests.docs.tables import codes
 
@@ -22,7 +22,7 @@ HELD: dict[type, str] = {
     view.View: "view",
     timeline.Line: "thread",
     runs.Runs: "thread",
-    backend.Switching: "thread",
+    runs.Switching: "thread",
     thread.Thread: "thread",
     change.Change: "change",
     change.Edits: "change",

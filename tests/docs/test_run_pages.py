@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.ledger import calls, decisions, effect_limit, key_claims, repeat_guard, tickets
+from perdure.ledger import call_identity, calls, decisions, effect_limit, repeat_guard, tickets
 from perdure.ledger.repeat_guard import Case, Policy
 from perdure.model.call import STATES, TRANSITIONS, CallRecord
 from perdure.model.effect import EFFECTS
@@ -157,7 +157,7 @@ def test_every_cell_of_a_run_is_in_the_stored_format() -> None:
         records.RUN,
         steering.STEER,
         repeat_guard.TWIN,
-        key_claims.KEY,
+        call_identity.KEY,
         effect_limit.BOUND,
     }
     marks = {tickets.ASKS, tickets.ASKED, decisions.COPY, records.WAITS}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from perdure.errors import Invalid
 from perdure.ledger.call_identity import fingerprint_of
 from perdure.model.canonical import Json
+from tests.coded import raises
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -69,7 +70,7 @@ def test_tool_and_version_are_part_of_it() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, (1,), b"x"])
 def test_what_json_cannot_hold_has_none(value: object) -> None:
     """Refused, also inside."""
-    with pytest.raises(Invalid, match="nothing was called"):
+    with raises(Invalid, "arguments_not_json", tool="pay"):
         fingerprint_of("pay", None, {"v": value})  # pyright: ignore[reportArgumentType]
 
 
@@ -84,7 +85,7 @@ def test_arguments_without_end_are_refused() -> None:
     for _ in range(100_000):
         deep = [deep]
 
-    with pytest.raises(Invalid, match="deeper"):
+    with raises(Invalid, "arguments_not_json", tool="pay"):
         fingerprint_of("pay", None, deep)
 
 

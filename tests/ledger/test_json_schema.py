@@ -9,6 +9,7 @@ import pytest
 from perdure.errors import Invalid, Unsupported
 from perdure.ledger import json_schema
 from perdure.model.canonical import Json
+from tests.coded import raises
 
 PERSON: Json = {
     "$defs": {"Age": {"type": "integer", "minimum": 0, "maximum": 150}},
@@ -44,23 +45,29 @@ def test_an_answer_that_fits_passes(answer: Json) -> None:
     [
         ([], "the answer is not object"),
         ({}, "the answer lacks name"),
-        ({"name": 1}, r"the answer\['name'\] is not string"),
-        ({"name": ""}, "under the limit of 1"),
-        ({"name": "Annabel"}, "over the limit of 5"),
-        ({"name": "A", "age": -1}, "under the limit of 0.*is not null"),
-        ({"name": "A", "age": 2.5}, "is not integer"),
-        ({"name": "A", "age": True}, "is not integer"),
-        ({"name": "A", "age": 151}, "over the limit of 150"),
-        ({"name": "A", "tags": []}, "under the limit of 1"),
-        ({"name": "A", "tags": ["a", "a", "a"]}, "over the limit of 2"),
-        ({"name": "A", "tags": [True]}, r"\['tags'\]\[0\] is none of"),
-        ({"name": "A", "kind": "dog"}, 'is not "person"'),
-        ({"name": "A", "other": 1}, r"\['other'\] is not allowed"),
+        ({"name": 1}, "the answer['name'] is not string"),
+        ({"name": ""}, "the answer['name'] is under the limit of 1"),
+        ({"name": "Annabel"}, "the answer['name'] is over the limit of 5"),
+        (
+            {"name": "A", "age": -1},
+            "the answer['age'] is under the limit of 0 and the answer['age'] is not null",
+        ),
+        ({"name": "A", "age": 2.5}, "the answer['age'] is not integer and the answer['age'] is not null"),
+        ({"name": "A", "age": True}, "the answer['age'] is not integer and the answer['age'] is not null"),
+        (
+            {"name": "A", "age": 151},
+            "the answer['age'] is over the limit of 150 and the answer['age'] is not null",
+        ),
+        ({"name": "A", "tags": []}, "the answer['tags'] is under the limit of 1"),
+        ({"name": "A", "tags": ["a", "a", "a"]}, "the answer['tags'] is over the limit of 2"),
+        ({"name": "A", "tags": [True]}, "the answer['tags'][0] is none of [\"a\", 1]"),
+        ({"name": "A", "kind": "dog"}, "the answer['kind'] is not \"person\""),
+        ({"name": "A", "other": 1}, "the answer['other'] is not allowed"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(answer: Json, fault: str) -> None:
     """The refusal names the place."""
-    with pytest.raises(Invalid, match=fault):
+    with raises(Invalid, "schema_mismatch", fault=fault):
         json_schema.check_answer(json.dumps(PERSON), answer)
 
 
@@ -69,20 +76,29 @@ def test_a_keyword_that_is_not_checked_is_refused(keyword: str) -> None:
     """Also deep inside: nothing is ignored in silence."""
     inside = {"type": "array", "items": {"properties": {"x": {keyword: "y"}}}}
 
-    with pytest.raises(Unsupported, match=f"'{keyword}'"):
+    with raises(Unsupported, "schema_keyword", keyword=keyword):
         json_schema.check_schema(json.dumps(inside))
 
 
-@pytest.mark.parametrize("text", ["{", "3", '{"properties": 3}', '{"anyOf": {}}', '{"items": 5}'])
-def test_what_is_no_schema_is_refused(text: str) -> None:
-    """Before anybody is asked."""
-    with pytest.raises(Invalid, match="nothing was asked"):
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("{", "not_json"),
+        ("3", "schema_invalid"),
+        ('{"properties": 3}', "schema_invalid"),
+        ('{"anyOf": {}}', "schema_invalid"),
+        ('{"items": 5}', "schema_invalid"),
+    ],
+)
+def test_what_is_no_schema_is_refused(text: str, code: str) -> None:
+    """Before the question is asked."""
+    with raises(Invalid, code):
         json_schema.check_schema(text)
 
 
 def test_a_reference_outside_is_refused() -> None:
     """Schemas are not fetched."""
-    with pytest.raises(Unsupported, match="example"):
+    with raises(Unsupported, "schema_reference", reference="https://example.com/x"):
         json_schema.check_schema('{"$ref": "https://example.com/x"}')
 
 
@@ -92,7 +108,7 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
     json_schema.check_schema(text)
 
     json_schema.check_answer(text, None)
-    with pytest.raises(Invalid, match="deeper"):
+    with raises(Invalid, "schema_mismatch"):
         json_schema.check_answer(text, 1)
 
 
@@ -100,5 +116,5 @@ def test_values_keep_big_integers_and_refuse_what_is_no_json() -> None:
     """A person's text is taken exactly."""
     assert json_schema.parse_value(str(2**70), "the value") == 2**70
     for wrong in ("NaN", "{", '{"a":1,"a":1}', '"\ud800"'):
-        with pytest.raises(Invalid, match="nothing was decided"):
+        with raises(Invalid, "not_json"):
             json_schema.parse_value(wrong, "the value")

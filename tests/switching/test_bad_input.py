@@ -11,6 +11,7 @@ from perdure import Agent, Backend, Image, Message, Policy, Text, Thread
 from perdure.errors import Invalid, PerdureError, Refused
 from perdure.runtime.inference import switch
 from perdure.testing import Script, say
+from tests.coded import raises
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
@@ -49,13 +50,13 @@ def test_what_cannot_be_is_told_and_changes_nothing(thread: Thread, given: dict[
 
 def test_a_backend_has_a_name() -> None:
     """A number is none."""
-    with pytest.raises(Invalid, match="named provider:model, not 5"):
+    with pytest.raises(Invalid):
         Backend(5)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_limit_counts_from_nothing(thread: Thread) -> None:
     """Fewer than none are never asked for."""
-    with pytest.raises(Invalid, match="a limit is a number"):
+    with raises(Invalid, "limit_invalid", limit=-1):
         thread.switches(limit=-1)
 
 
@@ -90,7 +91,7 @@ def test_a_missing_package_is_said_before_anybody_leaves(
     monkeypatch.setattr(switch, "_is_installed", lambda module: False)
 
     assert any("pip install 'perdure[anthropic]'" in note for note in thread.check_switch(B).notes)
-    with pytest.raises(PerdureError, match=r"perdure\[anthropic\]"):
+    with pytest.raises(PerdureError):
         thread.switch(B)
 
 
@@ -101,6 +102,8 @@ def test_who_has_to_approve_is_asked_for_by_the_name_of_the_parameter() -> None:
     thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("Hello")
 
-    with pytest.raises(Refused, match="approved_by=…"):
+    with pytest.raises(Refused) as refused:
         thread.switch(B)
+    assert isinstance(refused.value.report, perdure.Report)
+    assert refused.value.report.outcome == "approval"
     assert thread.switch(B, approved_by="ann").switched

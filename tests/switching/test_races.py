@@ -103,7 +103,7 @@ def test_a_switch_under_a_running_turn_is_told_so(store: Store) -> None:
     running_turn.start()
     assert begun.wait(30)
 
-    with pytest.raises(Busy, match="switch is not possible now"):
+    with pytest.raises(Busy):
         store.thread(THREAD, agent=agent()).switch(Script(backend=B))
 
     end.set()

@@ -24,41 +24,57 @@ from perdure.providers.transport.errors import (
 )
 from perdure.switching.route import Trigger, lacking, needs, trigger_of
 from perdure.testing import Script
+from tests.coded import raises
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-haiku-4-5", "google:gemini-2.5-pro"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "code", "facts"),
     [
-        ({"fallbacks": []}, "leads nowhere"),
-        ({"fallbacks": [A, A]}, "stands in it twice"),
-        ({"fallbacks": [A], "primary": A}, "stands in it twice"),
-        ({"fallbacks": A}, "is a list"),
-        ({"fallbacks": [3]}, "is no backend"),
-        ({"fallbacks": [Script]}, "is no backend"),
-        ({"fallbacks": [A], "requires": ["sight"]}, "requires of a route names 'sight'"),
-        ({"fallbacks": [A], "triggers": ["boredom"]}, "triggers of a route names 'boredom'"),
-        ({"fallbacks": [A], "budget_tokens": 0}, "above 0"),
-        ({"fallbacks": [A], "budget_tokens": 100}, "belong together"),
-        ({"fallbacks": [A], "triggers": ["budget"]}, "belong together"),
+        ({"fallbacks": []}, "route_without_fallback", {}),
+        ({"fallbacks": [A, A]}, "route_contradiction", {"backends": (A,)}),
+        ({"fallbacks": [A], "primary": A}, "route_contradiction", {"backends": (A,)}),
+        ({"fallbacks": A}, "route_not_a_list", {"field": "fallbacks"}),
+        (
+            {"fallbacks": [A], "requires": ["sight"]},
+            "route_name_unknown",
+            {"field": "requires", "name": "sight"},
+        ),
+        (
+            {"fallbacks": [A], "triggers": ["boredom"]},
+            "route_name_unknown",
+            {"field": "triggers", "name": "boredom"},
+        ),
+        ({"fallbacks": [A], "budget_tokens": 0}, "route_budget", {}),
+        ({"fallbacks": [A], "budget_tokens": 100}, "route_contradiction", {}),
+        ({"fallbacks": [A], "triggers": ["budget"]}, "route_contradiction", {}),
     ],
 )
-def test_a_route_that_cannot_be_is_refused_when_it_is_declared(wrong: dict[str, Any], says: str) -> None:
+def test_a_route_that_cannot_be_is_refused_when_it_is_declared(
+    wrong: dict[str, Any], code: str, facts: dict[str, Any]
+) -> None:
     """And nothing is declared."""
-    with pytest.raises(Invalid, match=says):
+    with raises(Invalid, code, **facts):
         Route(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [3, Script])
+def test_what_is_no_backend_is_refused_in_a_route(wrong: Any) -> None:
+    """Neither a number nor a class is a backend."""
+    with pytest.raises(Invalid):
+        Route([wrong])
 
 
 def test_an_agent_takes_its_backend_from_the_route() -> None:
     """Where it has none of its own; two that differ contradict each other."""
     assert Agent("a", route=Route([B], primary=A)).backend == A
 
-    with pytest.raises(Invalid, match="contradicts itself"):
+    with pytest.raises(Invalid):
         Agent("a", backend=C, route=Route([B], primary=A))
-    with pytest.raises(Invalid, match="falls back to its own backend"):
+    with pytest.raises(Invalid):
         Agent("a", backend=B, route=Route([B]))
-    with pytest.raises(Invalid, match=r"is a perdure\.Route"):
+    with pytest.raises(Invalid):
         Agent("a", backend=A, route=[B])  # pyright: ignore[reportArgumentType]
 
 
@@ -126,7 +142,5 @@ def test_what_a_backend_lacks_is_named() -> None:
 
 def test_a_name_of_nobody_is_refused_where_the_route_is_declared() -> None:
     """A route that would lead nowhere is told before anybody needs it."""
-    with pytest.raises(
-        Invalid, match="the route names 'nope:x': no provider is called 'nope'; nothing was declared"
-    ):
+    with raises(Invalid, "route_backend_unknown", backend="nope:x"):
         Route(["nope:x"])

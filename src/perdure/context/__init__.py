@@ -1,1 +1,1 @@
-"""What a backend is shown: built from the history, never written to it."""
+"""Builds the context that a backend is shown, from the history; nothing here writes to the history."""

@@ -1,36 +1,41 @@
-"""Assembling a context: from a line, a frame and a budget to what a backend is shown, and back from its recipe.
+"""Builds the context that a backend is shown, and rebuilds an earlier one from its recipe.
 
     plan(space, at, ask)          what the next step would be shown, with every item and the reason for it
     rebuilt(space, commit)        what a step was shown, byte for byte, from the recipe that its message names
 
-Nothing here writes to the log.
+Nothing here writes to the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
+from perdure.context.budget import Budget, frame_size
 from perdure.context.builder import BuiltContext, ContextRequest, draw, framed
-from perdure.context.explain import count_of, items_of
 from perdure.context.history_window import retrace
-from perdure.context.plan import Plan
-from perdure.context.render.conversation import MessageTexts, lay, noted
-from perdure.context.render.cuts import cuts_in
+from perdure.context.plan import Plan, count_of, items_of
+from perdure.context.render.conversation import MessageTexts, cuts_in, lay, noted
 from perdure.context.render.media import named
 from perdure.context.required_messages import by_id, line
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound, Unsupported
+from perdure.history.changes import values
 from perdure.history.space import Space
+from perdure.model.canonical import Json
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
 from perdure.model.message import Message, decode_message, encode_message
 from perdure.model.recipe import BUILDER, Frame, Recipe, decode_frame, decode_recipe, encode_frame
+from perdure.projections.working_memory import TASK
 
 __all__ = [
+    "Framed",
     "RebuiltContext",
+    "Setting",
     "body_of",
     "context_in",
     "explained",
@@ -39,11 +44,12 @@ __all__ = [
     "rebuilt",
     "recipe_of",
     "spoke",
+    "task_state",
 ]
 
 
 class RebuiltContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step was shown."""
+    """The context that a step was shown, rebuilt."""
 
     recipe: Recipe
     frame: Frame
@@ -52,7 +58,7 @@ class RebuiltContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(space: Space, at: Digest | None, ask: ContextRequest) -> Plan:
-    """What the next step after `at` would be shown, and why."""
+    """Plan what the next step after `at` would be shown, and why."""
     drawn = draw(space, at, ask)
     frame = frame_of(drawn, ask.frame, ask.reader)
     context = context_in(frame, drawn.conversation.messages(), drawn.note, drawn.earlier)
@@ -60,26 +66,32 @@ def plan(space: Space, at: Digest | None, ask: ContextRequest) -> Plan:
 
 
 def explained(rebuilt: RebuiltContext, ask: ContextRequest) -> Plan:
-    """The plan of what a step was shown; only the tokens are counted anew."""
+    """Return the plan of a rebuilt context; only the tokens are counted again."""
     return _planned(rebuilt.drawn, ask, rebuilt.frame, rebuilt.context, rebuilt.recipe)
 
 
 def rebuilt(space: Space, commit: Digest) -> RebuiltContext:
-    """What the model was shown that spoke in a commit, byte for byte.
+    """Rebuild the context of the model that answered in a commit, byte for byte.
 
-    Raises `NotFound` if none spoke there, or no recipe says what it was shown; `Forgotten` if a part of
-    it was forgotten since.
+    Raises `NotFound` if no model answered there, or its message names no recipe; `Forgotten` if a part of the context
+    was forgotten since.
     """
     event = spoke(space.step(commit))
     if event is None or event.context is None:
         raise NotFound(
-            f"no model spoke at {commit[:12]}, or it was not recorded what it was shown; nothing was made again."
+            f"no model spoke at {commit[:12]}, or it was not recorded what it was shown; nothing was rebuilt.",
+            code="context_not_recorded",
+            commit=commit,
         )
     recipe = decode_recipe(space.body(event.context))
     if recipe.builder != BUILDER:
         raise Unsupported(
             f"what was shown at {commit[:12]} was laid out by rules of version {recipe.builder}, and this is version "
-            f"{BUILDER}; it was not made again. Use the release that wrote it."
+            f"{BUILDER}; it was not rebuilt.",
+            code="context_rules_differ",
+            advice="Use the release that wrote it.",
+            commit=commit,
+            version=recipe.builder,
         )
     frame = decode_frame(space.body(recipe.frame))
     drawn = _redrawn(space, commit, recipe, before=event.id)
@@ -88,13 +100,13 @@ def rebuilt(space: Space, commit: Digest) -> RebuiltContext:
 
 
 def spoke(step: Step) -> MessageAppended | None:
-    """The last message of a commit that a model said in a run; None if there is none."""
+    """Return the last message of a model in a commit of a run; None if there is none."""
     said = [event for event in step.changeset.events if isinstance(event, MessageAppended) and event.context]
     return said[-1] if said else None
 
 
 def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, earlier: int) -> Context:
-    """A frame with messages in it."""
+    """Return the context of a frame and messages."""
     return Context(
         system=frame.system,
         messages=named(noted(messages, note), frame.unseen),
@@ -105,16 +117,16 @@ def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, 
 
 
 def frame_of(drawn: BuiltContext, frame: Frame, reader: ToolSpec | None = None) -> Frame:
-    """The frame that belongs to what was drawn: with our words about notes, where there are any.
+    """Return the frame of a built context: with the system words about notes, if it has notes.
 
-    `reader` is the tool that reads artifacts; it is offered where a result is cut.
+    `reader` is the tool that reads artifacts; it is offered if a result is cut.
     """
     notes = drawn.lead is not None or drawn.note is not None or drawn.conversation.tells
     return framed(frame, notes=notes, reader=reader if drawn.has_cut_results else None)
 
 
 def recipe_of(drawn: BuiltContext, backend: str, frame: Frame) -> Recipe:
-    """From what the same can be made again."""
+    """Return the recipe from which the same context can be rebuilt."""
     lead = drawn.lead_digest or (body_of(drawn.lead).digest if drawn.lead is not None else None)
     return Recipe(
         builder=BUILDER,
@@ -138,7 +150,7 @@ def recipe_of(drawn: BuiltContext, backend: str, frame: Frame) -> Recipe:
 
 
 def body_of(message: Message) -> Object:
-    """A note as it is kept."""
+    """Return the object that stores a note."""
     return Object.of(Kind.BODY, encode_message(message))
 
 
@@ -199,3 +211,68 @@ def _planned(
         cuts=drawn.cut_texts,
         losses=drawn.losses,
     )
+
+
+class Framed(msgspec.Struct, frozen=True, kw_only=True):
+    """A frame as it is stored, and an upper bound of its size."""
+
+    frame: Frame
+    kept: Object
+    size: int
+
+    @classmethod
+    def of(cls, frame: Frame, *, notes: bool, reader: ToolSpec | None) -> Framed:
+        """Encode a frame with the system words about notes, if it has any, and the tool that reads artifacts, if any."""
+        whole = framed(frame, notes=notes, reader=reader)
+        return cls(frame=whole, kept=Object.of(Kind.BODY, encode_frame(whole)), size=frame_size(whole))
+
+
+class Setting:
+    """What the steps of an agent with one model share: the frame, and the token budget, computed when it is needed."""
+
+    __slots__ = ("_budget", "_find", "_framed", "frame", "is_told", "reader")
+
+    def __init__(
+        self, frame: Frame, find: Callable[[], Budget], *, is_told: bool, reader: ToolSpec | None = None
+    ) -> None:
+        """Begin with a frame; `find` computes the budget, `is_told` says that the program declared a window.
+
+        `reader` is the tool that reads artifacts; None: it cannot be offered.
+        """
+        self.frame, self._find, self.is_told, self.reader = frame, find, is_told, reader
+        self._framed: dict[tuple[bool, bool], Framed] = {}
+        self._budget: Budget | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """The token budget of a request."""
+        if self._budget is None:
+            self._budget = self._find()
+        return self._budget
+
+    def framed(self, *, notes: bool, reads: bool) -> Framed:
+        """Return the encoded frame, with the system words about notes, and with the tool that `reads` artifacts."""
+        found = self._framed.get((notes, reads))
+        if found is None:
+            reader = self.reader if reads else None
+            found = self._framed[notes, reads] = Framed.of(self.frame, notes=notes, reader=reader)
+        return found
+
+
+_PATHS_MAX = 32
+_BYTES_MAX = 16 * 1024  # of one value; a larger one is shown by its size alone
+
+
+def task_state(space: Space, root: Digest) -> dict[str, Json]:
+    """Read the task's state under `/task/`, sorted by path, each value bounded; empty if there is none."""
+    found: dict[str, Json] = {}
+    for entry in islice(space.tree(root).entries(TASK), _PATHS_MAX):
+        if entry.size > _BYTES_MAX:
+            found[entry.path] = f"({entry.size:,} bytes, not shown)"
+            continue
+        try:
+            value = values.read(space, entry)
+        except Forgotten:
+            continue
+        found[entry.path] = f"({entry.size:,} bytes)" if isinstance(value, bytes) else value
+    return found

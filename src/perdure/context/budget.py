@@ -1,8 +1,8 @@
-"""The budget: how many tokens a request may have for one backend, and what its parts weigh.
+"""The budget: how many tokens a request to one backend may have, and how many its parts have.
 
-The window comes from the agent's limits, from the model itself or from the catalog; where nobody
-knows it there is no budget, and all is shown.  What is kept free for the answer goes off first.
-Estimates have a margin, and it counts: what may be too large is too large.
+The window comes from the agent's limits, from the model itself or from the catalog.  If none of them knows it there is
+no budget, and everything is shown.  The tokens reserved for the answer are subtracted first.  An estimate counts with
+its margin: a request that may be too large is too large.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from perdure.providers.tokens import Scale, Weight
 
 __all__ = ["Budget", "budget_of", "frame_size", "is_small", "size_of", "weigh_frame"]
 
-_BYTE_TOKENS_MAX = 3.5  # tokens that one byte can be at the worst, margin included
+_BYTE_TOKENS_MAX = 3.5  # upper bound of tokens for one byte, margin included
 _ROOM_MIN = 3_000  # tokens that every model's budget has
-_AROUND = 64  # what stands around a message, at the worst
+_AROUND = 64  # upper bound of bytes around a message
 _MEDIA = 8_000
-_ASKED = ("max_tokens", "max_output_tokens")  # options that say how long an answer may be
+_ANSWER_OPTIONS = ("max_tokens", "max_output_tokens")  # options that limit the length of the answer
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request to one backend may weigh."""
+    """The tokens that a request to one backend may have."""
 
     backend: str
     scale: Scale
-    window: int | None = None  # tokens, in all; None: not known
-    reserved: int = 0  # of these, kept free for the answer
+    window: int | None = None  # tokens of request and answer; None: not known
+    reserved: int = 0  # of these, tokens for the answer
     tooled: bool = False  # tools, or a schema for the answer, make the estimate less certain
 
     @property
     def room(self) -> int | None:
-        """Tokens that a request may have; None: as many as there are."""
+        """The tokens that a request may have; None: no limit."""
         return None if self.window is None else self.window - self.reserved
 
     def holds(self, weight: Weight, share: float = 1.0) -> bool:
-        """Whether a request of that weight is within it, or a share of it, even if the estimate is off by its margin."""
+        """True if a request of that weight, margin included, is within a share of the budget."""
         return self.room is None or self.scale.tokens(weight, tooled=self.tooled).most <= self.room * share
 
     def certainly_holds(self, size: int) -> bool:
-        """Whether anything of that many bytes, as `size_of` counts them, is within it: no need to weigh it."""
+        """True if any text of that many bytes, as `size_of` counts them, is within the budget without counting."""
         return self.room is None or size * _BYTE_TOKENS_MAX <= self.room
 
     def certainly_holds_more(self, weight: Weight, size: int) -> bool:
-        """Whether anything of that many bytes is within it beside what was weighed."""
+        """True if any text of that many bytes fits beside what was counted."""
         if self.room is None:
             return True
         most = self.scale.tokens(weight, tooled=self.tooled).most
@@ -67,9 +67,9 @@ def budget_of(
     models: Callable[[], Catalog],
     window: int | None = None,
 ) -> Budget:
-    """The budget for `provider:model`; `window` is what the model says itself, None if it does not.
+    """Return the budget for `provider:model`; `window` is what the model reports itself, None if it does not.
 
-    A backend that is in no catalog, and of no known format, has none unless the limits set one.
+    A backend that is in no catalog and of no known format has no window unless the limits set one.
     """
     is_told = limits.window is not None or window is not None
     card = _card(backend, frame, models) if frame.sent is not None or not is_told else None
@@ -87,17 +87,17 @@ def budget_of(
 
 
 def is_small(size: int) -> bool:
-    """Whether what has so many bytes is within any budget, so that nobody need ask which."""
+    """True if so many bytes are within the budget of every model."""
     return size * _BYTE_TOKENS_MAX <= _ROOM_MIN
 
 
 def size_of(messages: Sequence[Message]) -> int:
-    """How large messages can be at the most, quickly: bytes of their words, and more for the rest."""
+    """Return a quick upper bound for the size of messages, in bytes."""
     return sum(map(_size, messages))
 
 
 def frame_size(frame: Frame) -> int:
-    """The same for what stands around messages."""
+    """Return a quick upper bound for the size of a frame, in bytes."""
     tools = sum(
         2 * _AROUND + _length(tool.name + tool.description) + 2 * len(msgspec.json.encode(tool.parameters))
         for tool in frame.tools
@@ -140,7 +140,7 @@ def _length(text: str) -> int:
 
 
 def _card(backend: str, frame: Frame, models: Callable[[], Catalog]) -> Card | None:
-    """What is known of a backend; None for one that takes steps itself under a name of its own."""
+    """Return the catalog's card of a backend; None for a model object of the program."""
     known = models()
     if frame.sent is not None:
         return known.card(frame.sent.provider, frame.sent.model)
@@ -149,14 +149,14 @@ def _card(backend: str, frame: Frame, models: Callable[[], Catalog]) -> Card | N
 
 
 def _reserve(window: int, card: Card | None, options: Mapping[str, Json]) -> int:
-    """What is kept free for the answer: as much as was asked for, else what the model can say; a quarter at most."""
-    asked = next((options[name] for name in _ASKED if type(options.get(name)) is int), None)
+    """Return the tokens for the answer: the requested length, else the model's limit; at most a quarter."""
+    asked = next((options[name] for name in _ANSWER_OPTIONS if type(options.get(name)) is int), None)
     wanted = cast("int | None", asked) or (card.output_limit if card else None) or window
     return max(1, min(wanted, window // 4))
 
 
 def weigh_frame(budget: Budget, frame: Frame) -> Weight:
-    """What stands around the messages."""
+    """Count the tokens of a frame."""
     options: dict[str, Any] = dict(frame.options)
     if "output" not in options and "output_schema" in options:
         options["output"] = {"schema": options["output_schema"]}

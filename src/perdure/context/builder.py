@@ -1,20 +1,19 @@
-"""The tiers: what is shown of a conversation, in what order of importance, within a budget.
+"""Builds a context: chooses what is shown of a conversation, in order of importance, within a budget.
 
     1 system words and tools      always
     2 the checkpoint              after a switch, or once the conversation has outgrown the window
     3 the task's state            where there is any
-    4 the last turns              all of them while the line was never switched and they fit
+    4 the last turns              all of them while the timeline was never switched and they fit
     5 memory                      what was found for the current input
     6 artifacts                   by reference, with the checkpoint
-    7 older transcript            only what is needed, by the rules of needed.py
+    7 older transcript            only what is needed, by the rules of required_messages.py
 
-What was shown for the last step is shown again, with what came since, as long as that fits: so a
-backend's cache keeps its prefix, and the record of what was shown stays the same.
+The context of the last step is shown again, with the messages since, as long as that fits: so the prefix stays in the
+backend's cache, and the recipe stays the same.
 
-Losses of a context: what a backend is not shown as it was said, before any adapter renders it.
-
-Calls that another backend made are told in words, and what only that backend can read stood beside them.  What the
-window has no room for is cut.  Both are reported here, because the adapter is handed a context without them.
+The losses of a context are what a backend is not shown as it was said: calls of another backend, which are told in
+words, with the vendor's metadata beside them, and texts that are cut.  They are reported here, because the adapter
+gets a context without them.
 """
 
 from __future__ import annotations
@@ -29,8 +28,19 @@ from perdure.context.budget import Budget, frame_size, size_of, weigh_frame
 from perdure.context.history_window import HistoryWindow, MessageRef, backend_of_message, exchanges, trace
 from perdure.context.limits import ContextLimits
 from perdure.context.recent_turns import Chosen, RecentTurns, sum_of
-from perdure.context.render.conversation import Conversation, Laid, MessageTexts, lay
-from perdure.context.render.cuts import NO_CUTS, Cuts, CutText, cut_texts, cuts_in, has_short_results, loss_of
+from perdure.context.render.conversation import (
+    NO_CUTS,
+    Conversation,
+    Cuts,
+    CutText,
+    Laid,
+    MessageTexts,
+    cut_texts,
+    cuts_in,
+    has_short_results,
+    lay,
+    loss_of,
+)
 from perdure.context.render.notes import DETAILS, SYSTEM, Detail, RecalledItem, lead_note, turn_note
 from perdure.context.required_messages import Needed, by_id
 from perdure.history.space import Space
@@ -60,13 +70,12 @@ __all__ = [
 def context_losses(
     messages: Sequence[tuple[str, Message]], cuts: Cuts, calls_in_words: Sequence[str]
 ) -> tuple[Loss, ...]:
-    """What of these messages, each given with its id, is told in words or cut."""
-    told = frozenset(calls_in_words)
-    return tuple(_losses(messages, cuts, told))
+    """Return what of these messages, each given with its id, is told in words or cut."""
+    return tuple(_losses(messages, cuts, frozenset(calls_in_words)))
 
 
 def omission_loss(message: Message) -> Loss:
-    """A message of the last turn that is not shown, with what it holds."""
+    """Return the loss for a message of the last turn that is not shown, with a count of its parts."""
     blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
     counts = {
         "image": sum(isinstance(block, Image) for block in blocks),
@@ -102,7 +111,7 @@ def _losses(messages: Sequence[tuple[str, Message]], cuts: Cuts, told: frozenset
 
 Reason: TypeAlias = Literal["whole", "carried", "switched", "outgrown"]
 
-# Of the budget for the last turns; the second where what is needed of older ones does not fit.
+# Shares of the budget for the last turns; the second if needed messages of older turns do not fit.
 _SHARES = (0.95, 0.8)
 _SHARES_LATER = (0.9, 0.75)  # within a run, where steps that follow should begin with the same messages
 _OLDER_SHARE = 0.97
@@ -110,16 +119,16 @@ _LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a context is wanted for."""
+    """What a context is built for, and from."""
 
     frame: Frame
     budget: Budget
     limits: ContextLimits
-    derive: Callable[[], Checkpoint]  # from the commit at hand; asked only if it is needed
-    where: Callable[[str], str | None]  # from a call to what names the commit that asked for it
+    derive: Callable[[], Checkpoint]  # derives a checkpoint; called only if it is needed
+    where: Callable[[str], str | None]  # from a call to the label of the commit that requested it
     reference: Callable[[str], str | None] = lambda _: None  # from a call to the artifact of its result
-    reader: ToolSpec | None = None  # reads artifacts, offered where a result is cut; None: it cannot be
-    fresh: bool = False  # for a backend that has not been at it: as after a switch
+    reader: ToolSpec | None = None  # reads artifacts, offered if a result is cut; None: it cannot be offered
+    fresh: bool = False  # True: the backend is new to the conversation, as after a switch
     # True for a backend whose earlier calls are shown as call and result.
     is_native: Callable[[str | None], bool] = lambda _: False
     harmless: frozenset[str] = frozenset()  # tools that make no external write
@@ -128,32 +137,32 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuiltContext(msgspec.Struct, kw_only=True):
-    """What is shown, and how that came about."""
+    """What is shown, and how it was chosen."""
 
     reason: Reason
     conversation: Conversation
     found: HistoryWindow
     shown: list[MessageRef]  # oldest first
-    first: str | None = None  # the message from which on all are shown
-    older: tuple[MessageRef, ...] = ()  # before that
-    needed: tuple[Needed, ...] = ()  # why these are
-    refused: tuple[Needed, ...] = ()  # what was needed and did not fit
+    first: str | None = None  # the first of the messages that are all shown
+    older: tuple[MessageRef, ...] = ()  # single messages before that
+    needed: tuple[Needed, ...] = ()  # why these are shown
+    refused: tuple[Needed, ...] = ()  # needed messages that did not fit
     cuts: Cuts = NO_CUTS
     lead: Message | None = None
-    lead_digest: Digest | None = None  # where it is kept already
+    lead_digest: Digest | None = None  # of the lead, if it is stored already
     note: Message | None = None
     checkpoint: Checkpoint | None = None
     checkpoint_digest: Digest | None = None
     switched: Digest | None = None
     earlier: int = 0
-    left_out: int = 0  # of the last turns, those that did not fit
-    omitted: tuple[Message, ...] = ()  # of the last turn, those that did not fit
+    left_out: int = 0  # recent turns that did not fit
+    omitted: tuple[Message, ...] = ()  # messages of the last turn that did not fit
     spans: Mapping[str, tuple[int, int]] = {}
     history: tuple[Message, ...] = ()
 
     @property
     def said(self) -> list[tuple[str, Message]]:
-        """The messages that are shown, as they were said, by id."""
+        """The shown messages as they were said, each with its id."""
         ids = [each.id for each in self.shown if each.id in self.spans]
         return list(zip(ids, self.history, strict=True))
 
@@ -164,15 +173,15 @@ class BuiltContext(msgspec.Struct, kw_only=True):
 
     @property
     def has_cut_results(self) -> bool:
-        """True if a result is shown in part whose whole can be read."""
+        """True if a result is shown in part and the tool that reads artifacts can read the whole."""
         messages = self.conversation.messages()
         return bool(self.cuts.stored) or any(map(has_short_results, messages))
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """What is told in words, cut or left out of the last turn."""
-        told = self.conversation.calls_in_words
-        found = context_losses(self.said, self.cuts, told) if told or self.cuts.is_any else ()
+        """The calls told in words, the cuts, and the messages left out of the last turn."""
+        in_words = self.conversation.calls_in_words
+        found = context_losses(self.said, self.cuts, in_words) if in_words or self.cuts.is_any else ()
         return (*found, *map(omission_loss, self.omitted))
 
     @property
@@ -182,7 +191,7 @@ class BuiltContext(msgspec.Struct, kw_only=True):
 
     @property
     def harmless(self) -> tuple[str, ...]:
-        """The tools whose imported calls are told as no external writes."""
+        """The tools whose imported calls are shown as calls without external writes."""
         return tuple(sorted(self.conversation.harmless))
 
     @property
@@ -195,15 +204,15 @@ class BuiltContext(msgspec.Struct, kw_only=True):
 
 
 def draw(space: Space, at: Digest | None, ask: ContextRequest) -> BuiltContext:
-    """What is shown of the line that ends at `at`; nothing is written."""
+    """Build the context of the timeline that ends at `at`; nothing is written."""
     turns, room = ask.limits.turns, ask.budget.room
     found = trace(space, at, turns=turns, room=room, fresh=ask.fresh, is_native=ask.is_native)
-    drawing = _Drawing(space, at, ask, found)
-    return drawing.as_before() or drawing.anew()
+    builder = _ContextBuilder(space, at, ask, found)
+    return builder.unchanged() or builder.rebuilt()
 
 
 def framed(frame: Frame, *, notes: bool, reader: ToolSpec | None = None) -> Frame:
-    """The frame with our own words about notes, where there are any, and the tool that reads artifacts, if it is offered."""
+    """Return the frame with the system words about notes, if there are any, and the tool that reads artifacts, if any."""
     if notes:
         frame = msgspec.structs.replace(frame, system=f"{frame.system}\n\n{SYSTEM}".strip())
     return frame if reader is None else msgspec.structs.replace(frame, tools=(*frame.tools, reader))
@@ -212,7 +221,7 @@ def framed(frame: Frame, *, notes: bool, reader: ToolSpec | None = None) -> Fram
 def fitting_note(
     budget: Budget, task: Mapping[str, Json], recalled: Sequence[RecalledItem]
 ) -> Message | None:
-    """The note before the current input, as much of it as its share of the budget holds."""
+    """Return the note before the current input, with as much detail as its share of the budget allows."""
     for detail in DETAILS:
         note = turn_note(task, recalled, detail=detail)
         if note is None or budget.certainly_holds(6 * size_of((note,))):
@@ -223,15 +232,15 @@ def fitting_note(
 
 
 class _Picked(msgspec.Struct, frozen=True):
-    """The last turns that are shown, and the note that room was kept for."""
+    """The last turns that are shown, and the note for which tokens were reserved."""
 
     detail: Detail
     lead: Message
     chosen: Chosen
 
 
-class _Drawing:
-    """One context in the making."""
+class _ContextBuilder:
+    """Builds one context."""
 
     def __init__(self, space: Space, at: Digest | None, ask: ContextRequest, found: HistoryWindow) -> None:
         self._space, self._at, self._ask, self._found = space, at, ask, found
@@ -245,7 +254,7 @@ class _Drawing:
                 space, at, found.switched, fresh=ask.fresh, is_native=self._is_shown_natively
             )
         self._turns = RecentTurns(self._words, ask.budget, found, self._line, ask.reference)
-        self._total: int | None = None  # how often a model has spoken on the line
+        self._total: int | None = None  # how often a model has answered on the timeline
 
     def _is_shown_natively(self, event: MessageAppended) -> bool:
         recipe = self._found.recipe
@@ -254,10 +263,10 @@ class _Drawing:
         maker = backend_of_message(event)
         return maker is not None and self._ask.is_native(maker)
 
-    # ---- as it was shown before
+    # ---- as for the last step
 
-    def as_before(self) -> BuiltContext | None:
-        """All of it, or what the last step was shown with what came since; None if that is not to be, or too much."""
+    def unchanged(self) -> BuiltContext | None:
+        """Show everything, or the last step's context with the messages since; None if that is impossible or too much."""
         if self._found.recipe is not None:
             return self._carried()
         if self._found.switch is not None or self._ask.fresh or not self._found.is_whole:
@@ -294,23 +303,25 @@ class _Drawing:
             return True
         return self._budget.holds(sum_of((self._turns.weight(each) for each in messages), self._around()))
 
-    # ---- anew
+    # ---- chosen again
 
-    def anew(self) -> BuiltContext:
-        """The checkpoint, the last turns, and what is needed of the rest."""
+    def rebuilt(self) -> BuiltContext:
+        """Show the checkpoint, the last turns, and the needed messages of older ones."""
         first, second = _SHARES if self._is_switched else _SHARES_LATER
-        drawn = self._anew(first)
+        drawn = self._rebuilt(first)
         if drawn.has_cut_results and self._ask.reader is not None:
-            self._outside = self._weigh_around(self._ask.reader)  # it is offered, and takes room itself
-            drawn = self._anew(first)
-        return self._anew(second) if drawn.refused else drawn
+            self._outside = self._weigh_around(
+                self._ask.reader
+            )  # the tool is offered, and needs tokens itself
+            drawn = self._rebuilt(first)
+        return self._rebuilt(second) if drawn.refused else drawn
 
     @property
     def _is_switched(self) -> bool:
         return self._found.switch is not None or self._ask.fresh
 
-    def _anew(self, share: float) -> BuiltContext:
-        """The same, with the last turns in a share of the budget."""
+    def _rebuilt(self, share: float) -> BuiltContext:
+        """Choose with the last turns in a share of the budget."""
         reason: Reason = "switched" if self._is_switched else "outgrown"
         checkpoint, digest = self._checkpoint()
         groups = self._recent()
@@ -324,7 +335,10 @@ class _Drawing:
         lead: Message | None = self._lead_beside(checkpoint, reason, picked)
         is_all = self._found.is_whole and len(chosen.ids) == len(self._found.spoken)
         if reason == "outgrown" and is_all and not any(each.is_native for each in recent):
-            lead, base = None, self._around()  # nothing is left out, only cut: there is nothing to sum up
+            lead, base = (
+                None,
+                self._around(),
+            )  # texts are cut but no message is left out: no summary is needed
             chosen = self._turns.choose(groups, base, share, is_new=False)
         harmless = self._ask.harmless
         laid = lay(self._words, chosen.spoken, known=self._found.known, cuts=chosen.cuts, harmless=harmless)
@@ -350,7 +364,7 @@ class _Drawing:
         return drawn
 
     def _omitted(self, turn: Sequence[MessageRef], laid: Laid) -> tuple[Message, ...]:
-        """The messages of a turn that are not shown: left out themselves, or results of calls that are."""
+        """Return the messages of a turn that are not shown: left out, or results of calls that are left out."""
         said = [(each, message) for each, message in zip(turn, self._words.of(turn), strict=True) if message]
         left_out = self._calls_of([each for each in turn if each.id not in laid.spans])
         return tuple(
@@ -362,7 +376,7 @@ class _Drawing:
     def _picked(
         self, groups: Sequence[Sequence[MessageRef]], checkpoint: Checkpoint, reason: Reason, share: float
     ) -> _Picked:
-        """The last turns that fit beside a note that tells all of the checkpoint."""
+        """Choose the last turns that fit beside a note with all of the checkpoint."""
         detail = self._detail(checkpoint, reason)
         lead = self._lead(checkpoint, reason, (), detail)
         base = self._around() + self._turns.weight(lead)
@@ -370,11 +384,11 @@ class _Drawing:
         return _Picked(detail, lead, chosen)
 
     def _lead_beside(self, checkpoint: Checkpoint, reason: Reason, picked: _Picked) -> Message:
-        """The note without the calls that are shown as they are; no heavier than the one that room was kept for."""
+        """Return the note without the calls that are shown anyway; it has no more tokens than the picked note."""
         spoken = picked.chosen.spoken
         written = {each.call for each in checkpoint.calls if each.is_written}
         pairs = self._calls_of([each for each in spoken if each.is_native])
-        # Nothing beside a call and its result says that it must not be repeated; the note does.
+        # A call with its result does not say that it must not be repeated; the note does.
         shown = self._calls_of(spoken, picked.chosen.cuts) - (pairs & written)
         is_all = self._found.is_whole and len(picked.chosen.ids) == len(self._found.spoken)
         most = self._turns.weight(picked.lead).tokens
@@ -385,7 +399,7 @@ class _Drawing:
         return picked.lead
 
     def _is_unknown(self, recent: Sequence[MessageRef], chosen: Collection[str]) -> bool:
-        """Whether anything since the switch is left out: the switch's own checkpoint does not know of it."""
+        """True if a message since the switch is left out, which the checkpoint of the switch does not cover."""
         return not self._ask.fresh and any(not each.is_earlier and each.id not in chosen for each in recent)
 
     def _checkpoint(self) -> tuple[Checkpoint, Digest]:
@@ -399,7 +413,7 @@ class _Drawing:
         return derived, digest_of(Kind.CHECKPOINT, encode_checkpoint(derived))
 
     def _recent(self) -> list[list[MessageRef]]:
-        """The turns that may be shown: after a switch the last ones before it and all since; else the last ones."""
+        """Return the turns that may be shown: after a switch the last ones before it and all since; else the last."""
         groups = exchanges(self._found.spoken)
         if len(groups) > 1 and not self._found.is_whole and groups[0][0].role not in ("user", "system"):
             groups = groups[1:]  # the rest of a turn whose beginning is not shown
@@ -412,7 +426,7 @@ class _Drawing:
     def _older(
         self, checkpoint: Checkpoint, chosen: Chosen, base: Weight, laid: Laid
     ) -> tuple[list[MessageRef], tuple[Needed, ...], tuple[Needed, ...]]:
-        """What is shown of the older transcript, in order; why; and what was needed and does not fit."""
+        """Choose the older messages, in order; return them, the reasons, and the needed ones that do not fit."""
         inputs = chosen.inputs
         taken = {each.id: each for each in inputs}
         kept: list[Needed] = [Needed(tuple(inputs), "the input of the current turn")] if inputs else []
@@ -444,7 +458,7 @@ class _Drawing:
     def _missing_calls(
         self, checkpoint: Checkpoint, shown: Sequence[MessageRef]
     ) -> Iterator[tuple[str, str]]:
-        """Calls that are not shown and have to be, and why."""
+        """Yield the calls that have to be shown and are not, with the reason."""
         asked = self._calls_of(shown)
         for each in checkpoint.pending_approvals:
             if each.call not in asked:
@@ -454,10 +468,10 @@ class _Drawing:
                 if result.call_id not in asked:
                     yield result.call_id, "its result came later, among what is shown"
 
-    # ---- small things
+    # ---- helpers
 
     def _around(self) -> Weight:
-        """What stands around the conversation."""
+        """Return the tokens around the conversation."""
         if self._outside is None:
             self._outside = self._weigh_around(None)
         return self._outside
@@ -467,9 +481,9 @@ class _Drawing:
         return weigh_frame(self._budget, frame) + self._turns.weight(self._note)
 
     def _detail(self, checkpoint: Checkpoint, reason: Reason) -> Detail:
-        """How much of the checkpoint is told: as much as its share of the budget holds.
+        """Choose the detail of the checkpoint's note by its share of the budget.
 
-        The share is larger where otherwise not every external write could be named.
+        The share is larger if otherwise not every external write could be named.
         """
         weights: list[Weight] = []
         for detail in DETAILS:
@@ -491,7 +505,7 @@ class _Drawing:
         is_all: bool = False,
     ) -> Message:
         turn = self._space.step(checkpoint.commit).place.turn if checkpoint.commit else 0
-        why = _told(checkpoint, reason, turn, is_all=is_all)
+        why = _introduction(checkpoint, reason, turn, is_all=is_all)
         return lead_note(checkpoint, why, detail=detail, shown=shown, harmless=self._ask.harmless)
 
     def _first(self, tail: Sequence[MessageRef]) -> str | None:
@@ -501,7 +515,7 @@ class _Drawing:
         return None if is_all else tail[0].id
 
     def _calls_of(self, spoken: Sequence[MessageRef], cuts: Cuts = NO_CUTS) -> frozenset[str]:
-        """The calls that messages ask for; with `cuts` those whose arguments are shown whole."""
+        """Return the calls that messages request; with `cuts` only those whose arguments are shown whole."""
         found: set[str] = set()
         for each, message in zip(spoken, self._words.of(spoken), strict=True):
             most = cuts.arguments_max(each.id, told=each.told)
@@ -510,7 +524,7 @@ class _Drawing:
         return frozenset(found)
 
     def _spoken(self) -> int:
-        """How often a model has spoken on the line, as far as is known."""
+        """Return how often a model has answered on the timeline, as far as is known."""
         if self._total is not None:
             return self._total
         return sum(1 for each in self._found.spoken if each.role == "assistant")
@@ -528,7 +542,7 @@ class _Drawing:
         )
 
 
-def _told(checkpoint: Checkpoint, reason: Reason, turn: int, *, is_all: bool) -> str:
+def _introduction(checkpoint: Checkpoint, reason: Reason, turn: int, *, is_all: bool) -> str:
     if reason == "outgrown":
         return f"It is too long to be shown whole. This is what it had come to by turn {turn}."
     by = f" by {checkpoint.from_backend}" if checkpoint.from_backend else ""

@@ -1,8 +1,8 @@
-"""Tracing a line back: the messages that may be shown, and no more of its history than that takes.
+"""Reads the messages of a timeline that may be shown, and no more of its history than that needs.
 
-A line is read from its end.  How far back it goes is decided on the way: to the message at which the
-last step's context began, if the history says that; else some turns beyond the last switch; else to
-the beginning, or until there is more than any window of that size could hold.
+A timeline is read from its end.  How far back is decided on the way: to the first message of the last step's context,
+if the history has its recipe; else some turns beyond the last switch; else to the beginning, or until there is more
+than any window of that size could contain.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = [
     "trace",
 ]
 
-_IMPORTS = "import:"  # what the runs of imported conversations are called
-CHARACTERS_A_TOKEN = 12  # that even the leanest text has no more of
+_IMPORTS = "import:"  # the beginning of the run ids of imported conversations
+CHARACTERS_A_TOKEN = 12  # upper bound of characters for one token
 
 
 class MessageRef(msgspec.Struct, frozen=True):
-    """One message of a line, by reference, and where it stands."""
+    """One message of a timeline, by reference, with its place."""
 
     said: MessageAt
-    turn: int  # of the line, from 1
+    turn: int  # of the timeline, from 1
     place: tuple[int, int]  # depth of the commit, and which of its events it is
     is_earlier: bool = False  # before the last switch
     is_native: bool = False  # its calls are shown as call and result though it is earlier
@@ -66,25 +66,25 @@ class MessageRef(msgspec.Struct, frozen=True):
 
     @property
     def role(self) -> str:
-        """Who spoke."""
+        """The role of the speaker."""
         return self.said.event.role
 
 
 class HistoryWindow(msgspec.Struct, kw_only=True):
-    """The last part of a line."""
+    """The last part of a timeline."""
 
     spoken: list[MessageRef] = []  # oldest first, up to the end, without a gap
-    is_whole: bool = True  # it begins where the line does
-    turn: int = 0  # the number of the line's last turn; 0: there is none
+    is_whole: bool = True  # it begins where the timeline begins
+    turn: int = 0  # the number of the last turn; 0: there is none
     known: dict[str, CallFacts] = {}  # what the history says of calls before the last switch
     switched: Digest | None = None  # the commit of the last switch
-    switch: BackendSwitched | None = None  # what it says, if no model has spoken since
-    recipe: Recipe | None = None  # of the last step, if no switch came since
+    switch: BackendSwitched | None = None  # its event, if no model has answered since
+    recipe: Recipe | None = None  # of the last step, if there was no switch since
     recipe_digest: Digest | None = None
 
 
-class _Back:
-    """Goes back along a line, and notes what it comes to."""
+class _BackwardReader:
+    """Reads a timeline backwards and collects what a context needs."""
 
     def __init__(
         self,
@@ -97,17 +97,19 @@ class _Back:
     ) -> None:
         self._space, self._turns, self._bytes_max = space, turns, bytes_max
         self._is_fresh, self._is_native = fresh, is_native
-        self._line_backend: str | None = None  # that the line was on, as a later event says
-        self._unplaced: list[str] = []  # earlier messages of models, until it is known whose line they are on
-        self._makers: dict[str, set[str | None]] = {}  # who said them, and on whose line
+        self._line_backend: str | None = None  # the timeline's backend, as a later event says
+        self._unplaced: list[str] = []  # earlier messages of models, until the timeline's backend is known
+        self._makers: dict[
+            str, set[str | None]
+        ] = {}  # by message: its backend, and the timeline's backend then
         self.found = HistoryWindow(spoken=[], known={})
         self._telling = fresh
         self._size = 0
-        self._exchanges = 0  # that were come to whole, before the last switch or the end
-        self._later: MessageRef | None = None  # the message after the one at hand
+        self._exchanges = 0  # complete exchanges that were read, before the last switch or the end
+        self._later: MessageRef | None = None  # the message read before, which comes later on the timeline
 
     def take(self, step: Step) -> bool:
-        """Note one commit; whether that is far enough."""
+        """Add one commit; True if that is far enough."""
         if step.digest == self.found.switched:
             self._telling = True
         done = False
@@ -136,7 +138,7 @@ class _Back:
         return self._is_fresh or self.found.recipe is not None or self.found.switch is not None
 
     def _message(self, step: Step, index: int, event: MessageAppended) -> bool:
-        """Note a message; whether it is the one at which to begin."""
+        """Add a message; True if it is the first message of the recipe."""
         if event.context is not None and not self._is_anchored:
             self._remember(event.context)
         place = step.place.depth, index
@@ -152,16 +154,17 @@ class _Back:
         return self.found.recipe is not None and self.found.recipe.first == event.id
 
     def _place(self, backend: str | None) -> None:
-        """Note which backend the line was on when the messages since were added.
+        """Record the timeline's backend for the messages read since the last event that named one.
 
-        An imported message is shown to that backend as it is, whoever made it, and so it is when it takes over again.
+        An imported message is shown unchanged to the timeline's backend, whichever backend made it, and also when
+        that backend takes over again.
         """
         for id in self._unplaced:
             self._makers[id].add(backend)
         self._unplaced = []
 
     def finish(self) -> HistoryWindow:
-        """What was found, oldest first, each earlier message with how its calls are shown."""
+        """Return the window, oldest message first, each earlier message with how its calls are shown."""
         self._place(self._line_backend)
         recipe = self.found.recipe
         if recipe is not None:
@@ -207,12 +210,12 @@ def trace(
     fresh: bool = False,
     is_native: Callable[[str | None], bool] = lambda _: False,
 ) -> HistoryWindow:
-    """The last part of the line that ends at `at`, for a window of `room` tokens; None: of any size.
+    """Read the last part of the timeline that ends at `at`, for a window of `room` tokens; None: of any size.
 
-    `fresh`: as a backend sees it that has not been at it: only the last `turns`.  `is_native` is asked for each
+    `fresh` reads for a backend that is new to the conversation: only the last `turns`.  `is_native` says for each
     backend that made calls before the last switch whether they are shown as call and result.
     """
-    back = _Back(
+    back = _BackwardReader(
         space, turns, None if room is None else room * CHARACTERS_A_TOKEN, fresh=fresh, is_native=is_native
     )
     found = back.found
@@ -228,8 +231,8 @@ def trace(
 
 
 def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> HistoryWindow:
-    """The part of a line that a recipe tells of, up to the message `before`, which is the step's own."""
-    back = _Back(space, 0, None, fresh=False, is_native=lambda _: False)
+    """Read the part of a timeline that a recipe names, up to the message `before`, which the step produced."""
+    back = _BackwardReader(space, 0, None, fresh=False, is_native=lambda _: False)
     found = back.found
     found.recipe, found.switched = recipe, recipe.switched
     found.turn = space.step(at).place.turn
@@ -245,7 +248,7 @@ def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> History
 
 
 def _begin(found: HistoryWindow, turns: int, *, fresh: bool) -> None:
-    """Let it begin where it is to begin: a commit may hold more messages than are wanted."""
+    """Remove the messages before the first one that is wanted: commits are read whole."""
     first = None
     if found.recipe is not None:
         first = found.recipe.first
@@ -261,7 +264,7 @@ def _begin(found: HistoryWindow, turns: int, *, fresh: bool) -> None:
 
 
 def begins(message: MessageRef, before: MessageRef | None) -> bool:
-    """Whether an exchange begins with a message: the user speaks anew, and not to a run that is under way."""
+    """True if an exchange begins with a message: the user speaks, and does not steer a run that is under way."""
     if message.role not in ("user", "system"):
         return False
     if before is None:
@@ -272,7 +275,7 @@ def begins(message: MessageRef, before: MessageRef | None) -> bool:
 
 
 def exchanges(spoken: Sequence[MessageRef]) -> list[list[MessageRef]]:
-    """The messages by what one input led to, in order."""
+    """Group the messages into exchanges: an input of the user, and what followed it."""
     groups: list[list[MessageRef]] = []
     before: MessageRef | None = None
     for each in spoken:
@@ -284,7 +287,7 @@ def exchanges(spoken: Sequence[MessageRef]) -> list[list[MessageRef]]:
 
 
 def messages_of(space: Space, spoken: Sequence[MessageRef]) -> dict[str, Message]:
-    """The words of messages, by id; without those that were forgotten."""
+    """Read the texts of messages, by id; forgotten ones are left out."""
     entries = reader.spoken(space, [each.said for each in spoken])
     return {entry.id: entry.words for entry in entries if entry.words is not None}
 
@@ -292,7 +295,7 @@ def messages_of(space: Space, spoken: Sequence[MessageRef]) -> dict[str, Message
 def spoken_in(
     step: Step, *, is_earlier: bool, is_native: Callable[[MessageAppended], bool]
 ) -> Iterable[MessageRef]:
-    """The messages of one commit."""
+    """Yield the messages of one commit."""
     for index, event in enumerate(step.changeset.events):
         if isinstance(event, MessageAppended):
             place = step.place.depth, index
@@ -302,5 +305,5 @@ def spoken_in(
 
 
 def backend_of_message(event: MessageAppended) -> str | None:
-    """The backend that said a message; None: the message does not name it."""
+    """Return the backend that produced a message; None: the message does not name it."""
     return f"{event.provider}:{event.model}" if event.provider and event.model else None

@@ -17,29 +17,34 @@ _MEMORY = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ContextLimits:
-    """What a context may hold; a plain value."""
+    """Limits of a context; a plain value."""
 
     turns: int = _TURNS  # the last turns that are shown after a switch, or once the window is outgrown
     reserve: int | None = (
-        None  # tokens kept free for the answer; None: what the model can say, a quarter at most
+        None  # tokens for the answer; None: the model's limit, at most a quarter of the window
     )
-    memory: int = _MEMORY  # items of the owner's memory that are shown at the most; 0: none
-    window: int | None = (
-        None  # tokens that the model takes in all; None: what the catalog, or the model, says
-    )
+    memory: int = _MEMORY  # the most items of the owner's memory that are shown; 0: none
+    window: int | None = None  # tokens of request and answer; None: what the catalog, or the model, says
 
     def __post_init__(self) -> None:
-        """Raise `Invalid` for a number that cannot be."""
+        """Raise `Invalid` for a number out of range."""
         for name, least in (("turns", 1), ("reserve", 1), ("memory", 0), ("window", 2)):
             value: object = getattr(self, name)
             if value is None and name in ("reserve", "window"):
                 continue
             if type(value) is not int or value < least:
                 raise Invalid(
-                    f"{name} of ContextLimits is a number from {least} on, not {value!r}; nothing was declared."
+                    f"{name} of ContextLimits is a number from {least} on, not {value!r}; nothing was declared.",
+                    code="limit_invalid",
+                    field=name,
+                    limit=value,
                 )
         if self.reserve is not None and self.window is not None and self.reserve >= self.window:
             raise Invalid(
                 f"a reserve of {self.reserve:,} tokens leaves nothing of a window of {self.window:,}; nothing was "
-                "declared. Keep less free."
+                "declared.",
+                code="reserve_too_large",
+                advice="Keep less free.",
+                reserve=self.reserve,
+                window=self.window,
             )

@@ -1,8 +1,8 @@
-"""The last turns: which of them are shown within a budget, and what is cut for want of room.
+"""Chooses which of the last turns are shown within a budget, and which texts are cut.
 
-The last turn comes first.  Of the turns before it as many are shown as fit once results are brief, without a gap;
-then results are shown whole as far as there is room, the newest first.  A turn that is too large by itself is
-shown by its input and its last messages, and what is still too large is cut.
+The last turn is chosen first.  Of the turns before it as many are shown as fit with brief results, without a gap; then
+results are shown whole as far as they fit, the newest first.  A turn that is too large by itself is shown by its input
+and its last messages, and texts that are still too large are cut.
 """
 
 from __future__ import annotations
@@ -13,8 +13,17 @@ import msgspec
 
 from perdure.context.budget import Budget
 from perdure.context.history_window import CHARACTERS_A_TOKEN, HistoryWindow, MessageRef
-from perdure.context.render.conversation import Laid, MessageTexts, lay
-from perdure.context.render.cuts import BRIEF_ARGUMENTS, BRIEF_RESULT, NO_CUTS, Cuts, is_short, longest
+from perdure.context.render.conversation import (
+    BRIEF_ARGUMENTS,
+    BRIEF_RESULT,
+    NO_CUTS,
+    Cuts,
+    Laid,
+    MessageTexts,
+    is_short,
+    lay,
+    longest,
+)
 from perdure.context.required_messages import LineView, by_id
 from perdure.model.message import Message, Text
 from perdure.providers.tokens import Weight
@@ -22,8 +31,8 @@ from perdure.providers.tokens import Weight
 __all__ = ["NOTHING", "Chosen", "RecentTurns", "sum_of"]
 
 NOTHING = Weight()
-_CUT_MIN = 48  # characters that are left of a text at the least
-_PART_MIN = 200  # characters that are left of a text in the oldest turn that is shown
+_CUT_MIN = 48  # the least characters of a text that is cut
+_PART_MIN = 200  # the same in the oldest turn that is shown
 _PART_SHARE = 0.75  # of the budget for the last messages of a turn that is too large
 _STEPS = 8  # halvings by which the size of a cut is found
 
@@ -31,23 +40,23 @@ _STEPS = 8  # halvings by which the size of a cut is found
 class Chosen(msgspec.Struct, frozen=True):
     """Which of the last turns are shown, and how."""
 
-    inputs: Sequence[MessageRef] = ()  # shown apart, before the rest of their turn
+    inputs: Sequence[MessageRef] = ()  # shown separately, before the rest of their turn
     tail: Sequence[MessageRef] = ()  # the last messages, without a gap
     cuts: Cuts = NO_CUTS
 
     @property
     def spoken(self) -> list[MessageRef]:
-        """All of them, in order."""
+        """All shown messages, in order."""
         return [*self.inputs, *self.tail]
 
     @property
     def ids(self) -> frozenset[str]:
-        """The messages."""
+        """The ids of the shown messages."""
         return frozenset(each.id for each in self.spoken)
 
 
 class RecentTurns:
-    """Chooses among the last turns of a line."""
+    """Chooses among the last turns of a timeline."""
 
     def __init__(
         self,
@@ -57,7 +66,7 @@ class RecentTurns:
         line: LineView | None,
         reference: Callable[[str], str | None],
     ) -> None:
-        """Choose from what was found of a line; `reference` names the artifact that holds the result of a call."""
+        """Choose from a window of a timeline; `reference` names the artifact with the result of a call."""
         self._words, self._budget, self._found, self._line = words, budget, found, line
         self._reference = reference
         self._references: dict[str, str | None] = {}
@@ -66,10 +75,10 @@ class RecentTurns:
     def choose(
         self, groups: Sequence[Sequence[MessageRef]], base: Weight, share: float, *, is_new: bool
     ) -> Chosen:
-        """The turns that are shown beside what weighs `base`, within a share of the budget; the last one at any rate.
+        """Choose the turns that fit beside `base` within a share of the budget; the last turn is always shown.
 
-        An id that names two calls names the first that is shown, so leaving one out may make another larger.
-        `is_new`: the backend comes new to the conversation, and results that are kept short are shown whole to it.
+        If two calls have the same id, it means the first that is shown, so leaving one out may make another larger.
+        `is_new`: the backend is new to the conversation, and shortened results are shown to it whole.
         """
         while True:
             chosen = self._choose(groups, base, share)
@@ -79,7 +88,7 @@ class RecentTurns:
             groups = fewer
 
     def _expanded(self, chosen: Chosen, base: Weight, share: float) -> Chosen:
-        """The same with results that are kept short shown whole from their artifacts, the newest first, while they fit."""
+        """Show shortened results whole from their artifacts, the newest first, while they fit."""
         short = self._short(chosen.spoken)
         if not short:
             return chosen
@@ -100,7 +109,7 @@ class RecentTurns:
         return msgspec.structs.replace(chosen, cuts=cuts)
 
     def _short(self, spoken: Sequence[MessageRef]) -> dict[str, tuple[str, int]]:
-        """Results that were shortened when they came, newest first: by call, where the whole is and its characters."""
+        """Find the results that were shortened on arrival, newest first: by call, the artifact and its characters."""
         found: dict[str, tuple[str, int]] = {}
         for message in reversed(self._words.of(spoken)):
             for result in reversed(message.tool_results) if message is not None else ():
@@ -144,7 +153,7 @@ class RecentTurns:
     def _with_part_of(
         self, turn: Sequence[MessageRef], tail: Sequence[MessageRef], cuts: Cuts, base: Weight, share: float
     ) -> Cuts | None:
-        """Cuts by which one turn more fits before the others; None: too little would be left of it."""
+        """Return cuts by which one more turn fits before the others; None: too little of it would be left."""
         spoken, stored = [*turn, *tail], {**cuts.stored, **self._brief(turn).stored}
 
         def cut_to(most: int) -> Cuts:
@@ -160,7 +169,7 @@ class RecentTurns:
         return cut_to(low)
 
     def _as_whole_as_fits(self, spoken: Sequence[MessageRef], base: Weight, share: float) -> Cuts:
-        """The cuts by which messages fit: of the oldest results as few as will do, and the last of these no more than needed."""
+        """Return the cuts by which messages fit: as few of the oldest results as possible, the last only in part."""
         brief = self._brief(spoken)
         order = [each.id for each in spoken if each.id in brief.results]
 
@@ -180,7 +189,7 @@ class RecentTurns:
         return self._larger(spoken, base, cuts, order[low - 1], share)
 
     def _larger(self, spoken: Sequence[MessageRef], base: Weight, cuts: Cuts, id: str, share: float) -> Cuts:
-        """The same with as much as fits of the result that is cut last."""
+        """Show as much as fits of the result that is cut last."""
         message = self._said(next(each for each in spoken if each.id == id))
         low, high = cuts.results[id], longest(message)
         for _ in range(_STEPS):
@@ -192,7 +201,7 @@ class RecentTurns:
         return _with_result(cuts, id, low)
 
     def _brief(self, spoken: Sequence[MessageRef]) -> Cuts:
-        """Cuts that leave a brief of each result, and of arguments that are told in sentences."""
+        """Return cuts that shorten each result, and arguments that are told in sentences, to a brief."""
         results: dict[str, int] = {}
         stored: dict[str, str] = {}
         for each, message in zip(spoken, self._words.of(spoken), strict=True):
@@ -214,7 +223,7 @@ class RecentTurns:
         return self._references[call]
 
     def _apart(self, turn: Sequence[MessageRef]) -> list[MessageRef]:
-        """The input of a turn whose first messages were left out before: it was shown apart, and still is."""
+        """Return the input of a turn whose first messages were left out before: it is still shown separately."""
         recipe = self._found.recipe
         if recipe is None or self._line is None or turn[0].role in ("user", "system"):
             return []
@@ -225,12 +234,12 @@ class RecentTurns:
         ]
 
     def _cut_before(self, spoken: Sequence[MessageRef]) -> Cuts:
-        """Those of the messages that were shown cut keep half of what was left of a text from here on."""
+        """Return cuts that halve the texts of these messages that were cut before."""
         cut = self._found.recipe.cut if self._found.recipe is not None else {}
         return Cuts(texts={each.id: max(_CUT_MIN, cut[each.id] // 2) for each in spoken if each.id in cut})
 
     def _part_of(self, turn: Sequence[MessageRef], base: Weight) -> Chosen:
-        """Of a turn that is too large by itself: its input, and its last messages."""
+        """Choose the input and the last messages of a turn that is too large by itself."""
         brief = self._brief(turn)
         laid = lay(self._words, turn, known=self._found.known, cuts=brief)
         weights = {each.id: self.span(laid, each.id) for each in turn}
@@ -241,7 +250,7 @@ class RecentTurns:
         for at in range(len(rest) - 1, -1, -1):
             total += weights[rest[at].id]
             if rest[at].role == "tool":
-                continue  # results alone would belong to nothing
+                continue  # a result is not shown without its call
             if start < len(rest) and not self._budget.holds(total, _PART_SHARE):
                 break
             start = at
@@ -251,7 +260,9 @@ class RecentTurns:
         if self._holds([*inputs, *tail], base, brief):
             return Chosen(inputs, tail, self._as_whole_as_fits([*inputs, *tail], base, 1.0))
         cuts = self._cuts([*inputs, *tail], base)
-        if cuts is None and len(inputs) > 1:  # many inputs, of which even a little each is too much
+        if (
+            cuts is None and len(inputs) > 1
+        ):  # there are so many inputs that even the briefest cuts do not fit
             inputs = inputs[-1:]
             cuts = self._cuts([*inputs, *tail], base)
         if cuts is None and not inputs:
@@ -260,7 +271,7 @@ class RecentTurns:
         return Chosen(inputs, tail, cuts or NO_CUTS)
 
     def _cuts(self, spoken: Sequence[MessageRef], base: Weight) -> Cuts | None:
-        """How many characters each text may keep for these messages to fit; None: that would be too few."""
+        """Return how many characters of each text are shown for these messages to fit; None: too few."""
         most = max(_CUT_MIN, 4 * (self._budget.room or 0))
         stored = self._brief(spoken).stored
         while self._budget.holds(base):
@@ -271,7 +282,7 @@ class RecentTurns:
             if most <= _CUT_MIN:
                 return None
             most = max(_CUT_MIN, most * 2 // 3)
-        return NO_CUTS  # no cut would help: what stands around the messages is too much by itself
+        return NO_CUTS  # no cut would help: the frame alone is too large
 
     # ---- weights
 
@@ -280,7 +291,7 @@ class RecentTurns:
         messages = laid.conversation.messages()
         room = self._budget.room
         if room is not None and sum(map(longest, messages)) > room * CHARACTERS_A_TOKEN:
-            return False  # no need to weigh it
+            return False  # certainly too large, without counting tokens
         return self._budget.holds(sum_of(map(self.weight, messages), base), share)
 
     def _group_weights(self, groups: Sequence[Sequence[MessageRef]], cuts: Cuts) -> list[Weight]:
@@ -292,7 +303,7 @@ class RecentTurns:
         return self._words.of([spoken])[0] or Message(spoken.said.event.role)
 
     def weight(self, message: Message | None) -> Weight:
-        """What a message weighs; nothing where there is no budget."""
+        """Return the tokens of a message; nothing if there is no budget."""
         if message is None or self._budget.room is None:
             return NOTHING
         found = self._weights.get(message)
@@ -301,18 +312,18 @@ class RecentTurns:
         return found
 
     def raw(self, spoken: MessageRef) -> Weight:
-        """What a message of the line weighs by itself."""
+        """Return the tokens of a message of the timeline by itself."""
         return self.weight(self._words.of([spoken])[0])
 
     def span(self, laid: Laid, id: str) -> Weight:
-        """What a message of the line came to weighs."""
+        """Return the tokens of a message of the timeline as it is laid out."""
         start, end = laid.spans.get(id, (0, 0))
         messages = laid.conversation.messages()
         return sum_of((self.weight(messages[at]) for at in range(start, end)), NOTHING)
 
 
 def sum_of(weights: Iterable[Weight], first: Weight) -> Weight:
-    """All of these, and `first`."""
+    """Return the sum of these weights and `first`."""
     for each in weights:
         first += each
     return first

@@ -1,4 +1,4 @@
-"""What is needed of the older transcript: a rule for each reason, and no other reason counts.
+"""Finds the messages that are needed of the older transcript.  There is a rule for each reason, and no other reason.
 
 a call that is open                 the message that asked for it, its turn's input, and what is known of it
 a result that came later            the same, where the result is among the messages that are shown
@@ -34,14 +34,14 @@ _MESSAGE = re.compile(r"\bmessage:([^\s\"',;)\]}]{1,200})")
 
 
 class Needed(msgspec.Struct, frozen=True):
-    """Messages from before those that are shown, and why they are wanted."""
+    """Messages from before those that are shown, and why they are needed."""
 
     spoken: tuple[MessageRef, ...]  # oldest first
     why: str
 
 
 class LineView(msgspec.Struct, frozen=True):
-    """The line that is looked at, which of its commits are before the last switch, and whose calls are shown as pairs."""
+    """A timeline up to a commit: which of its commits are before the last switch, and whose calls are shown as pairs."""
 
     space: Space
     at: Digest
@@ -49,18 +49,18 @@ class LineView(msgspec.Struct, frozen=True):
     is_native: Callable[[MessageAppended], bool]
 
     def of(self, step: Step) -> list[MessageRef]:
-        """The messages of one commit."""
+        """Return the messages of one commit."""
         is_earlier = step.place.depth <= self.earlier_until
         return list(spoken_in(step, is_earlier=is_earlier, is_native=self.is_native))
 
     def named(self, label: str) -> Iterator[Step]:
-        """The commits on this line that a message or run names."""
+        """Yield the commits on this timeline that a message or run names."""
         for digest in self.space.engine.labelled(self.space.name, label):
             if reader.is_ancestor(self.space, digest, self.at):
                 yield self.space.step(digest)
 
     def turn(self, number: int) -> list[MessageRef]:
-        """The messages of one turn."""
+        """Read the messages of one turn."""
         last = self.space.turn(self.at, number)
         found: list[MessageRef] = []
         for step in reader.steps(self.space, last.digest if last else None, limit=_STEPS_MAX):
@@ -78,7 +78,7 @@ def line(
     fresh: bool,
     is_native: Callable[[MessageAppended], bool],
 ) -> LineView:
-    """A line up to a commit; `fresh`: all of it is before a switch."""
+    """Return the timeline up to a commit; with `fresh` all of it counts as before a switch."""
     end = at if fresh else switched
     return LineView(space, at, space.step(end).place.depth if end is not None else -1, is_native)
 
@@ -86,7 +86,7 @@ def line(
 def needed_calls(
     on: LineView, words: MessageTexts, calls: Iterable[tuple[str, str]], where: Callable[[str], str | None]
 ) -> Iterator[Needed]:
-    """What is needed for calls, each given with the reason; `where` says what names the commit that asked for one."""
+    """Yield what is needed for calls, each given with the reason; `where` gives the label of its request."""
     for call, why in calls:
         label = where(call)
         for step in on.named(label) if label is not None else ():
@@ -96,7 +96,7 @@ def needed_calls(
 
 
 def needed_by_task(on: LineView, task: Mapping[str, Json]) -> Iterator[Needed]:
-    """What the task's state refers to."""
+    """Yield the turns and messages that the task's state refers to."""
     text = msgspec.json.encode(dict(task)).decode()
     for number in list(dict.fromkeys(_TURN.findall(text)))[:_MENTIONS_MAX]:
         yield Needed(tuple(on.turn(int(number))), f"the task refers to turn:{number}")
@@ -106,7 +106,7 @@ def needed_by_task(on: LineView, task: Mapping[str, Json]) -> Iterator[Needed]:
 
 
 def opening(on: LineView) -> Needed:
-    """The system words with which an imported conversation begins."""
+    """Return the system words with which an imported conversation begins."""
     depth = on.space.step(on.at).place.depth
     steps = on.space.back(on.at, skip=max(0, depth + 1 - _FIRST_STEPS), limit=_FIRST_STEPS)
     found = [each for step in reversed(steps) for each in on.of(step) if each.role == "system"]
@@ -114,7 +114,7 @@ def opening(on: LineView) -> Needed:
 
 
 def by_id(on: LineView, ids: Sequence[str]) -> list[MessageRef]:
-    """Messages of the line by their ids, in the order of the line."""
+    """Return messages of the timeline by their ids, in the order of the timeline."""
     found = [each for id in ids for step in on.named(id) for each in on.of(step) if each.id == id]
     return sorted(found, key=lambda each: each.place)
 
@@ -128,7 +128,7 @@ def _asking(spoken: Sequence[MessageRef], words: MessageTexts, call: str) -> Mes
 
 
 def _around(turn: Sequence[MessageRef], asking: MessageRef, words: MessageTexts) -> Iterator[MessageRef]:
-    """The input before a message that asks, the message, and what tools answered to its calls."""
+    """Yield the input before a message that requests calls, the message, and the results of its calls."""
     at = next((at for at, each in enumerate(turn) if each.id == asking.id), None)
     if at is None:
         yield asking

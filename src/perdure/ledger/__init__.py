@@ -1,1 +1,1 @@
-"""The ledger: what became of every tool call, over all timelines of a thread."""
+"""The ledger: the records and transitions of every tool call, over all timelines of a thread."""

@@ -1,21 +1,22 @@
-"""Calls: reading what is known of one, and moving it on.
+"""Reads the records of tool calls, and moves calls from state to state.
 
-A call's record is a cell of its thread's space, and every transition is an entry of the
-thread's ledger beside it.  A *posting* is one transition ready to be written.  It moves no
-head; it is good only if the call is still at the revision that it was read at, so calls never
-get into each other's way.  `post` writes postings alone; a run's commit carries them too.
+A call's record is a cell of its thread's space, and every transition is an entry of the thread's ledger as well.
+A `CallTransition` is one transition that is ready to be written.  It moves no head; it is written only if the call is
+still at the revision that the writer read, so calls do not block each other.  `post` writes transitions alone; the
+commit of a run contains them too.
 
 An illegal transition is refused before anything is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite, Fence, Write
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound
 from perdure.history import cells, writer
@@ -37,6 +38,7 @@ __all__ = [
     "VersionedCall",
     "CallTransition",
     "advance",
+    "every",
     "find",
     "last",
     "learn",
@@ -51,14 +53,14 @@ __all__ = [
 ]
 
 CALL = "call/"  # cells of calls, by id
-WHY_MAX = 2_000  # characters; what is longer is cut
+WHY_MAX = 2_000  # characters; a longer text is cut
 
-_SHOWN = 200
-_LOOK_BACK = 4  # entries that are read at once when that of a call is looked for: most writes have fewer
+_COMPARED_MAX = 200  # ids that an unknown id is compared with
+_LOOK_BACK = 4  # entries read at once in the search for a call's entry: most writes have fewer
 _WRITE_ENTRIES_MAX = 4_096
 _TOOL_BYTES_MAX = 200
 
-BARE = Transition()  # an entry that says nothing beside the transition
+BARE = Transition()  # an entry that records the transition alone
 
 _Plain: TypeAlias = str | int | bool | None
 
@@ -66,7 +68,7 @@ _records = msgspec.json.Decoder(CallRecord)
 
 
 class Changes(TypedDict, total=False):
-    """The fields that a transition may change; the count of attempts follows from the states passed."""
+    """The fields that a transition may change.  The count of attempts is not one: it follows from the states."""
 
     args: Digest
     args_size: int
@@ -103,80 +105,99 @@ class Changes(TypedDict, total=False):
 
 
 class VersionedCall(msgspec.Struct, frozen=True):
-    """A call as it was read, and the permission to move it on once."""
+    """A call as it was read.  It permits one transition: the revision must not have changed since."""
 
     record: CallRecord
     revision: int
 
 
 class CallTransition(msgspec.Struct, frozen=True):
-    """One transition of one call, ready to be written; the call's own cell comes first."""
+    """One transition of one call, ready to be written.  The call's own cell is the first of `cells`."""
 
-    record: CallRecord  # as it will stand
+    record: CallRecord  # as the write leaves it
     entry: bytes
     cells: tuple[CellWrite, ...]
     objects: tuple[Object, ...] = ()
 
     @property
     def held(self) -> VersionedCall:
-        """The call once this is written."""
+        """The call as it is once this is written."""
         return VersionedCall(self.record, self.cells[0].expected + 1)
 
     def also(self, *, cells: Iterable[CellWrite] = (), objects: Iterable[Object] = ()) -> CallTransition:
-        """The same, with more that becomes true in the same write."""
+        """Return the same transition with more cells and objects in its write."""
         return CallTransition(self.record, self.entry, (*self.cells, *cells), (*self.objects, *objects))
 
 
 def find(space: Space, id: str) -> VersionedCall | None:
-    """The call of that id; None if the thread has none.
+    """Read the call of that id; None if the thread has none.
 
-    Raises `Corrupt`, naming it, if it is not what its newest ledger entry says.
+    Raises `Corrupt`, naming the call, if its record is not what its newest ledger entry says.
     """
     cell = space.engine.cell(space.name, CALL + id)
     if cell is None or cell.value is None:
         return None
-    held = _held(cell)
-    _check_entered(space, held.record, cell)
-    return held
+    current = _versioned(cell)
+    _check_entered(space, current.record, cell)
+    return current
 
 
 def read(space: Space, id: str) -> VersionedCall:
-    """The call of that id; raises `NotFound`, naming ids that are close."""
+    """Read the call of that id; raises `NotFound`, naming ids that are close."""
     found = find(space, id)
     if found is None:
-        known = [held.record.id for held in listing(space, limit=_SHOWN)]
+        known = [current.record.id for current in listing(space, limit=_COMPARED_MAX)]
         near = get_close_matches(id, known, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "See what there is with calls()."
-        raise NotFound(f"'{space.label}' has no call '{id}'; nothing was read. {hint}")
+        raise NotFound(
+            f"'{space.label}' has no call '{id}'; nothing was read.",
+            code="call_not_found",
+            advice=f"Did you mean {' or '.join(near)}?" if near else "See what there is with calls().",
+            call=id,
+            thread=space.label,
+            near=tuple(near),
+        )
     return found
 
 
 def listing(space: Space, *, after: str = "", limit: int) -> list[VersionedCall]:
-    """The thread's calls by id, those after the id `after`."""
+    """Read up to `limit` calls of the thread, sorted by id, after the id `after`."""
     found = space.engine.cells(space.name, prefix=CALL, after=CALL + after, limit=limit)
-    return [_held(cell) for cell in found]
+    return [_versioned(cell) for cell in found]
+
+
+def every(space: Space) -> Iterator[VersionedCall]:
+    """Yield all calls of the thread, sorted by id."""
+    return map(_versioned, paging.cells(space.engine, space.name, prefix=CALL))
 
 
 def last(space: Space, limit: int) -> list[VersionedCall]:
-    """The last so many calls of the thread, by id."""
-    return [_held(cell) for cell in marks.last(space, CALL, limit)]
+    """Read the last `limit` calls of the thread, sorted by id."""
+    return [_versioned(cell) for cell in marks.last(space, CALL, limit)]
 
 
 def propose(record: CallRecord, *states: CallState, step: Transition = BARE) -> CallTransition:
-    """Enter a call that was proposed, and take it on through `states` in the same write.
+    """Return the transition that enters a proposed call into the ledger and takes it through `states`.
 
-    `step` holds what else the entry says.  Raises `Conflict` for an illegal transition,
-    `Invalid` for a record that cannot be entered.
+    `step` has the other fields of the entry.  Raises `Conflict` for an illegal transition, `Invalid` for a record
+    that cannot be entered.
     """
     if record.state != "proposed":
         raise Invalid(
-            f"call '{record.id}' enters the ledger as {record.state}, not as proposed; nothing was written."
+            f"call '{record.id}' enters the ledger as {record.state}, not as proposed; nothing was written.",
+            code="call_not_proposed",
+            call=record.id,
+            state=record.state,
         )
     names.check_id("call id", record.id)
     if not record.tool or len(record.tool.encode("utf-8", "replace")) > _TOOL_BYTES_MAX:
-        raise Invalid(f"a tool's name has 1 to {_TOOL_BYTES_MAX} bytes; call '{record.id}' was not written.")
+        raise Invalid(
+            f"a tool's name has 1 to {_TOOL_BYTES_MAX} bytes; call '{record.id}' was not written.",
+            code="tool_name_length",
+            call=record.id,
+            bytes_max=_TOOL_BYTES_MAX,
+        )
     if states:
-        _check_hops(record, states)
+        _check_transitions(record, states)
         attempt = record.attempt + states.count("started")
         record = msgspec.structs.replace(record, state=states[-1], attempt=attempt)
     try:
@@ -184,7 +205,7 @@ def propose(record: CallRecord, *states: CallState, step: Transition = BARE) -> 
     except Invalid:
         record = _mended(record)
         value = canonical.encode_struct(record)
-    told = msgspec.structs.replace(
+    entry = msgspec.structs.replace(
         step,
         call=record.id,
         at=record.at,
@@ -192,34 +213,34 @@ def propose(record: CallRecord, *states: CallState, step: Transition = BARE) -> 
         via=("proposed", *states[:-1]) if states else (),
         record=msgspec.Raw(value),
     )
-    return CallTransition(record, canonical.encode_struct(told), (_cell(record, value, 0),))
+    return CallTransition(record, canonical.encode_struct(entry), (_cell(record, value, 0),))
 
 
 def advance(
-    held: VersionedCall, *states: CallState, at: int, step: Transition = BARE, **changes: Unpack[Changes]
+    current: VersionedCall, *states: CallState, at: int, step: Transition = BARE, **changes: Unpack[Changes]
 ) -> CallTransition:
-    """Take a call on through `states`, which it passes in this order, changing these fields.
+    """Return the transition that takes a call through `states`, in this order, and changes these fields.
 
-    `step` holds what else the entry says.  Raises `Conflict`, having written nothing, if one of
-    them cannot follow the other.
+    `step` has the other fields of the entry.  Raises `Conflict` if a state cannot follow the one before it.
     """
-    record = held.record
-    _check_hops(record, states)
-    if "why" in changes:
-        changes["why"] = _words(changes["why"])
-    told: dict[str, _Plain] = {**changes}  # pyright: ignore[reportAssignmentType]
+    record = current.record
+    _check_transitions(record, states)
+    why = changes.get("why")
+    if why is not None and len(why) > WHY_MAX:
+        changes["why"] = why[: WHY_MAX - 1] + "…"
+    fields: dict[str, _Plain] = {**changes}  # pyright: ignore[reportAssignmentType]
     if "started" in states:
-        told["attempt"] = record.attempt + states.count("started")
-    return _posting(held, at, states, told, step)
+        fields["attempt"] = record.attempt + states.count("started")
+    return _transition(current, at, states, fields, step)
 
 
-def learn(held: VersionedCall, *, at: int, **changes: Unpack[Changes]) -> CallTransition:
-    """Add to what is known of a call that stays in its state."""
-    return _posting(held, at, (), {**changes}, BARE)  # pyright: ignore[reportArgumentType]
+def learn(current: VersionedCall, *, at: int, **changes: Unpack[Changes]) -> CallTransition:
+    """Return the transition that changes fields of a call and leaves its state."""
+    return _transition(current, at, (), {**changes}, BARE)  # pyright: ignore[reportArgumentType]
 
 
 def settle(
-    held: VersionedCall,
+    current: VersionedCall,
     *states: CallState,
     at: int,
     staged: Staged | None = None,
@@ -234,14 +255,15 @@ def settle(
     late: bool = False,
     step: Transition = BARE,
 ) -> CallTransition:
-    """Take a call to its last state with what it gave back, all in one posting.
+    """Return the transition that takes a call to its last state, together with its result.
 
-    The result is an artifact; `preview` is what the model is shown of it, and the patches are
-    what it changes when its round is committed, with the message `result_label`; `patch_base` is the
-    root of the state that the call saw.  Raises as `advance` does.
+    The result is an artifact.  `preview` is the part of it that the model is shown.  The patches are applied when the
+    round is committed, with the message `result_label`; `patch_base` is the root of the state that the call saw.
+    Raises as `advance` does.
     """
-    given = (preview, patch, agent_patch, memory)
-    bodies = [None if body is None else Object.of(Kind.BODY, body) for body in given]
+    bodies = [
+        None if body is None else Object.of(Kind.BODY, body) for body in (preview, patch, agent_patch, memory)
+    ]
     changes: Changes = {"status": status}
     if staged is not None:
         changes["result"] = reference(staged.digest)
@@ -250,46 +272,46 @@ def settle(
             changes[name] = body.digest
     if patch is not None and patch_base is not None:
         changes["patch_base"] = patch_base
-    if why is not None or held.record.why is not None:
+    if why is not None or current.record.why is not None:
         changes["why"] = why
     if result_label is not None:
         changes["result_label"] = result_label
     if late:
         changes["late"] = True
-    transition = advance(held, *states, at=at, step=step, **changes)
-    kept = tuple([body for body in bodies if body is not None])
+    transition = advance(current, *states, at=at, step=step, **changes)
+    objects = tuple([body for body in bodies if body is not None])
     if staged is None:
-        return transition.also(objects=kept) if kept else transition
-    return transition.also(cells=staged.cells, objects=(*staged.objects, *kept))
+        return transition.also(objects=objects) if objects else transition
+    return transition.also(cells=staged.cells, objects=(*staged.objects, *objects))
 
 
 def placed(transition: CallTransition, label: str) -> CallTransition:
-    """The posting of a result that no history was to hold, for the commit that `label` names and that holds it."""
+    """Return a copy of `transition` whose `result_label` is the message that stores the result, if it has none yet."""
     if transition.record.result_label:
         return transition
     record = msgspec.structs.replace(transition.record, result_label=label)
     value = canonical.encode_struct(record)
     step = decode_transition(transition.entry)
     if step.record == NOTHING:
-        told = msgspec.structs.replace(step, set={**step.set, "result_label": label})
-    else:  # the call enters the ledger with this posting
-        told = msgspec.structs.replace(step, record=msgspec.Raw(value))
+        entry = msgspec.structs.replace(step, set={**step.set, "result_label": label})
+    else:  # the call enters the ledger with this transition
+        entry = msgspec.structs.replace(step, record=msgspec.Raw(value))
     own = msgspec.structs.replace(transition.cells[0], value=value)
     return CallTransition(
-        record, canonical.encode_struct(told), (own, *transition.cells[1:]), transition.objects
+        record, canonical.encode_struct(entry), (own, *transition.cells[1:]), transition.objects
     )
 
 
 def attributed(transition: CallTransition, by: str | None) -> CallTransition:
-    """The posting with the name of the person who had it made; None: as it is."""
+    """Return the transition with the name of the person who asked for it; None leaves it as it is."""
     if by is None:
         return transition
-    told = msgspec.structs.replace(decode_transition(transition.entry), by=by)
-    return msgspec.structs.replace(transition, entry=canonical.encode_struct(told))
+    entry = msgspec.structs.replace(decode_transition(transition.entry), by=by)
+    return msgspec.structs.replace(transition, entry=canonical.encode_struct(entry))
 
 
 def reference(artifact: Digest) -> str:
-    """How the ledger names a result."""
+    """Return the name under which the ledger stores a result."""
     return f"artifact://sha256/{artifact}"
 
 
@@ -300,16 +322,16 @@ def post(
     fences: tuple[Fence, ...] = (),
     op_id: str | None = None,
 ) -> tuple[VersionedCall, ...]:
-    """Write `transitions` at once, durably, without moving a head; the calls as they stand now.
+    """Write `transitions` in one durable write that moves no head, and return the calls as they are after it.
 
-    Raises `Conflict`, having written nothing, if one of their cells or a fence is at another
-    revision.  `op_id` names the write where it may be repeated; None: nobody will.
+    Raises `Conflict`, having written nothing, if one of their cells or a fence is at another revision.  `op_id` names
+    a write that the caller may repeat; None: the caller does not repeat it.
     """
-    meant = "\n".join([f"{each.record.state} {each.record.id}" for each in transitions])
+    intent = "\n".join([f"{each.record.state} {each.record.id}" for each in transitions])
     write = Write(
         space=space.name,
         op_id=op_id or space.ids(),
-        intent=digest_of(Kind.BODY, meant.encode()),
+        intent=digest_of(Kind.BODY, intent.encode()),
         fences=(*space.fences, *fences) if fences else space.fences,
         objects=tuple([each for transition in transitions for each in transition.objects]),
         cells=tuple([each for transition in transitions for each in transition.cells]),
@@ -317,44 +339,49 @@ def post(
     )
     receipt = writer.submit(space, write, Head(transitions[0].record.timeline, 0, None))
     if op_id is not None and receipt.revisions != tuple([cell.expected + 1 for cell in write.cells]):
-        return tuple(
-            [read(space, transition.record.id) for transition in transitions]
-        )  # it was written before
+        # An earlier attempt wrote this op_id; the calls may have changed since.
+        return tuple([read(space, transition.record.id) for transition in transitions])
     return tuple([transition.held for transition in transitions])
 
 
 def post_first(space: Space, transition: CallTransition) -> VersionedCall | None:
-    """Write one posting; the call as it stands after it, None if somebody else was first."""
+    """Write one transition and return the call as it is after it; None if another writer changed the call first."""
     try:
         return post(space, (transition,))[0]
     except Moved:
         return None
 
 
-def _held(cell: Cell) -> VersionedCall:
+def _versioned(cell: Cell) -> VersionedCall:
     return VersionedCall(cells.read(cell, _records), cell.revision)
 
 
 def _check_entered(space: Space, record: CallRecord, cell: Cell) -> None:
-    """Raise `Corrupt` unless the record says what the entry says that was written with it."""
+    """Raise `Corrupt` unless the record says the same as the ledger entry that was written with it."""
     step = _written_with(space, record.id, cell.position)
     if step is not None and step.record:
         agrees = bytes(step.record) == cell.value
     elif step is not None:
-        told = {**step.set, "at": step.at, "state": step.to or record.state}
-        agrees = all(getattr(record, name, None) == value for name, value in told.items())
+        fields = {**step.set, "at": step.at, "state": step.to or record.state}
+        agrees = all(getattr(record, name, None) == value for name, value in fields.items())
     else:
         agrees = False
     if not agrees:
         raise Corrupt(
             f"the record of call '{record.id}' is not what its newest ledger entry says; it was not used, and "
-            "nothing was started. Run `perdure verify`.",
+            "nothing was started.",
+            code="call_record_altered",
+            advice="Run `perdure verify`.",
             cell=cell.name,
+            call=record.id,
         )
 
 
 def _written_with(space: Space, id: str, position: int) -> Transition | None:
-    """The entry about a call in the write whose last entry has that position; entries of a write follow each other."""
+    """Find the entry about a call in the write whose last entry has that position; None if there is none.
+
+    The entries of one write have consecutive positions.
+    """
     low = position
     while low > 0:
         low, high = max(0, low - _LOOK_BACK), low
@@ -368,43 +395,50 @@ def _written_with(space: Space, id: str, position: int) -> Transition | None:
 
 
 def _cell(record: CallRecord, value: bytes, expected: int) -> CellWrite:
-    # What nobody knows the outcome of can be found over all threads.
+    # A call with an unknown outcome is listed, so that a store finds it without reading every thread.
     return CellWrite(name=CALL + record.id, expected=expected, value=value, listed=record.state in UNCLEAR)
 
 
-def _check_hops(record: CallRecord, states: Sequence[CallState]) -> None:
+def _check_transitions(record: CallRecord, states: Sequence[CallState]) -> None:
     state = record.state
-    for hop in states:
-        if hop not in TRANSITIONS[state]:
-            cannot = "already" if hop == state else f"and cannot become {hop}"
+    for following in states:
+        if following not in TRANSITIONS[state]:
+            cannot = "already" if following == state else f"and cannot become {following}"
             raise Conflict(
-                f"call '{record.id}' to {record.tool} is {state} {cannot}; nothing was written. "
-                "Read it again and decide afresh."
+                f"call '{record.id}' to {record.tool} is {state} {cannot}; nothing was written.",
+                code="call_transition",
+                advice="Read it again and decide again.",
+                call=record.id,
+                tool=record.tool,
+                state=state,
+                to=following,
             )
-        state = hop
+        state = following
 
 
-def _posting(
-    held: VersionedCall, at: int, states: tuple[CallState, ...], told: dict[str, _Plain], step: Transition
+def _transition(
+    current: VersionedCall,
+    at: int,
+    states: tuple[CallState, ...],
+    fields: dict[str, _Plain],
+    step: Transition,
 ) -> CallTransition:
     to = states[-1] if states else None
-    record = msgspec.structs.replace(held.record, **{**told, "at": at, "state": to or held.record.state})
+    record = msgspec.structs.replace(
+        current.record, **{**fields, "at": at, "state": to or current.record.state}
+    )
     try:
         value = canonical.encode_struct(record)
     except Invalid:
         record = _mended(record)
-        told = {name: getattr(record, name) for name in told}
+        fields = {name: getattr(record, name) for name in fields}
         value = canonical.encode_struct(record)
-    said = msgspec.structs.replace(step, call=record.id, at=at, to=to, via=states[:-1], set=told)
-    return CallTransition(record, canonical.encode_struct(said), (_cell(record, value, held.revision),))
-
-
-def _words(why: str | None) -> str | None:
-    return why if why is None or len(why) <= WHY_MAX else why[: WHY_MAX - 1] + "…"
+    entry = msgspec.structs.replace(step, call=record.id, at=at, to=to, via=states[:-1], set=fields)
+    return CallTransition(record, canonical.encode_struct(entry), (_cell(record, value, current.revision),))
 
 
 def _mended(record: CallRecord) -> CallRecord:
-    """The same with U+FFFD for each lone surrogate: what a tool or a vendor said must not stop a record."""
+    """Replace each lone surrogate by U+FFFD: a text of a tool or a vendor must not prevent the write."""
     texts = {
         name: value for name in record.__struct_fields__ if isinstance(value := getattr(record, name), str)
     }

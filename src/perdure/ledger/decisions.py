@@ -1,18 +1,14 @@
-"""Decisions: what somebody says to a ticket, durable before it is acknowledged.
+"""Decides tickets.  A decision is durable before it is acknowledged.
 
-One write holds the decided ticket, the transition of its call and the entry.  The first
-decision stands: the same again changes nothing, another one is `Decided`, and of two at the same
-moment exactly one wins.  Nobody has to run anything for it: whoever resumes the run finds it.
+One write has the decided ticket, the transition of its call and the ledger entry.  The first decision is final: the
+same decision again changes nothing, another one raises `Decided`, and of two at the same time exactly one is written.
+A decision starts no run: the run finds it when it is resumed.
 
-A ticket is seen from every line whose conversation holds its call.  Decided elsewhere than where it
-was asked, the decision makes a new call there, and the ticket stays as it is; after an undo
-past the call there is nothing to decide.  A ticket that is due is closed by whoever looks first.
-
-Copies: a call as it stands on a line other than the one that asked for it.
-
-A ticket that is decided on another line than its own leaves its call as it is and makes a copy
-there.  The conversation names the first call, whichever line it is read on; what became of it on
-a line is what became of the copy that was decided there.
+A ticket is visible on every timeline whose conversation has its call.  A decision on another timeline than the
+ticket's own leaves the ticket and its call as they are and makes a copy of the call on that timeline.  The
+conversation names the first call on every timeline; the state of the call on a timeline is the state of the copy that
+was decided there.  After an undo past the call there is nothing to decide.  The first reader that finds an overdue
+ticket closes it.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines.contract import CellWrite
+from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Decided, Invalid
 from perdure.history import cells, reader
 from perdure.history.ancestry import commits_of, of_run, stands_on, told_in
@@ -58,23 +55,21 @@ __all__ = [
 
 
 Rework: TypeAlias = Callable[[CallRecord, dict[str, Json]], Changes]
-"""What else changes with new arguments: the fingerprint, a templated key.  Raises `Invalid` to refuse them."""
+"""Returns the other fields that new arguments change: the fingerprint, a templated key.  Raises `Invalid` to refuse."""
 
-COPY = "copy/"  # cells: the call that was decided on a line, by the line and the call that it was copied from
-
-_TRIES_MAX = 16
+COPY = "copy/"  # cells: the call that was decided on a timeline, by timeline and the call that it was copied from
 
 
 class DecisionOutcome(msgspec.Struct, frozen=True):
-    """What became of a decision."""
+    """The result of a decision."""
 
     ticket: Ticket
-    held: VersionedCall  # the call that it moved; decided on another line than the ticket's own, a new one
-    first: bool  # False: it had been decided in the same way before, and nothing was written
+    held: VersionedCall  # the decided call; a new one on another timeline than the ticket's own
+    first: bool  # False: the same decision was made before, and nothing was written
 
 
-class _Wanted(msgspec.Struct, frozen=True):
-    """A decision as somebody gave it."""
+class _DecisionRequest(msgspec.Struct, frozen=True):
+    """A decision as the caller gave it."""
 
     verdict: Verdict
     value: Object | None
@@ -84,7 +79,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     rework: Rework | None
 
     def at(self, now: int) -> Decision:
-        """The decision, made now."""
+        """Return the decision with the time `now`."""
         digest, size = (self.value.digest, len(self.value.body)) if self.value else (None, 0)
         return Decision(verdict=self.verdict, at=now, by=self.by, why=self.why, value=digest, value_size=size)
 
@@ -101,20 +96,21 @@ def decide(
     why: str | None = None,
     rework: Rework | None = None,
 ) -> DecisionOutcome:
-    """Decide what a call waits for, on the timeline `line` that stands at `head`; `id` is the call's or the ticket's.
+    """Decide what a call waits for, on the timeline `line` whose head is `head`; `id` is the call's or the ticket's.
 
-    `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided`
-    if it was decided otherwise, `Conflict` if it waits for nothing or is not in the history of the
-    line, `Invalid` for a value that does not fit, or without `by` for an effect from `financial` up;
-    nothing was written then.
+    `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided` if it was decided
+    otherwise, `Conflict` if it waits for nothing or is not in the history of the timeline, `Invalid` for a value that
+    does not fit, or without `by` for an effect from `financial` up; nothing was written then.
     """
-    wanted = _wanted(verdict, value, by, why, rework)
-    for _ in range(_TRIES_MAX):
-        asked, held = _locate(space, id)
-        check_decider(held.record.effect, by, f"call '{held.record.id}' to {held.record.tool}")
+    wanted = _request(verdict, value, by, why, rework)
+    attempts = Attempts(f"call '{id}' was not decided")
+    while True:
+        attempts.begin()
+        asked, current = _locate(space, id)
+        check_decider(current.record.effect, by, f"call '{current.record.id}' to {current.record.tool}")
         now = space.clock()
         if asked.ticket.decision is None and due(asked.ticket, now):
-            calls.post_first(space, _lapsing(held, asked, now))
+            calls.post_first(space, _lapsing(current, asked, now))
             continue
         elsewhere = line != asked.ticket.timeline
         found = _elsewhere(space, asked, line, head, now) if elsewhere else asked
@@ -123,55 +119,55 @@ def decide(
         _check_present(space, asked.ticket, line, head)
         _check_value(asked.ticket, wanted)
         transition = (
-            _copying(space, held.record, asked.ticket, line, wanted, now)
+            _copying(space, current.record, asked.ticket, line, wanted, now)
             if elsewhere
-            else deciding(held, asked, wanted.at(now), value=wanted.value, rework=rework)
+            else deciding(current, asked, wanted.at(now), value=wanted.value, rework=rework)
         )
         moved = calls.post_first(space, transition)
         if moved is not None:
             return DecisionOutcome(tickets.read(space, transition.record.ticket or "").ticket, moved, True)
-    raise Conflict(f"others are changing call '{id}' all the time; nothing was decided. Try again.")
 
 
 def deciding(
-    held: VersionedCall,
+    current: VersionedCall,
     asked: StoredTicket,
     decision: Decision,
     *,
     value: Object | None = None,
     rework: Rework | None = None,
 ) -> CallTransition:
-    """The transition that a decision leads to, with the ticket; `value` is the body that the decision names.
+    """Return the transition of a decision, with the cells of the ticket; `value` is the body that it names.
 
     Raises `Conflict` if the call is not waiting.
     """
     closed, step = tickets.closing(asked, decision)
-    state, changes = _leads_to(held.record, asked.ticket, decision, value, rework)
-    transition = calls.advance(held, state, at=decision.at, step=step, **changes)
+    state, changes = _leads_to(current.record, asked.ticket, decision, value, rework)
+    transition = calls.advance(current, state, at=decision.at, step=step, **changes)
     return transition.also(cells=closed, objects=(value,) if value else ())
 
 
 def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None = None) -> DecisionOutcome:
-    """Cancel a call that waits for a decision; raises `Decided` if there was one."""
-    wanted = _Wanted("cancel", None, None, by, why, None)
-    for _ in range(_TRIES_MAX):
-        asked, held = _locate(space, call)
+    """Cancel a call that waits for a decision; raises `Decided` if it was decided."""
+    wanted = _DecisionRequest("cancel", None, None, by, why, None)
+    attempts = Attempts(f"call '{call}' was not cancelled")
+    while True:
+        attempts.begin()
+        asked, current = _locate(space, call)
         if asked.ticket.decision is not None:
             return _again(space, asked.ticket, wanted)
         decision = wanted.at(space.clock())
-        moved = calls.post_first(space, deciding(held, asked, decision))
+        moved = calls.post_first(space, deciding(current, asked, decision))
         if moved is not None:
             return DecisionOutcome(msgspec.structs.replace(asked.ticket, decision=decision), moved, True)
-    raise Conflict(f"others are changing call '{call}' all the time; it was not cancelled. Try again.")
 
 
 def due(ticket: Ticket, now: int) -> bool:
-    """Whether nobody can decide it any more."""
+    """True if the time to decide the ticket is over."""
     return ticket.expires_at is not None and now >= ticket.expires_at
 
 
 def expire_due(space: Space, *, now: int | None = None) -> list[DecisionOutcome]:
-    """Close every ticket of the thread that is due, as each one says; `now` is the space's clock unless given."""
+    """Close every overdue ticket of the thread, each by its own rule; None takes the time of the space's clock."""
     moment = space.clock() if now is None else now
     closed: list[DecisionOutcome] = []
     for ticket in tickets.opened(space):
@@ -179,43 +175,55 @@ def expire_due(space: Space, *, now: int | None = None) -> list[DecisionOutcome]
         if asked.ticket.decision is None and due(ticket, moment):
             transition = _lapsing(calls.read(space, ticket.call), asked, moment)
             moved = calls.post_first(space, transition)
-            if moved is not None:  # else somebody else was first
+            if moved is not None:  # else another process closed it first
                 closed.append(DecisionOutcome(tickets.read(space, ticket.id).ticket, moved, True))
     return closed
 
 
-def _wanted(
+def _request(
     verdict: Verdict, value: str | None, by: str | None, why: str | None, rework: Rework | None
-) -> _Wanted:
+) -> _DecisionRequest:
     if verdict not in DECISIONS:
         raise Invalid(
-            f"{verdict!r} is not a decision; nothing was decided. Use one of {', '.join(DECISIONS)}."
+            f"{verdict!r} is not a decision; nothing was decided.",
+            code="verdict_unknown",
+            advice=f"Use one of {', '.join(DECISIONS)}.",
+            verdict=verdict,
         )
     names.check_person(by)
     names.check_words("why", why)
     if (value is not None) != (verdict in ("edit", "answer")):
         rule = "needs" if value is None else "takes no"
-        raise Invalid(f"{verdict} {rule} value=; nothing was decided.")
+        raise Invalid(
+            f"{verdict} {rule} value=; nothing was decided.",
+            code="value_missing" if value is None else "value_unexpected",
+            verdict=verdict,
+        )
     if value is None:
-        return _Wanted(verdict, None, None, by, why, rework)
+        return _DecisionRequest(verdict, None, None, by, why, rework)
     parsed = json_schema.parse_value(value, "the value")
-    return _Wanted(verdict, Object.of(Kind.BODY, value.encode()), parsed, by, why, rework)
+    return _DecisionRequest(verdict, Object.of(Kind.BODY, value.encode()), parsed, by, why, rework)
 
 
 def _locate(space: Space, id: str) -> tuple[StoredTicket, VersionedCall]:
-    """The ticket and its call, by the id of either."""
-    held = calls.find(space, id)
-    asked = None if held else tickets.find(space, id)
+    """Read a ticket and its call, by the id of either."""
+    current = calls.find(space, id)
+    asked = None if current else tickets.find(space, id)
     if asked is not None:
         return asked, calls.read(space, asked.ticket.call)
-    held = held or calls.read(space, id)
-    if held.record.ticket is None:
-        raise Conflict(f"call '{id}' is {held.record.state} and waits for no decision; nothing was decided.")
-    return tickets.read(space, held.record.ticket), held
+    current = current or calls.read(space, id)
+    if current.record.ticket is None:
+        raise Conflict(
+            f"call '{id}' is {current.record.state} and waits for no decision; nothing was decided.",
+            code="call_not_waiting",
+            call=id,
+            state=current.record.state,
+        )
+    return tickets.read(space, current.record.ticket), current
 
 
-def _again(space: Space, ticket: Ticket, wanted: _Wanted) -> DecisionOutcome:
-    """What a decided ticket answers; raises `Decided` unless it was decided in the same way."""
+def _again(space: Space, ticket: Ticket, wanted: _DecisionRequest) -> DecisionOutcome:
+    """Return the outcome of a decided ticket; raises `Decided` unless it was decided in the same way."""
     first = ticket.decision
     assert first is not None
     if (first.verdict, first.value) != (wanted.verdict, wanted.value.digest if wanted.value else None):
@@ -227,36 +235,45 @@ def _decided(ticket: Ticket, first: Decision) -> Decided:
     who = f" by {first.by}" if first.by else ""
     why = f" ({first.why})" if first.why else ""
     return Decided(
-        f"call '{ticket.call}' to {ticket.tool} was decided already: {first.verdict}{who}{why}; nothing was written. "
-        "The first decision stands."
+        f"call '{ticket.call}' to {ticket.tool} was decided already: {first.verdict}{who}{why}; nothing was written.",
+        advice="The first decision is final.",
+        call=ticket.call,
+        tool=ticket.tool,
+        verdict=first.verdict,
+        by=first.by,
+        why=first.why,
     )
 
 
 def _elsewhere(
     space: Space, asked: StoredTicket, line: str, head: Digest | None, now: int
 ) -> StoredTicket | None:
-    """What was decided about the ticket as this other line sees it; None: nothing yet."""
+    """Return the decided ticket as this other timeline sees it; None: it is not decided there."""
     found = tickets.find(space, _id_on(asked.ticket, line))
     if found is not None:
         return found
     if asked.ticket.decision is not None and took_in(space, asked.ticket, head):
         return asked
     if due(asked.ticket, now):
-        raise Conflict(f"the time to decide on call '{asked.ticket.call}' is over; nothing was decided.")
+        raise Conflict(
+            f"the time to decide on call '{asked.ticket.call}' is over; nothing was decided.",
+            code="ticket_overdue",
+            call=asked.ticket.call,
+        )
     return None
 
 
 def took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
-    """Whether the decision is in the conversation of `head`: the line began, or took the other in, after it.
+    """True if the decision is in the conversation of `head`: the timeline was forked, or merged the other, after it.
 
-    What a call came to stands in one commit with the decision that led to it.
+    One commit has both the decision and the result of the call.
     """
-    held = calls.find(space, ticket.call)
-    label = held.record.result_label if held else None
+    current = calls.find(space, ticket.call)
+    label = current.record.result_label if current else None
     if label and commits_of(space, label):
-        by_hand = held is not None and held.record.origin == "call"
+        by_hand = current is not None and current.record.origin == "call"
         return stands_on(space, label, head) and (not by_hand or told_in(space, ticket.call, label, head))
-    # A copy was decided for whichever run goes on with it there; any other ticket for the run that asked.
+    # Any run may continue a copied call, so its whole history is searched; any other ticket belongs to its run.
     steps = reader.steps(space, head) if ticket.run is None else reversed(of_run(space, ticket.run, head))
     for step in steps:
         for event in step.changeset.events:
@@ -268,9 +285,9 @@ def took_in(space: Space, ticket: Ticket, head: Digest | None) -> bool:
 
 
 def is_seen(space: Space, ticket: Ticket, line: str, head: Digest | None) -> bool:
-    """Whether the call is in the conversation of the line; one never committed is where it was asked.
+    """True if the call is in the conversation of the timeline; an uncommitted call is on its own timeline.
 
-    What was merged into the line is not: nobody there was asked, and nobody there would go on with it.
+    A call that was merged into the timeline is not: no run there would continue it.
     """
     if commits_of(space, ticket.label):
         return stands_on(space, ticket.label, head)
@@ -278,25 +295,33 @@ def is_seen(space: Space, ticket: Ticket, line: str, head: Digest | None) -> boo
 
 
 def _check_present(space: Space, ticket: Ticket, line: str, head: Digest | None) -> None:
-    """Raise `Conflict` if the line does not see the ticket."""
-    if not is_seen(space, ticket, line, head):
-        raise Conflict(
-            f"call '{ticket.call}' to {ticket.tool} is not in the conversation of timeline '{line}'; nothing was decided. "
-            + _elsewhere_or_undone(ticket, line)
-        )
-
-
-def _elsewhere_or_undone(ticket: Ticket, line: str) -> str:
+    """Raise `Conflict` if the ticket is not visible on the timeline."""
+    if is_seen(space, ticket, line, head):
+        return
     if line != ticket.timeline:
-        return f"It was asked on '{ticket.timeline}': decide it there."
-    ends = f"its run with cancel('{ticket.run}')" if ticket.run else "it by leaving it as it is"
-    return f"It was undone: take the undo back with redo(), or end {ends}."
+        advice = f"It was asked on '{ticket.timeline}': decide it there."
+    else:
+        ends = f"its run with cancel('{ticket.run}')" if ticket.run else "it by leaving it as it is"
+        advice = f"It was undone: take the undo back with redo(), or end {ends}."
+    raise Conflict(
+        f"call '{ticket.call}' to {ticket.tool} is not in the conversation of timeline '{line}'; nothing was decided.",
+        code="call_not_on_timeline",
+        advice=advice,
+        call=ticket.call,
+        tool=ticket.tool,
+        timeline=line,
+        asked_on=ticket.timeline,
+    )
 
 
-def _check_value(ticket: Ticket, wanted: _Wanted) -> None:
+def _check_value(ticket: Ticket, wanted: _DecisionRequest) -> None:
     as_arguments = wanted.verdict == "edit" or (wanted.verdict == "answer" and ticket.resume == "arguments")
     if as_arguments and not isinstance(wanted.arguments, dict):
-        raise Invalid(f"the arguments of {ticket.tool} must be a JSON object; nothing was decided.")
+        raise Invalid(
+            f"the arguments of {ticket.tool} must be a JSON object; nothing was decided.",
+            code="arguments_not_object",
+            tool=ticket.tool,
+        )
     if wanted.verdict == "answer" and ticket.response_schema is not None:
         json_schema.check_answer(ticket.response_schema, wanted.arguments)
 
@@ -304,7 +329,7 @@ def _check_value(ticket: Ticket, wanted: _Wanted) -> None:
 def _leads_to(
     record: CallRecord, ticket: Ticket, decision: Decision, value: Object | None, rework: Rework | None
 ) -> tuple[CallState, Changes]:
-    """The state that a decision leads to, and what it changes."""
+    """Return the state of the call after a decision, and the fields that change."""
     match decision.verdict:
         case "deny":
             return "denied", {"why": decision.why, "status": "error"}
@@ -313,7 +338,7 @@ def _leads_to(
         case "cancel":
             return "cancelled", {"why": decision.why, "status": "error"}
         case "answer" if ticket.resume != "arguments":
-            return "approved", {}  # nothing may run on it: the answer is the result
+            return "approved", {}  # no tool runs: the answer is the result
         case "edit" | "answer":
             return "approved", _edited(record, ticket, decision, value, rework)
         case "approve":
@@ -333,7 +358,7 @@ def _edited(
         changes.update(rework(record, arguments))
     if (
         not changes.get("fingerprint") and ticket.arguments_schema is not None
-    ):  # nobody has looked at them yet
+    ):  # the tool has not checked them
         json_schema.check_arguments(
             ticket.arguments_schema, json_schema.parse_value(value.body.decode(), "the value")
         )
@@ -343,16 +368,17 @@ def _edited(
     return changes
 
 
-def _lapsing(held: VersionedCall, asked: StoredTicket, now: int) -> CallTransition:
-    """What happens because nobody decided in time."""
+def _lapsing(current: VersionedCall, asked: StoredTicket, now: int) -> CallTransition:
+    """Return the transition of a ticket that was not decided in time."""
+    # The reason is stored in the ledger, where readers of older entries know it.
     decision = Decision(verdict=asked.ticket.on_timeout, at=now, why="nobody decided in time")
-    return deciding(held, asked, decision)
+    return deciding(current, asked, decision)
 
 
 def _copying(
-    space: Space, origin: CallRecord, ticket: Ticket, line: str, wanted: _Wanted, now: int
+    space: Space, origin: CallRecord, ticket: Ticket, line: str, wanted: _DecisionRequest, now: int
 ) -> CallTransition:
-    """A new call on another line, as the decision there leaves it; the origin and its ticket stay as they are."""
+    """Return the transition that enters a decided copy of a call on another timeline; the origin does not change."""
     id, decision = space.ids(), wanted.at(now)
     size = origin.args_size if origin.args == ticket.args else len(space.body(ticket.args))
     fresh = CallRecord(
@@ -394,21 +420,21 @@ def _copying(
 
 
 def _copied(space: Space, line: str, origin: CallRecord, copy: str) -> CellWrite:
-    """The cell by which the line finds the copy, by the call that its conversation names."""
+    """Return the cell by which the timeline finds the copy; its name has the call that the conversation names."""
     name = f"{COPY}{line}:{first_of(space, origin).id}"
     before = space.engine.cell(space.name, name)
     return CellWrite(name=name, expected=before.revision if before else 0, value=canonical.encode(copy))
 
 
 def first_of(space: Space, record: CallRecord) -> CallRecord:
-    """The call that a copy, or a copy of a copy, was made from."""
+    """Read the call that a copy, or a copy of a copy, was made from."""
     while record.copied_from is not None:
         record = calls.read(space, record.copied_from).record
     return record
 
 
 def _id_on(ticket: Ticket, line: str) -> str:
-    """The id under which a ticket is decided on another line."""
+    """Return the id under which a ticket is decided on another timeline."""
     return f"{ticket.id}/{line}"
 
 
@@ -416,24 +442,24 @@ _ids = msgspec.json.Decoder(str)
 
 
 def standing(space: Space, id: str, line: str) -> VersionedCall | None:
-    """The call of that id as it stands on `line`: the copy that was decided there, else the call itself."""
-    held = calls.find(space, id)
-    if held is None or held.record.timeline == line:
-        return held
+    """Read the call of that id as it is on `line`: the copy that was decided there, else the call itself."""
+    current = calls.find(space, id)
+    if current is None or current.record.timeline == line:
+        return current
     cell = space.engine.cell(space.name, f"{COPY}{line}:{id}")
-    return held if cell is None or cell.value is None else calls.read(space, cells.read(cell, _ids))
+    return current if cell is None or cell.value is None else calls.read(space, cells.read(cell, _ids))
 
 
 def decided_on(space: Space, line: str) -> list[str]:
-    """The calls of other lines that were decided on `line`, by the ids that its conversation has for them."""
+    """Return the calls of other timelines that were decided on `line`, by the ids in its conversation."""
     return list(cells.marked(space, COPY, line))
 
 
 def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
-    """What can be decided on `line`, which stands at `head`.
+    """Read the tickets that can be decided on `line`, whose head is `head`.
 
-    What was asked on another line and decided there waits here still, unless the decision came along
-    with the history; what was decided here waits no more.
+    A ticket that was asked and decided on another timeline still waits here, unless the decision is in this history
+    too; a ticket that was decided here does not.
     """
     found = [each for each in tickets.open_on(space, line) if is_seen(space, each, line, head)]
     elsewhere: dict[str, list[Ticket]] = {}  # by the call that the conversation names
@@ -450,7 +476,7 @@ def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
 
 
 def _still_open(space: Space, asked: list[Ticket], head: Digest | None) -> list[Ticket]:
-    """The question that is still to be decided, of all that were asked about one call on other lines."""
+    """Return the ticket that is still to be decided, of all tickets for one call on other timelines."""
     for ticket in asked:
         if ticket.decision is None:
             return [ticket]

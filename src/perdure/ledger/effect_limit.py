@@ -1,7 +1,7 @@
-"""Bounds: how far calls may reach on a line, set when it is forked, for good.
+"""The strongest effect that calls may have on a timeline.  It is set when the timeline is forked and never changes.
 
-Kept in a cell of the thread's space, written by the write that begins the timeline, so neither is
-ever there without the other.  What is forked from it may reach no further.
+A cell of the thread's space has it.  The write that begins the timeline writes that cell, so neither exists without the
+other.  A timeline that is forked from a limited one has at most the same limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import msgspec
 from msgspec import UnsetType
 
 from perdure.engines.contract import CellWrite
-from perdure.errors import Conflict, Moved
+from perdure.engines.retry import Attempts
+from perdure.errors import Moved
 from perdure.history import cells as records
 from perdure.history import timelines
 from perdure.history.revisions import Name
@@ -23,8 +24,6 @@ __all__ = ["BOUND", "fork", "most"]
 
 BOUND = "bound/"  # cells, by timeline
 
-_TRIES_MAX = 8
-
 
 class _Bound(msgspec.Struct, frozen=True):
     """The value of a bound's cell."""
@@ -36,7 +35,7 @@ _bounds = msgspec.json.Decoder(_Bound)
 
 
 def most(space: Space, timeline: str) -> Effect | None:
-    """The most that calls may reach on a line; None: there is no bound, as ever on `main`, which is not forked."""
+    """Return the strongest effect that calls may have on a timeline; None: no limit, as always on `main`."""
     if timeline == MAIN:
         return None
     cell = space.engine.cell(space.name, BOUND + timeline)
@@ -52,27 +51,28 @@ def fork(
     effect_max: Effect | None,
     op_id: str | None,
 ) -> Head:
-    """Begin a timeline at a moment of `source`, with its bound, in one write.
+    """Begin a timeline at a moment of `source`, with its limit, in one write.
 
-    `effect_max` is the most that calls may reach there; None, or one that reaches further: as far as
-    they may on `source`.  Raises as `timelines.fork` does.
+    `effect_max` is the strongest effect of calls there; None, or one stronger than the limit of `source`, takes over
+    the limit of `source`.  Raises as `timelines.fork` does.
     """
     inherited = most(space, source)
     wanted = check_effect(effect_max) if effect_max is not None else None
     bound = inherited if wanted is None or (inherited and not within(wanted, inherited)) else wanted
     meant = () if wanted is None else (f"effect_max {wanted}",)
-    for _ in range(_TRIES_MAX):
-        cells = _binding(space, timeline, bound)
+    attempts = Attempts(f"timeline '{timeline}' was not forked")
+    while True:
+        attempts.begin()
+        cells = _limit_cells(space, timeline, bound)
         try:
             return timelines.fork(space, source, timeline, at, op_id=op_id, cells=cells, meant=meant)
         except Moved as moved:
             if not cells or moved.cell != cells[0].name:
                 raise
-    raise Conflict(f"others begin timeline '{timeline}' all the time; nothing was forked. Try again.")
 
 
-def _binding(space: Space, timeline: str, bound: Effect | None) -> tuple[CellWrite, ...]:
-    """The write of a bound; none where there is nothing to say."""
+def _limit_cells(space: Space, timeline: str, bound: Effect | None) -> tuple[CellWrite, ...]:
+    """Return the cell that stores the limit; none if there is no limit and no older one to remove."""
     before = space.engine.cell(space.name, BOUND + timeline)
     if bound is None and (before is None or before.value is None):
         return ()

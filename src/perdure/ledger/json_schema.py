@@ -1,8 +1,8 @@
-"""Checking an answer, or new arguments, against the schema that a ticket holds.
+"""Checks an answer, or new arguments, against the schema in a ticket.
 
-A small part of JSON Schema, the part that generated schemas are made of.  A keyword that is not
-among it is refused when the question is asked, not ignored when it is answered: an answer that
-passes here is what the schema says.
+The module knows the part of JSON Schema that generated schemas use.  A schema with another keyword is refused when the
+question is asked, so no keyword is ignored when it is answered.  References stay within the schema, there are no
+patterns, and a schema that refers to itself without end is refused, so a check always ends.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from perdure.model.canonical import DEPTH_MAX, Json
 
 __all__ = ["check_answer", "check_arguments", "check_schema", "checkable", "parse_value"]
 
-_KEPT_MAX = 8_192  # characters of a schema that is kept with a question
+_SCHEMA_MAX = 8_192  # characters of a schema that is stored with a question
 
 _Schema: TypeAlias = "dict[str, Json] | bool"
 
-_NOTES = frozenset(
+_ANNOTATIONS = frozenset(
     (
         "$schema",
         "$id",
@@ -46,23 +46,25 @@ _TYPES: dict[str, Callable[[Json], bool]] = {
 
 
 def parse_value(text: str, what: str) -> Json:
-    """A value from JSON text that a person wrote, integers exact; raises `Invalid`, duplicate keys included."""
+    """Decode JSON text that a person wrote, with exact integers; raises `Invalid`, also for duplicate keys."""
     try:
         text.encode()
         return cast(
             "Json", json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
         )
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"{what} is not JSON: {error}; nothing was decided.") from error
+        raise Invalid(f"{what} is not JSON: {error}; nothing was decided.", code="not_json") from error
 
 
 def check_schema(text: str) -> None:
-    """Raise `Unsupported` for a schema with a keyword that is not checked here, `Invalid` for what is no schema."""
+    """Raise `Unsupported` for a schema with a keyword that is not checked here, `Invalid` for a text that is no schema."""
     try:
         schema = cast("Json", json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"the response schema is not JSON: {error}; nothing was asked.") from error
-    _look(schema, schema, 1)
+        raise Invalid(
+            f"the response schema is not JSON: {error}; nothing was asked.", code="not_json"
+        ) from error
+    _check_keywords(schema, schema, 1)
 
 
 def check_answer(text: str, answer: Json) -> None:
@@ -70,62 +72,71 @@ def check_answer(text: str, answer: Json) -> None:
     schema = cast("_Schema", json.loads(text))
     fault = _fault(schema, answer, schema, "the answer", 1)
     if fault is not None:
-        raise Invalid(f"{fault}; nothing was decided.")
+        raise Invalid(f"{fault}; nothing was decided.", code="schema_mismatch", fault=fault)
 
 
 def check_arguments(text: str, arguments: Json) -> None:
-    """The same of the arguments that a call is to have instead of its own."""
+    """Raise `Invalid`, naming the place, if new arguments for a call are not what the schema of its tool says."""
     schema = cast("_Schema", json.loads(text))
     fault = _fault(schema, arguments, schema, "the value", 1)
     if fault is not None:
-        raise Invalid(f"{fault}, as its tool's schema was when it asked; nothing was decided.")
+        raise Invalid(
+            f"{fault}, as its tool's schema was when it asked; nothing was decided.",
+            code="schema_mismatch",
+            fault=fault,
+        )
 
 
 def checkable(schema: Mapping[str, Json]) -> str | None:
-    """The text of a schema that arguments can be checked against later; None: there is more in it than is checked here."""
+    """Return the text of a schema against which arguments can be checked later; None: it is too long or too complex."""
     text = json.dumps(dict(schema), ensure_ascii=False)
     try:
         check_schema(text)
     except (Unsupported, Invalid):
         return None
-    return text if len(text) <= _KEPT_MAX else None
+    return text if len(text) <= _SCHEMA_MAX else None
 
 
-def _look(schema: Json, root: Json, depth: int) -> None:
-    """Check a schema and what is in it."""
+def _check_keywords(schema: Json, root: Json, depth: int) -> None:
+    """Check the keywords of a schema and of the schemas in it."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict) or depth > DEPTH_MAX:
-        raise Invalid(f"{json.dumps(schema)[:80]} is not a schema; nothing was asked.")
+        raise Invalid(f"{json.dumps(schema)[:80]} is not a schema; nothing was asked.", code="schema_invalid")
     for keyword, value in schema.items():
-        if keyword not in _NOTES and keyword not in _RULES:
+        if keyword not in _ANNOTATIONS and keyword not in _RULES:
             raise Unsupported(
-                f"answers cannot be checked against the schema keyword '{keyword}'; nothing was asked. "
-                f"Use {', '.join(sorted(_RULES))}."
+                f"answers cannot be checked against the schema keyword '{keyword}'; nothing was asked.",
+                code="schema_keyword",
+                advice=f"Use {', '.join(sorted(_RULES))}.",
+                keyword=keyword,
             )
-        _look_into(keyword, value, root, depth)
+        _check_parts(keyword, value, root, depth)
 
 
-def _look_into(keyword: str, value: Json, root: Json, depth: int) -> None:
+def _check_parts(keyword: str, value: Json, root: Json, depth: int) -> None:
     match keyword, value:
         case (("properties" | "$defs"), dict()):
             for part in value.values():
-                _look(part, root, depth + 1)
+                _check_keywords(part, root, depth + 1)
         case "anyOf", list():
             for part in value:
-                _look(part, root, depth + 1)
+                _check_keywords(part, root, depth + 1)
         case (("items" | "additionalProperties"), _):
-            _look(value, root, depth + 1)
+            _check_keywords(value, root, depth + 1)
         case "$ref", str():
             _referred(value, root)
         case (("properties" | "anyOf" | "$ref"), _):
-            raise Invalid(f"the schema's {keyword} is {json.dumps(value)[:80]}; nothing was asked.")
+            raise Invalid(
+                f"the schema's {keyword} is {json.dumps(value)[:80]}; nothing was asked.",
+                code="schema_invalid",
+            )
         case _:
             pass
 
 
 def _fault(schema: Json, value: Json, root: Json, where: str, depth: int) -> str | None:
-    """What is wrong with `value`, in words; None: nothing."""
+    """Say what is wrong with `value`; None if nothing is."""
     if isinstance(schema, bool):
         return None if schema else f"{where} is not allowed"
     if depth > DEPTH_MAX:
@@ -143,7 +154,7 @@ def _fault(schema: Json, value: Json, root: Json, where: str, depth: int) -> str
 
 
 class _SchemaPlace:
-    """Where a rule is applied."""
+    """The place in a schema and in a value where a rule is applied."""
 
     __slots__ = ("depth", "root", "schema", "where")
 
@@ -151,7 +162,7 @@ class _SchemaPlace:
         self.schema, self.root, self.where, self.depth = schema, root, where, depth
 
     def below(self, schema: Json, value: Json, step: str = "") -> str | None:
-        """What is wrong with a part."""
+        """Say what is wrong with a part of the value; None if nothing is."""
         return _fault(schema, value, self.root, self.where + step, self.depth + 1)
 
 
@@ -262,13 +273,15 @@ def _referred(target: str, root: Json) -> Json:
     known = root.get("$defs") if isinstance(root, dict) else None
     if name == target or not isinstance(known, dict) or name not in known:
         raise Unsupported(
-            f"the schema refers to '{target}', which is not one of its own $defs; nothing was asked."
+            f"the schema refers to '{target}', which is not one of its own $defs; nothing was asked.",
+            code="schema_reference",
+            reference=target,
         )
     return known[name]
 
 
 def _equal(one: Json, other: Json) -> bool:
-    """Equality as JSON has it: true is not 1."""
+    """Compare as JSON does: true is not 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     return one == other

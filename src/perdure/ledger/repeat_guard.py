@@ -1,27 +1,26 @@
 """The repeat guard: an external write is not sent again by accident.
 
-It stops a call with the same fingerprint as another of this thread that is still unclear, on
-any line, in any run, under any id; or that was done but is not in the history of the line that
-asks; or that was done on this line on another backend.  Other repeats are the model's business.
+It stops a call if another call of this thread has the same fingerprint and
+(a) its outcome is still unknown, on any timeline, in any run, under any id; or
+(b) it is done but is not in the history of the timeline that starts the new call; or
+(c) it is done on this timeline, on another backend.
+The guard does not stop other repeats: the model may want them.
 
-Every start of an external write is numbered by the *gate* of its fingerprint, a cell that each
-start moves on.  So of two lines that were both told that the way is clear, one starts and the
-other is refused and asks again.  The gate also remembers up to which number, as seen from which
-commit, all was well: a thousandth equal call on one line costs no more than the second.
+Every start of an external write gets a number from the *gate* of its fingerprint, a cell that each start changes.
+So if two timelines check at the same time and both may start, one starts and the other's write is refused and it
+checks again.  The gate also records up to which number, as seen from which commit, no start was a repeat: the
+thousandth equal call on one timeline costs no more than the second.
 
-A call is in the history of a line if its result is.  While that is not committed, or where the
-record does not say which message holds it, the request stands for it; but if the call waited in
-between, only on its own timeline, for a line may have been forked off before it was done.  What was
-found out only after the conversation had been told something else is in no history.  A call by hand
-is in a history that holds the commit of its turn which says what it came to.
+A call is in the history of a timeline if its result is.  Until the result is committed, or if the record does not
+name the message of the result, the request counts instead; but if the call waited between request and start, only on
+its own timeline, because another timeline may have been forked off before the call was done.  A result that became
+known after the conversation was given another one is in no history.  A direct call is in a history that has the
+commit of its turn with the result.
 
-Calls brought from elsewhere, and how the repeat guard comes to know them.
-
-Two calls are the same if their fingerprints are, and making one takes the tool: its version, its defaults.
-Where that is not at hand when a call is brought in, a mark stands for it under the tool's name.  Whoever is
-about to start a call to a tool of that name has the fingerprints learnt first; then the mark goes.
-
-An import sends nothing, so a start that comes between is simply the earlier of the two.
+Calls imported from elsewhere get a fingerprint too, and that needs the tool: its version, its defaults.  If the tool
+is not available during the import, the write leaves a mark under the tool's name.  A run that is about to start a call
+to a tool of that name computes the missing fingerprints first and removes the marks.  An import sends nothing, so a
+start that happens in between counts as the earlier of the two.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ __all__ = [
 
 
 Policy: TypeAlias = Literal["ask", "allow", "deny"]
-Case: TypeAlias = Literal["unclear", "elsewhere", "backend"]  # (a), (b) and (c) of the rule above
+Case: TypeAlias = Literal["unclear", "elsewhere", "backend"]  # (a), (b) and (c) above
 
 TWIN = "twin/"  # cells: the gate of a fingerprint, and below it the calls that were started, by number
 
@@ -82,16 +81,16 @@ class _GateValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """The value of a gate's cell."""
 
     count: int = 0  # how often a call of this fingerprint was started
-    clear: int = 0  # of the first so many, all that were done are in the history of `commit`, by `backend`
+    clear: int = (
+        0  # of this many first starts, all that were done are in the history of `commit`, by `backend`
+    )
     commit: Digest | None = None  # None: none of them was done
     backend: str | None = None
-    first: str | None = (
-        None  # the call whose start had the number 1: most have no other, and need no cell for it
-    )
+    first: str | None = None  # the call of start number 1; most calls have no other start and need no cell
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """What every start of this fingerprint has to pass, as it was read."""
+    """The gate of a fingerprint as it was read.  Every start changes it."""
 
     fingerprint: str
     revision: int
@@ -99,12 +98,12 @@ class Gate(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many starts the guard has looked at."""
+        """The number of starts that the guard has checked."""
         return self.mark.count
 
 
 class MayStart(msgspec.Struct, frozen=True):
-    """The call may start, if the gate still stands where it was read."""
+    """The call may start, if the gate is still at the revision that was read."""
 
     gate: Gate | None  # None: the guard does not watch this call
 
@@ -132,19 +131,18 @@ def check(
     policy: Policy = "ask",
     seen: int = 0,
 ) -> Verdict:
-    """Whether the line at `head` may start this call as asked for by `backend`.
+    """Decide whether the timeline at `head` may start this call, which `backend` requested.
 
-    `seen` is the number of starts that somebody knew of who allowed it (see `seen`): only later
-    ones are looked at.
+    `seen` is the number of starts that the person saw who allowed the call: only later starts are checked.
     """
     if not record.fingerprint or not record.reach.guarded:
         return MayStart(None)
     gate = _gate(space, record.fingerprint)
     if policy == "allow" or not gate.count:
         return MayStart(gate)
-    stands = _stands(space, gate.mark, head, backend)
-    known = gate.mark.clear if stands else 0
-    any_done, firm = stands and gate.mark.commit is not None, seen <= known
+    applies = _applies(space, gate.mark, head, backend)
+    known = gate.mark.clear if applies else 0
+    any_done, is_final = applies and gate.mark.commit is not None, seen <= known
     for other in _started(space, gate, after=max(known, seen)):
         if other.id == record.id or other.fingerprint != record.fingerprint:
             continue
@@ -152,16 +150,18 @@ def check(
         if case is not None:
             return Repeats(other, case, gate)
         if done(other):
-            any_done, firm = True, firm and _settled_here(space, other)
-    if not firm:
-        return MayStart(gate)  # what was allowed, or is well for now, is not thereby well for ever
-    told = (head, backend) if any_done else (None, None)
-    mark = _GateValue(gate.count, gate.count, *told, first=gate.mark.first)
+            any_done, is_final = True, is_final and _settled_here(space, other)
+    if not is_final:
+        return MayStart(
+            gate
+        )  # this verdict was allowed by a person, or may change: the gate must not record it
+    place = (head, backend) if any_done else (None, None)
+    mark = _GateValue(gate.count, gate.count, *place, first=gate.mark.first)
     return MayStart(Gate(gate.fingerprint, gate.revision, mark))
 
 
 def starting(record: CallRecord, verdict: Verdict) -> tuple[CellWrite, ...]:
-    """What the write of `started` must hold so that the verdict holds; a `Conflict` means: check again."""
+    """Return the cells that the write of `started` needs for the verdict to hold; after a `Conflict` check again."""
     gate = verdict.gate
     if gate is None:
         return ()
@@ -176,7 +176,7 @@ def starting(record: CallRecord, verdict: Verdict) -> tuple[CellWrite, ...]:
 
 
 def counting(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ...]:
-    """What the write must hold that makes calls known which were started elsewhere; each counts as a start."""
+    """Return the cells of the write that makes calls known which were started elsewhere; each counts as a start."""
     written: list[CellWrite] = []
     for fingerprint in dict.fromkeys(record.fingerprint for record in records):
         gate = _gate(space, fingerprint)
@@ -193,7 +193,7 @@ def counting(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ..
 
 
 def rebuilt_gate(fingerprint: str, started: Sequence[str]) -> list[tuple[str, bytes]]:
-    """The cells of a gate that these calls have passed, in this order, by name; it takes nothing for well."""
+    """Return the cells of a gate, by name, for these starts in this order; no start counts as checked."""
     mark = _GateValue(count=len(started), first=started[0])
     numbered = enumerate(started[1:], 2)
     return [
@@ -203,7 +203,7 @@ def rebuilt_gate(fingerprint: str, started: Sequence[str]) -> list[tuple[str, by
 
 
 def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
-    """What the write must hold that learns of a settled call that it was done after all."""
+    """Return the cells of the write that records that a settled call was done after all."""
     if not record.fingerprint or not record.reach.guarded:
         return ()
     gate = _gate(space, record.fingerprint)
@@ -211,13 +211,13 @@ def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
 
 
 def seen(record: CallRecord, ticket: Ticket | None) -> int:
-    """How many starts somebody knew of who allowed this call to repeat them; 0: nobody did."""
+    """Return how many starts the person saw who allowed this call to repeat them; 0 if it was not allowed."""
     number = allowed(record, ticket).get("seen")
     return number if isinstance(number, int) else 0
 
 
 def allowed(record: CallRecord, ticket: Ticket | None) -> dict[str, Json]:
-    """What somebody was shown who allowed this call to repeat another; nothing if nobody did."""
+    """Return what the person was shown who allowed this call to repeat another; empty if it was not allowed."""
     if ticket is None or ticket.action != "repeat" or ticket.id != record.ticket:
         return {}
     approved = ticket.decision is not None and ticket.decision.verdict == "approve"
@@ -228,7 +228,7 @@ def allowed(record: CallRecord, ticket: Ticket | None) -> dict[str, Json]:
 
 
 def done(record: CallRecord) -> bool:
-    """Whether the call is known to have happened."""
+    """True if the call is known to have happened."""
     return record.state == "succeeded" or record.outcome == "done" or record.evidence is not None
 
 
@@ -241,14 +241,14 @@ def _case(
         return None
     if not _present(space, other, timeline, head):
         return "elsewhere"
-    # Nobody here ran an imported call: the model that asks may have another conversation in mind.
+    # An imported call ran outside this store, so the model that requests the new one may not know of it.
     return None if other.backend == backend and other.origin != "import" else "backend"
 
 
 def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
-    """Whether a call that was done is in the history of the timeline that stands at `head`."""
+    """True if a call that was done is in the history of the timeline at `head`."""
     if other.result_label == "":
-        return False  # what the history says of it, if anything, is that nobody knew
+        return False  # the history has no result, or says that the outcome was unknown
     if other.origin == "call" and other.result_label is not None:
         return told_in(space, other.id, other.result_label, head)
     if commits_of(space, other.result_label):
@@ -257,32 +257,32 @@ def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None
 
 
 def _settled_here(space: Space, other: CallRecord) -> bool:
-    """Whether a history that holds the call will always be seen to."""
+    """True if `_present` will give the same answer for this call later."""
     return bool(commits_of(space, other.result_label)) or (other.result_label is None and _at_once(other))
 
 
 def _at_once(other: CallRecord) -> bool:
-    """Whether nothing came between the request and the start."""
+    """True if the call started without waiting for an approval."""
     return other.ticket is None
 
 
-def _stands(space: Space, mark: _GateValue, head: Digest | None, backend: str | None) -> bool:
-    """Whether what was well for the mark is well here: the same backend, and all of it in this history."""
+def _applies(space: Space, mark: _GateValue, head: Digest | None, backend: str | None) -> bool:
+    """True if the starts that the gate recorded as clear are clear here: same backend, and all in this history."""
     if mark.commit is None:
         return True
     return mark.backend == backend and behind(space, mark.commit, head)
 
 
 def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
-    """The calls that were started, in order, those after number `after`; raises `Corrupt` if one is missing."""
+    """Yield the started calls in order, after number `after`; raises `Corrupt` if one is missing."""
     prefix = f"{TWIN}{gate.fingerprint}/"
     if after == 0 and gate.mark.first is not None:
-        held = calls.find(space, gate.mark.first)
-        if held is None:
+        current = calls.find(space, gate.mark.first)
+        if current is None:
             raise _missing(gate)
-        yield held.record
+        yield current.record
         after = 1
-    while after < gate.count:  # a start that came later has moved the gate, and is refused there
+    while after < gate.count:  # a later start has changed the gate, so the write of this one will be refused
         wanted = min(_PAGE, gate.count - after)
         page = space.engine.cells(
             space.name, prefix=prefix, after=_twin(gate.fingerprint, after), limit=wanted
@@ -290,14 +290,17 @@ def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
         found = [calls.find(space, cells.read(cell, _names)) for cell in page]
         if len(page) < wanted or None in found:
             raise _missing(gate)
-        yield from (held.record for held in found if held)
+        yield from (current.record for current in found if current)
         after += wanted
 
 
 def _missing(gate: Gate) -> Corrupt:
     return Corrupt(
-        f"a start of the calls with fingerprint {gate.fingerprint} is missing, so nobody can tell what would "
-        "be repeated; nothing was started. Run `perdure verify`."
+        f"a start of the calls with fingerprint {gate.fingerprint} is missing, so a repeat cannot be recognised; "
+        "nothing was started.",
+        code="start_missing",
+        advice="Run `perdure verify`.",
+        fingerprint=gate.fingerprint,
     )
 
 
@@ -321,20 +324,20 @@ BROUGHT = "brought/"  # marks of calls that have no fingerprint yet, by the SHA-
 
 
 def entering(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ...]:
-    """What the write must hold that enters calls made elsewhere, so that the guard will know them."""
+    """Return the cells of the write that enters imported calls, so that the guard knows them."""
     known = [record for record in records if record.fingerprint]
     unknown = [_mark(record, present=True) for record in records if not record.fingerprint]
     return (*counting(space, known), *unknown)
 
 
 def unlearnt(space: Space, tool: str, *, limit: int) -> list[VersionedCall]:
-    """Calls to a tool of that name whose fingerprint nobody could make when they were brought in."""
+    """Return imported calls to a tool of that name that have no fingerprint yet."""
     ids = islice(marks.marked(space, BROUGHT, _line(tool)), limit)
     return [calls.read(space, id) for id in ids]
 
 
 def learning(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ...]:
-    """What the write must hold that learns the fingerprints of these calls."""
+    """Return the cells of the write that adds the fingerprints of these calls."""
     return (*counting(space, records), *(_mark(record, present=False) for record in records))
 
 

@@ -1,8 +1,8 @@
-"""Settling from outside the run: a late result, a person's word, a call brought from elsewhere.
+"""Settles calls from outside their run: a late result, a person's statement, an imported call.
 
-A holder that lost its lease may still say what its tool gave back, once.  While nobody knows
-better, that is the result.  If the call was settled meanwhile it stays so, and what the holder
-says is kept beside it as evidence, which the repeat guard believes.
+A run that lost its lease may still report, once, what its tool returned.  If the call is not settled, that is its
+result.  If the call was settled in the meantime it stays settled, and the report is stored as evidence, which the
+repeat guard takes into account.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Invalid
 from perdure.history.artifacts import Staged
 from perdure.history.space import Space
@@ -25,20 +26,19 @@ from perdure.projections.calls import Transition
 
 __all__ = ["Late", "answered", "imported", "late", "resolve"]
 
-_TRIES_MAX = 16
 _UNDECLARED = Reach()
 _ENDED_IN_ERROR = "it ended in an error, which does not prove that nothing happened"
-_NOWHERE = ""  # a result label: whoever puts it into a conversation says where
+_NOWHERE = ""  # a result label: the write that puts the result into a conversation replaces it
 
-# Requested: somebody was told that it was not done, and has not started it again.
+# A requested call was reported as not done, and no run has started it again.
 _OPEN_TO = frozenset({"started", "requested"}) | UNCLEAR
 
 
 class Late(msgspec.Struct, frozen=True):
-    """What became of a late result."""
+    """What was done with a late result."""
 
     held: VersionedCall
-    accepted: bool  # False: the call was settled already, and it is kept as evidence
+    accepted: bool  # False: the call was settled already, and the result is stored as evidence
 
 
 def late(
@@ -56,22 +56,24 @@ def late(
     memory: bytes | None = None,
     values: Iterable[Object] = (),
 ) -> Late:
-    """Record what a holder without a lease got back from this attempt; again, it changes nothing.
+    """Record the result of this attempt for a run that lost its lease; the same result again changes nothing.
 
-    `values` are what the patches name, `patch_base` is the root of the state that the call saw.
+    `values` are the objects that the patches name, `patch_base` is the root of the state that the call saw.
 
-    Raises `Conflict`, having written nothing, if it was not the last to start the call, or has
-    said something else before.
+    Raises `Conflict`, having written nothing, if this was not the last start of the call, or if it has another late
+    result.
     """
-    for _ in range(_TRIES_MAX):
-        held = calls.read(space, call)
-        known = _known(held.record, attempt, epoch, calls.reference(staged.digest))
+    attempts = Attempts(f"the late result of call '{call}' was not recorded")
+    while True:
+        attempts.begin()
+        current = calls.read(space, call)
+        known = _known(current.record, attempt, epoch, calls.reference(staged.digest))
         if known is not None:
-            return Late(held, known)
-        accepted = held.record.state not in SETTLED
+            return Late(current, known)
+        accepted = current.record.state not in SETTLED
         transition = (
             calls.settle(
-                held,
+                current,
                 "succeeded",
                 at=space.clock(),
                 staged=staged,
@@ -85,14 +87,11 @@ def late(
                 late=True,
             ).also(objects=values)
             if accepted
-            else _evidence(space, held, staged)
+            else _evidence(space, current, staged)
         )
         moved = calls.post_first(space, transition)
         if moved is not None:
             return Late(moved, accepted)
-    raise Conflict(
-        f"others are changing call '{call}' all the time; its late result was not recorded. Try again."
-    )
 
 
 def resolve(
@@ -105,22 +104,23 @@ def resolve(
     staged: Staged | None = None,
     preview: bytes | None = None,
 ) -> VersionedCall:
-    """Settle a call that nobody knows the outcome of, by a person's word; the same again changes nothing.
+    """Settle a call of unknown outcome by a person's statement; the same statement again changes nothing.
 
     Raises `Conflict`, having written nothing, if its outcome is known, or was resolved otherwise, and
     `Invalid` without `by` for an effect from `financial` up.
     """
     _check_resolution(outcome, by, why, staged)
-    for _ in range(_TRIES_MAX):
-        held = calls.read(space, call)
-        check_decider(held.record.effect, by, f"call '{call}' to {held.record.tool}")
-        if held.record.state == "resolved" and held.record.outcome == outcome:
-            return held
-        _check_unclear(held.record)
-        moved = calls.post_first(space, _resolution(space, held, outcome, by, why, staged, preview))
+    attempts = Attempts(f"call '{call}' was not resolved")
+    while True:
+        attempts.begin()
+        current = calls.read(space, call)
+        check_decider(current.record.effect, by, f"call '{call}' to {current.record.tool}")
+        if current.record.state == "resolved" and current.record.outcome == outcome:
+            return current
+        _check_unclear(current.record)
+        moved = calls.post_first(space, _resolution(space, current, outcome, by, why, staged, preview))
         if moved is not None:
             return moved
-    raise Conflict(f"others are changing call '{call}' all the time; it was not resolved. Try again.")
 
 
 def imported(
@@ -132,14 +132,14 @@ def imported(
     reach: Reach = _UNDECLARED,
     why: str | None = None,
 ) -> CallTransition:
-    """Enter a call that was made elsewhere: with a result it is settled, without one its outcome is unknown.
+    """Return the transition that enters an imported call: settled if it has a result, else of unknown outcome.
 
-    An error does not prove that nothing happened: an external write that ended in one is unknown too, and
-    any other call has failed.  `reach` is that of the tool here; where there is none, it counts as an
-    external write.  For the repeat guard to know it, the same write holds `brought.entering`.
+    An error does not prove that nothing happened: an external write that ended in one is unknown too, and any other
+    call has failed.  `reach` is that of the tool here; without one the call counts as an external write.  The same
+    write needs the cells of `repeat_guard.entering`.
     """
     shown = None if preview is None else Object.of(Kind.BODY, preview)
-    given = msgspec.structs.replace(
+    entered = msgspec.structs.replace(
         record,
         origin="import",
         effect=reach.effect,
@@ -150,26 +150,26 @@ def imported(
         status=status if staged else None,
         why=why if staged is None or status == "success" else _ENDED_IN_ERROR,
     )
-    transition = calls.propose(given, "requested", "started", _came_to(given))
+    transition = calls.propose(entered, "requested", "started", _imported_state(entered))
     objects = (*(staged.objects if staged else ()), *((shown,) if shown else ()))
     return transition.also(cells=staged.cells if staged else (), objects=objects)
 
 
 def answered(
-    held: VersionedCall, *, at: int, staged: Staged, preview: bytes, status: Status, result_label: str
+    current: VersionedCall, *, at: int, staged: Staged, preview: bytes, status: Status, result_label: str
 ) -> CallTransition:
-    """Settle an imported call whose result was imported after it."""
+    """Return the transition that settles an imported call whose result was imported after it."""
     shown = Object.of(Kind.BODY, preview)
     reference = calls.reference(staged.digest)
-    given = msgspec.structs.replace(held.record, result=reference, status=status)
+    answered = msgspec.structs.replace(current.record, result=reference, status=status)
     states: dict[CallState, tuple[CallState, ...]] = {
         "succeeded": ("succeeded",),
         "failed": ("requested", "failed"),
         "unknown": (),
     }
     transition = calls.advance(
-        held,
-        *states[_came_to(given)],
+        current,
+        *states[_imported_state(answered)],
         at=at,
         result=reference,
         preview=shown.digest,
@@ -180,8 +180,8 @@ def answered(
     return transition.also(cells=staged.cells, objects=(*staged.objects, shown))
 
 
-def _came_to(record: CallRecord) -> CallState:
-    """The state of a call that was made elsewhere, by its result."""
+def _imported_state(record: CallRecord) -> CallState:
+    """Return the state of an imported call, by its result."""
     if record.result is None:
         return "unknown"
     if record.status == "success":
@@ -190,30 +190,43 @@ def _came_to(record: CallRecord) -> CallState:
 
 
 def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | None:
-    """Whether this very result was recorded before, and how; None: it is new, and may be recorded."""
+    """Say whether this result was recorded before as the result (True) or as evidence (False); None: it is new."""
     if (record.attempt, record.epoch) != (attempt, epoch) or not attempt:
         raise Conflict(
             f"call '{record.id}' was last started as attempt {record.attempt} of epoch {record.epoch}, not as attempt "
-            f"{attempt} of epoch {epoch}; its late result was not recorded."
+            f"{attempt} of epoch {epoch}; its late result was not recorded.",
+            code="late_result_of_another_attempt",
+            call=record.id,
+            attempt=record.attempt,
+            epoch=record.epoch,
         )
     if record.late and record.result == result:
         return True
     if record.evidence == result:
         return False
     if record.late or record.evidence is not None:
-        raise Conflict(f"call '{record.id}' has another late result already; this one was not recorded.")
+        raise Conflict(
+            f"call '{record.id}' has another late result already; this one was not recorded.",
+            code="late_result_differs",
+            call=record.id,
+        )
     if record.state not in _OPEN_TO and record.state not in SETTLED:
-        raise Conflict(f"call '{record.id}' is {record.state}; its late result was not recorded.")
+        raise Conflict(
+            f"call '{record.id}' is {record.state}; its late result was not recorded.",
+            code="call_not_started",
+            call=record.id,
+            state=record.state,
+        )
     return None
 
 
-def _evidence(space: Space, held: VersionedCall, staged: Staged) -> CallTransition:
+def _evidence(space: Space, current: VersionedCall, staged: Staged) -> CallTransition:
     evidence, at = calls.reference(staged.digest), space.clock()
-    if repeat_guard.done(held.record):
-        transition = calls.learn(held, at=at, evidence=evidence)
+    if repeat_guard.done(current.record):
+        transition = calls.learn(current, at=at, evidence=evidence)
         return transition.also(cells=staged.cells, objects=staged.objects)
-    transition = calls.learn(held, at=at, evidence=evidence, result_label=_NOWHERE)
-    cells = (*staged.cells, *repeat_guard.doubted(space, held.record))
+    transition = calls.learn(current, at=at, evidence=evidence, result_label=_NOWHERE)
+    cells = (*staged.cells, *repeat_guard.doubted(space, current.record))
     return transition.also(cells=cells, objects=staged.objects)
 
 
@@ -221,27 +234,41 @@ def _check_unclear(record: CallRecord) -> None:
     """Raise `Conflict` if there is nothing to resolve."""
     if record.state == "resolved":
         raise Conflict(
-            f"call '{record.id}' to {record.tool} was resolved as {record.outcome} already; nothing was written. "
-            "The first word stands."
+            f"call '{record.id}' to {record.tool} was resolved as {record.outcome} already; nothing was written.",
+            code="call_resolved",
+            advice="The first resolution is final.",
+            call=record.id,
+            tool=record.tool,
+            outcome=record.outcome,
         )
     if record.state not in UNCLEAR:
         raise Conflict(
-            f"call '{record.id}' to {record.tool} is {record.state}, so there is nothing to resolve; nothing was written."
+            f"call '{record.id}' to {record.tool} is {record.state}, so there is nothing to resolve; nothing was written.",
+            code="outcome_known",
+            call=record.id,
+            tool=record.tool,
+            state=record.state,
         )
 
 
 def _check_resolution(outcome: str, by: str | None, why: str | None, staged: Staged | None) -> None:
     if outcome not in ("done", "not_done"):
-        raise Invalid(f"a call is resolved as done or not_done, not as {outcome!r}; nothing was written.")
+        raise Invalid(
+            f"a call is resolved as done or not_done, not as {outcome!r}; nothing was written.",
+            code="outcome_unknown",
+            outcome=outcome,
+        )
     if outcome == "not_done" and staged is not None:
-        raise Invalid("a call that was not done has no result; nothing was written.")
+        raise Invalid(
+            "a call that was not done has no result; nothing was written.", code="result_of_call_not_done"
+        )
     names.check_person(by)
     names.check_words("why", why)
 
 
 def _resolution(
     space: Space,
-    held: VersionedCall,
+    current: VersionedCall,
     outcome: Literal["done", "not_done"],
     by: str | None,
     why: str | None,
@@ -250,7 +277,7 @@ def _resolution(
 ) -> CallTransition:
     shown = None if preview is None else Object.of(Kind.BODY, preview)
     transition = calls.advance(
-        held,
+        current,
         "resolved",
         at=space.clock(),
         step=Transition(by=by),

@@ -1,17 +1,18 @@
-"""The ledger as it stood at a position: whole, or its last part and whatever was still open then.
+"""Reads the ledger as it was at a position: the whole of it, or its last part and every ticket that was open then.
 
-The log is the truth.  To read it whole costs what it is long; so of a long one the last entries
-are read, and what they do not say is taken from the cells, which hold the newest record of each call
-and ticket.  A record that changed after the position is not believed: such a call is read from the
-log.  So what comes out depends on the log up to the position alone, whatever was written since.
+The ledger is authoritative.  A long ledger is not read whole: its last entries are read, and the rest comes from the
+cells, which have the newest record of each call and ticket.  A record that changed after the position is not used;
+such a call is read from the ledger.  So the result depends on the ledger up to the position alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Entry
 from perdure.errors import Corrupt
 from perdure.history.space import Space
@@ -24,28 +25,28 @@ from perdure.projections.calls import Book, Transition, decode_transition
 
 __all__ = ["ENTRIES_MAX", "CallAtPosition", "LedgerSnapshot", "now", "stand", "whole"]
 
-ENTRIES_MAX = 1_000  # that are read of a long log
-
-_PAGE = 500
+ENTRIES_MAX = 1_000  # entries that are read of a long ledger
 
 
 class CallAtPosition(msgspec.Struct, frozen=True):
-    """A call as it stood at the position, and the entry that said so last."""
+    """A call as it was at the position, with the position of its last entry."""
 
     record: CallRecord
     position: int
-    first: int = 0  # the first of the entries about it that were read
-    begun: bool = False  # by that entry it came into the log
+    first: int = 0  # the position of the first entry about it that was read
+    begun: bool = False  # True: that entry entered the call into the ledger
 
 
 class LedgerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last entries say, and what was open before them."""
+    """The calls of the last entries, and the tickets that were open at the position."""
 
-    calls: tuple[CallAtPosition, ...] = ()  # that the entries are about, by the last entry about each
-    waiting: tuple[Ticket, ...] = ()  # all that were open, in the order of their ids
-    decided: tuple[Ticket, ...] = ()  # on other timelines than the one that is looked at from
+    calls: tuple[CallAtPosition, ...] = ()  # calls with one of these entries, by the last entry of each
+    waiting: tuple[Ticket, ...] = ()  # all open tickets, sorted by id
+    decided: tuple[Ticket, ...] = ()  # decided tickets of other timelines
     before: int = 0  # entries that were not read
-    later: frozenset[str] = frozenset()  # calls that changed after the position, where that was looked at
+    later: frozenset[str] = (
+        frozenset()
+    )  # calls that changed after the position; empty if the whole ledger was read
 
 
 class _Later(msgspec.Struct, frozen=True):
@@ -57,11 +58,11 @@ class _Later(msgspec.Struct, frozen=True):
 
 
 def now(space: Space, *, since: LedgerRead = NO_LEDGER) -> LedgerRead:
-    """How far the ledger has come; `since` is a position that it is known to have reached."""
+    """Return the last position of the ledger; `since` is a position that it is known to have reached."""
     low, step = since.position, 1
     while space.engine.entries(space.name, after=low + step - 1, limit=1):
         low, step = low + step, step * 2
-    high = low + step  # nothing is there
+    high = low + step  # a position without an entry
     while high - low > 1:
         middle = (low + high) // 2
         there = space.engine.entries(space.name, after=middle - 1, limit=1)
@@ -72,7 +73,7 @@ def now(space: Space, *, since: LedgerRead = NO_LEDGER) -> LedgerRead:
 
 
 def whole(space: Space, read: LedgerRead) -> Book:
-    """Everything that the log says up to a position; raises `Corrupt` if it is not the log that was read there."""
+    """Read the whole ledger up to a position; raises `Corrupt` if it is not the ledger that was read there."""
     book = Book()
     for entry in _entries(space, 0, read):
         book.take(decode_transition(entry.body))
@@ -82,9 +83,9 @@ def whole(space: Space, read: LedgerRead) -> Book:
 def stand(
     space: Space, read: LedgerRead, *, timeline: str = MAIN, limit: int | None = None
 ) -> LedgerSnapshot:
-    """What the last `limit` entries up to a position say, and every ticket that was open there; None: `ENTRIES_MAX`.
+    """Read the last `limit` entries (None: `ENTRIES_MAX`) up to a position, and every ticket that was open there.
 
-    Of those that were decided, those of other timelines than `timeline` are given too.
+    The snapshot also has the decided tickets of other timelines than `timeline`.
     """
     start = max(0, read.position - (ENTRIES_MAX if limit is None else limit))
     steps = [(entry.position, decode_transition(entry.body)) for entry in _entries(space, start, read)]
@@ -113,16 +114,16 @@ def _windowed(
 ) -> tuple[dict[str, CallRecord], list[Ticket], frozenset[str]]:
     touched = {step.call for step in steps if step.call}
     begun = {step.call for step in steps if step.record}
-    # The cells first: whatever they hold, the entries that are read after them say whether it came later.
-    held = {call: calls.find(space, call) for call in touched - begun}
-    asked = list(_tickets(space))
+    # Cells are read before entries: the entries then say which of the cells changed after the position.
+    cells = {call: calls.find(space, call) for call in touched - begun}
+    asked = list(tickets.every(space))
     later = _later(space, read)
-    believed = {call: each.record for call, each in held.items() if each and call not in later.calls}
+    unchanged = {call: each.record for call, each in cells.items() if each and call not in later.calls}
     book = Book()
     for step in steps:
         if step.call in begun:
             book.take(_without_decisions_from_before(step, book))
-    known = {**book.calls, **believed}
+    known = {**book.calls, **unchanged}
     if missing := touched - known.keys():
         full = whole(space, read)
         known |= {call: full.calls[call] for call in missing}
@@ -131,14 +132,15 @@ def _windowed(
 
 
 def _without_decisions_from_before(step: Transition, book: Book) -> Transition:
-    """The entry without a decision on a ticket that the book does not know; tickets are read from their cells."""
+    """Remove from the entry a decision on a ticket that the book does not have; tickets are read from their cells."""
     if step.decided is None or step.decided in book.tickets:
         return step
     return msgspec.structs.replace(step, decided=None)
 
 
 def _later(space: Space, read: LedgerRead) -> _Later:
-    steps = [decode_transition(entry.body) for entry in _after(space, read.position)]
+    entries = paging.entries(space.engine, space.name, after=read.position)
+    steps = [decode_transition(entry.body) for entry in entries]
     opened = {ticket.id for ticket in map(_ticket, steps) if ticket}
     return _Later(
         frozenset(step.call for step in steps),
@@ -159,30 +161,18 @@ def _sorted(found: Iterable[Ticket]) -> tuple[Ticket, ...]:
     return tuple(sorted(found, key=lambda ticket: ticket.id))
 
 
-def _tickets(space: Space) -> Iterator[Ticket]:
-    after = ""
-    while page := tickets.listing(space, after=after, limit=_PAGE):
-        yield from (asked.ticket for asked in page)
-        after = page[-1].ticket.id
-
-
 def _entries(space: Space, after: int, read: LedgerRead) -> Iterator[Entry]:
-    """The entries after `after` up to a position; raises `Corrupt` unless the last is the one that was read there."""
+    """Yield the entries after `after` up to a position; raises `Corrupt` unless the last is the one that was read."""
     last = None
-    while after < read.position:
-        page = space.engine.entries(space.name, after=after, limit=min(_PAGE, read.position - after))
-        if not page:
-            break
-        yield from page
-        last, after = page[-1], page[-1].position
-    if after != read.position or (last and read.chain and last.chain != read.chain):
+    for last in islice(paging.entries(space.engine, space.name, after=after), max(0, read.position - after)):
+        yield last
+    end = last.position if last else after
+    if end != read.position or (last and read.chain and last.chain != read.chain):
         raise Corrupt(
             f"the ledger of '{space.label}' is not the one that was read up to position {read.position}; "
-            "nothing was derived from it. Run `perdure verify`."
+            "nothing was derived from it.",
+            code="ledger_differs",
+            advice="Run `perdure verify`.",
+            thread=space.label,
+            position=read.position,
         )
-
-
-def _after(space: Space, position: int) -> Iterator[Entry]:
-    while page := space.engine.entries(space.name, after=position, limit=_PAGE):
-        yield from page
-        position = page[-1].position

@@ -1,18 +1,19 @@
-"""Tickets: opening the question that a call waits for, and finding it again.
+"""Opens and reads tickets.  A ticket is the question that a suspended call waits for.
 
-A ticket is opened by the posting that suspends its call, so neither is ever there without the
-other.  Its cell is listed while it is open: a store finds what waits over all its threads.  A mark on
-its line says the same within the thread, and another one, once it is decided, that it was there.
+The transition that suspends a call opens its ticket, so neither exists without the other.  The cell of an open ticket
+is listed, so a store finds the open tickets of all its threads.  Within a thread, marks by timeline name the open
+tickets and the decided ones.
 
 An approval covers exactly the arguments and the fingerprint that the ticket shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite, Engine
 from perdure.errors import NotFound
 from perdure.history import cells
@@ -35,8 +36,8 @@ __all__ = [
     "closed",
     "closing",
     "elsewhere",
+    "every",
     "find",
-    "listing",
     "open_on",
     "opened",
     "question",
@@ -47,8 +48,8 @@ __all__ = [
 ]
 
 TICKET = "ticket/"  # cells of tickets, by id
-ASKS = "asks/"  # marks of open tickets, by line
-ASKED = "asked/"  # marks of decided tickets, by line
+ASKS = "asks/"  # marks of open tickets, by timeline
+ASKED = "asked/"  # marks of decided tickets, by timeline
 
 _tickets = msgspec.json.Decoder(Ticket)
 
@@ -74,7 +75,10 @@ def question(
     on_timeout: OnTimeout = "expire",
     resume: Resume = "run",
 ) -> Ticket:
-    """The question whether, or how, this call may go on; raises `Unsupported` for a schema that cannot be checked."""
+    """Return a ticket that asks whether, or how, this call may go on.
+
+    Raises `Unsupported` for a schema that cannot be checked.
+    """
     if response_schema is not None:
         json_schema.check_schema(response_schema)
     return Ticket(
@@ -109,15 +113,18 @@ def repetition(
     expires_at: int | None = None,
     on_timeout: OnTimeout = "expire",
 ) -> Ticket:
-    """The question whether this call may repeat what the guard found; approving covers that and no later start."""
-    told = {"case": found.case, "repeats": found.earlier.id, "seen": found.gate.count}
+    """Return a ticket that asks whether this call may repeat what the guard found.
+
+    An approval covers the starts so far and no later one.
+    """
+    shown = {"case": found.case, "repeats": found.earlier.id, "seen": found.gate.count}
     return question(
         record,
         id=id,
         at=at,
         action="repeat",
         message=message,
-        parameters=canonical.encode(told).decode(),
+        parameters=canonical.encode(shown).decode(),
         arguments_schema=arguments_schema,
         expires_at=expires_at,
         on_timeout=on_timeout,
@@ -125,9 +132,9 @@ def repetition(
 
 
 def ask(call: VersionedCall | CallRecord, ticket: Ticket) -> CallTransition:
-    """Suspend a call by `ticket`; one that is not in the ledger yet is entered.
+    """Return the transition that suspends a call by `ticket`; it enters a call that is not in the ledger yet.
 
-    An earlier approval is void from here on.  Raises `Conflict` if the call cannot be suspended.
+    It cancels an earlier approval.  Raises `Conflict` if the call cannot be suspended.
     """
     value = canonical.encode_struct(ticket)
     step = Transition(ticket=msgspec.Raw(value))
@@ -144,75 +151,74 @@ def ask(call: VersionedCall | CallRecord, ticket: Ticket) -> CallTransition:
 
 
 def closing(asked: StoredTicket, decision: Decision) -> tuple[tuple[CellWrite, ...], Transition]:
-    """What the posting must hold that a decision leads to: the ticket's cells, and what the entry says of it."""
+    """Return what the transition of a decision needs: the ticket's cells, and the fields of the ledger entry."""
     ticket = msgspec.structs.replace(asked.ticket, decision=decision)
     value = canonical.encode_struct(ticket)
     cell = CellWrite(name=TICKET + ticket.id, expected=asked.revision, value=value)
-    open_no_more = marks.mark(ASKS, ticket.timeline, ticket.id, expected=1, present=False)
-    return (cell, open_no_more, closed(ticket)), Transition(decided=ticket.id, decision=decision)
+    no_longer_open = marks.mark(ASKS, ticket.timeline, ticket.id, expected=1, present=False)
+    return (cell, no_longer_open, closed(ticket)), Transition(decided=ticket.id, decision=decision)
 
 
 def closed(ticket: Ticket) -> CellWrite:
-    """The mark of a ticket that is decided, in the same write."""
+    """Return the mark of a decided ticket, for the write that decides it."""
     return marks.mark(ASKED, ticket.timeline, ticket.id, expected=0, present=True)
 
 
 def find(space: Space, id: str) -> StoredTicket | None:
-    """The ticket of that id; None if the thread has none."""
+    """Read the ticket of that id; None if the thread has none."""
     cell = space.engine.cell(space.name, TICKET + id)
-    return None if cell is None or cell.value is None else _asked(cell)
+    return None if cell is None or cell.value is None else _stored(cell)
 
 
 def read(space: Space, id: str) -> StoredTicket:
-    """The ticket of that id; raises `NotFound`."""
+    """Read the ticket of that id; raises `NotFound`."""
     found = find(space, id)
     if found is None:
         raise NotFound(
-            f"'{space.label}' has no ticket '{id}'; nothing was read. See what waits with approvals()."
+            f"'{space.label}' has no ticket '{id}'; nothing was read.",
+            code="ticket_not_found",
+            advice="See what waits with approvals().",
+            ticket=id,
+            thread=space.label,
         )
     return found
 
 
-def listing(space: Space, *, after: str = "", limit: int) -> list[StoredTicket]:
-    """The thread's tickets by id, decided ones too, those after the id `after`."""
-    found = space.engine.cells(space.name, prefix=TICKET, after=TICKET + after, limit=limit)
-    return [_asked(cell) for cell in found]
+def every(space: Space) -> Iterator[Ticket]:
+    """Yield all tickets of the thread, decided ones too, sorted by id."""
+    return (_stored(cell).ticket for cell in paging.cells(space.engine, space.name, prefix=TICKET))
 
 
 def open_on(space: Space, line: str) -> list[Ticket]:
-    """The open tickets of a line, by id."""
+    """Read the open tickets of a timeline, sorted by id."""
     return [read(space, id).ticket for id in marks.marked(space, ASKS, line)]
 
 
 def opened(space: Space) -> list[Ticket]:
-    """The open tickets of the thread, on whatever line."""
+    """Read the open tickets of all timelines of the thread."""
     return [read(space, id).ticket for id in marks.marked_elsewhere(space, ASKS, "")]
 
 
 def elsewhere(space: Space, line: str) -> list[Ticket]:
-    """The tickets of other lines, decided ones too, by id."""
+    """Read the tickets of all other timelines, decided ones too, sorted by id."""
     ids = {id for prefix in (ASKS, ASKED) for id in marks.marked_elsewhere(space, prefix, line)}
     return [read(space, id).ticket for id in sorted(ids)]
 
 
-def waiting(
-    engine: Engine, *, after: tuple[str, str] = ("", ""), limit: int
-) -> Sequence[tuple[str, StoredTicket]]:
-    """Open tickets of every thread by (ticket id, space), each with the name of its space."""
-    cursor = (TICKET + after[0], after[1])
-    found = engine.listed(prefix=TICKET, after=cursor, limit=limit)
-    return [(cell.space, _asked(cell)) for cell in found]
+def waiting(engine: Engine) -> Iterator[tuple[str, Ticket]]:
+    """Yield the open tickets of every thread, sorted by id, each with the name of its space."""
+    return ((cell.space, _stored(cell).ticket) for cell in paging.listed(engine, prefix=TICKET))
 
 
 def still_bound(record: CallRecord, fingerprint: str) -> bool:
-    """Whether the approval covers what is about to run: these arguments, and nothing else.
+    """True if the approval covers the call that is about to run: these arguments and no others.
 
-    A fingerprint that was not known when the arguments were approved is bound by their body alone.
+    If the fingerprint was unknown at the approval, the body of the arguments decides alone.
     """
     if record.approved is None or record.approved != record.args:
         return False
     return record.approved_fingerprint in ("", fingerprint)
 
 
-def _asked(cell: Cell) -> StoredTicket:
+def _stored(cell: Cell) -> StoredTicket:
     return StoredTicket(cells.read(cell, _tickets), cell.revision)

@@ -1,8 +1,8 @@
-"""Tracing one call: everything that the ledger says of it, words included.
+"""Traces one call: everything that the ledger says of it, with its texts.
 
-A record names arguments, question and result by digest; here they are read, each None where it is
-not there or was forgotten.  The way that the call took is read from the log, from about where it was
-entered to where it came to stand as it does.
+A record names arguments, question and result by digest; a trace has the texts, or None where one is missing or was
+forgotten.  The transitions of the call are read from the ledger, from shortly before its first entry to the entry
+that left it as it is.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _records = msgspec.json.Decoder(CallRecord)
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the log about a call."""
+    """One entry of the ledger about a call."""
 
     at: int  # µs since 1970, UTC
-    states: tuple[CallState, ...]  # that it passed, in order; none: it stayed where it was
-    by: str | None = None  # who decided or resolved it, or had its tool asked
+    states: tuple[CallState, ...]  # the states that it passed, in order; none: its state did not change
+    by: str | None = None  # the person who decided or resolved it, or had its tool asked
     why: str | None = None
 
 
 class Traced(msgspec.Struct, frozen=True, kw_only=True):
-    """One call, and the words that belong to it."""
+    """One call, and the texts that belong to it."""
 
     record: CallRecord
-    arguments: str | None  # JSON text, as they stand now
+    arguments: str | None  # JSON text, as they are now
     result: ToolResult | None  # what the model is shown
     ticket: Ticket | None  # the last one
     asked: str | None  # JSON text: the arguments that the ticket is about
@@ -58,9 +58,10 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trace(space: Space, id: str, *, history: bool = True) -> Traced:
-    """What the ledger says of the call of that id, or of the ticket of that id; raises `NotFound`.
+    """Read everything that the ledger says of a call, by its id or by that of its ticket; raises `NotFound`.
 
-    A beginning of the id is enough if no other begins like it; raises `Invalid` if several do.  Without `history` the way that it took is left out, for which the log is read as far as the call lived.
+    The beginning of an id is enough if no other id begins like it; raises `Invalid` if several do.  Without `history`
+    the transitions are left out; to find them the ledger is read for the lifetime of the call.
     """
     id = _whole(space, id)
     asked = tickets.find(space, id) if calls.find(space, id) is None else None
@@ -79,7 +80,7 @@ def trace(space: Space, id: str, *, history: bool = True) -> Traced:
 
 
 def _whole(space: Space, id: str) -> str:
-    """The id that `id` is, or is the beginning of."""
+    """Return the whole id that `id` is, or is the beginning of."""
     if len(id) < _BEGINNING_MIN or calls.find(space, id) or tickets.find(space, id):
         return id
     found = [
@@ -89,7 +90,11 @@ def _whole(space: Space, id: str) -> str:
     ]
     if len(found) > 1:
         raise Invalid(
-            f"several ids of '{space.label}' begin with '{id}': {', '.join(found)}; nothing was done. Give more of it."
+            f"several ids of '{space.label}' begin with '{id}': {', '.join(found)}; nothing was done.",
+            code="id_ambiguous",
+            advice="Give more of it.",
+            id=id,
+            found=tuple(found),
         )
     return found[0] if found else id
 
@@ -97,13 +102,13 @@ def _whole(space: Space, id: str) -> str:
 def unclear(
     engine: Engine, *, after: tuple[str, str] = ("", ""), limit: int
 ) -> Sequence[tuple[str, CallRecord]]:
-    """Calls of every thread that nobody knows the outcome of, by (id, space), each with the name of its space."""
+    """Read calls of unknown outcome of every thread, sorted by (id, space), each with the name of its space."""
     found = engine.listed(prefix=CALL, after=(CALL + after[0], after[1]), limit=limit)
     return [(cell.space, cells.read(cell, _records)) for cell in found]
 
 
 def _passed(space: Space, record: CallRecord) -> list[Passed]:
-    """The way that a call took, from its first entry to the one that left it as it is."""
+    """Read the transitions of a call, from its first entry to the one that left it as it is."""
     book, found = Book(), list[Passed]()
     for entry in paging.entries(space.engine, space.name, after=_before_entry(space, record)):
         step = decode_transition(entry.body)

@@ -1,9 +1,7 @@
-"""An agent's own map: state that lives across its threads, read and written like a thread's.
+"""An agent's own map, which is state across its threads, and the definitions of agents in a store.
 
-Definitions of agents that a store keeps: every version of each, in the history of the agent's own map.
-
-A definition is a value of that map like any other, at a path that belongs to Perdure; so it is
-versioned, audited and undone like any other, and a commit that read the map has fixed it.
+The map is read and written like the state of a thread.  A definition is a value in that map, at a path reserved for
+Perdure, so it is versioned, audited and undone like any other value, and a commit that read the map fixes its version.
 """
 
 from __future__ import annotations
@@ -15,7 +13,8 @@ from typing import Any
 import msgspec
 
 from perdure.engines import registry
-from perdure.errors import Conflict, Invalid, NotFound, PerdureError, StaleHead, WrongStore
+from perdure.engines.retry import Attempts
+from perdure.errors import Invalid, NotFound, PerdureError, StaleHead, WrongStore
 from perdure.history import reader, writer
 from perdure.history.changes.patch_builder import Ops, Touched
 from perdure.history.space import Space, TimelineContext
@@ -27,7 +26,7 @@ from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.runtime.agent.file import Definition, agent_of
 from perdure.runtime.tools.tool import Tool
 from perdure.store.plumbing import directory
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.resources import StoreResources
 from perdure.store.timeline import Line
 
@@ -36,16 +35,16 @@ __all__ = ["AgentMap", "PATH", "Definitions", "Kept"]
 
 @blocking
 class AgentMap(Line):
-    """The map of one agent.  Nobody but this agent and its threads sees it."""
+    """The map of one agent.  Only this agent and its threads see it."""
 
     def __init__(self, resources: StoreResources, agent: Agent, *, declared: bool) -> None:
-        """Hold the map of an agent; reading it begins nothing, and nor does a change that comes to nothing."""
+        """Open the map of an agent.  Neither reading nor an empty change adds the agent to the store."""
         super().__init__(TimelineContext(space=resources.agent(agent.name), defaults=encoded_defaults(agent)))
         self._resources, self._agent, self._declared, self._recorded = resources, agent, declared, False
         self.name = agent.name
 
     def _finish(self) -> None:
-        """List the agent in the directory.  What was committed is durable; the next change tries it again."""
+        """List the agent in the directory.  If that fails, the commit is durable and the next change tries again."""
         if not self._recorded:
             with suppress(PerdureError):
                 directory.record_agent(self._resources.store, self._agent, declared=self._declared)
@@ -54,8 +53,6 @@ class AgentMap(Line):
 
 PATH = "/__kernel/agent.json"
 
-_TRIES_MAX = 16
-
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """One version of an agent's definition."""
@@ -63,37 +60,41 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     definition: Definition
     digest: Digest  # of the definition itself; a run records it as its agent's version
-    commit: Digest  # of the agent's map, with which it came
+    commit: Digest  # the commit of the agent's map that wrote it
     at: int  # µs since 1970, UTC
-    home: str | None = None  # the store that the definition names, as it is seen from this one
-    is_new: bool = False  # whether it was applied just now
+    home: str | None = None  # the store that the definition names, as seen from this one
+    is_new: bool = False  # True: this call of `apply` wrote it
 
     def agent(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> Agent:
-        """The agent that it declares, with the tools that it names out of `tools`; raises `Invalid` if one is missing."""
+        """Return the agent that it declares, with the tools of these names; raises `Invalid` if one is missing."""
         return agent_of(self.name, self.definition, tools, version=self.digest, object_storage=self.home)
 
 
 @blocking
 class Definitions:
-    """The agents whose definitions are kept in a store."""
+    """The definitions of agents in a store."""
 
     def __init__(self, resources: StoreResources, url: str) -> None:
-        """Look into that store, which is at `url`."""
+        """Read and write the definitions of the store at `url`."""
         self._resources, self._url = resources, url
 
     def apply(self, name: str, definition: Definition, *, reason: str = "apply") -> Kept:
-        """Keep a definition as the newest version; the same as the last one changes nothing.
+        """Store a definition as the newest version; a definition equal to the last one changes nothing.
 
         Raises `WrongStore`, having changed nothing, if the definition's `object_storage` is another store, and
-        `Conflict` if others change the agent's map all the time.
+        `Conflict` if other writers changed the agent's map during every attempt.
         """
         names.check_name("agent", name)
         if not isinstance(definition, Definition):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(f"a Definition is applied, not {definition!r}; nothing was changed.")
+            raise Invalid(
+                f"a Definition is applied, not {definition!r}; nothing was changed.", code="not_a_definition"
+            )
         definition = self._at_home(name, definition)
         directory.record_agent(self._resources.store, Agent(name), declared=False)
         space = self._resources.agent(name)
-        for _ in range(_TRIES_MAX):
+        attempts = Attempts(f"the definition of agent '{name}' was not changed")
+        while True:
+            attempts.begin()
             known = self.find(name)
             if known is not None and known.definition == definition:
                 return known
@@ -102,26 +103,25 @@ class Definitions:
             except StaleHead:
                 continue
             return msgspec.structs.replace(self.get(name), is_new=True)
-        raise Conflict(
-            f"agent '{name}' is being changed by others all the time; nothing was changed. Try again."
-        )
 
     def find(self, name: str) -> Kept | None:
-        """The newest version; None if there is none."""
+        """Read the newest version; None if there is none."""
         return next(self.versions(name), None)
 
     def get(self, name: str) -> Kept:
-        """The newest version; raises `NotFound`."""
+        """Read the newest version; raises `NotFound`."""
         found = self.find(name)
         if found is None:
             raise NotFound(
-                f"no definition of agent '{name}' is kept here; nothing was read. "
-                "Keep one with `perdure agents apply -f agent.yaml`."
+                f"no definition of agent '{name}' is kept here; nothing was read.",
+                code="definition_not_found",
+                advice="Keep one with `perdure agents apply -f agent.yaml`.",
+                agent=name,
             )
         return found
 
     def versions(self, name: str) -> Iterator[Kept]:
-        """Every version, newest first, read as they are asked for."""
+        """Yield every version, newest first."""
         space = self._resources.agent(names.check_name("agent", name))
         hold = space.engine.hold(space.name, MAIN)
         before: Digest | None = None
@@ -143,13 +143,13 @@ class Definitions:
                 )
 
     def _at_home(self, name: str, definition: Definition) -> Definition:
-        """The definition with its `object_storage` as it is seen from this store; raises `WrongStore`."""
+        """Return the definition with its `object_storage` as seen from this store; raises `WrongStore`."""
         home, here = definition.object_storage, registry.place_of(self._url)
         if home is None:
             return definition
         if here not in (registry.place_of(home), registry.place_of(registry.seen_from(self._url, home))):
             raise WrongStore(name, home, self._url)
-        # A file is named without its directory, so that both can be moved together.
+        # A file is named without its directory, so that the store and its definitions can be moved together.
         return msgspec.structs.replace(definition, object_storage=registry.own_name(self._url))
 
 
@@ -166,8 +166,8 @@ def _write(space: Space, definition: Definition, reason: str) -> None:
 
 
 def _read(space: Space, value: Digest) -> Definition:
-    """A definition; one of a later release may say more than this one knows."""
+    """Read a definition, without the fields that only a later release knows."""
     fields = canonical.decode(space.body(value))
     known = Definition.__struct_fields__
-    assert isinstance(fields, dict), "a definition is kept as an object"
+    assert isinstance(fields, dict), "a definition is stored as an object"
     return msgspec.convert({key: each for key, each in fields.items() if key in known}, Definition)

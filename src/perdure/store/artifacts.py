@@ -1,7 +1,7 @@
 """A thread's artifacts: bulky content by digest, by name and by the call whose result it is, streamed in and out.
 
-What is put under a name of the form `collection/name` is committed with it: the name leads to that artifact
-as of that commit, on this line and on what is forked from it, until it is let lead elsewhere.  Any other name is a label in a list.
+A name of the form `collection/name` is committed: it leads to the artifact as of that commit, on this timeline and its
+forks, until a later commit gives the name to another artifact.  Any other name is only a label in the list.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import cast
 import msgspec
 from msgspec import UNSET
 
-from perdure.errors import Conflict, Invalid, Moved, StaleHead
+from perdure.engines import paging
+from perdure.engines.retry import Attempts
+from perdure.errors import Invalid, Moved, StaleHead
 from perdure.history import artifact_names, artifacts, reader, writer
 from perdure.history.artifact_names import NamedArtifact
 from perdure.history.artifacts import Listed, Piece, Preview, Staged
@@ -24,16 +26,14 @@ from perdure.model.digest import Digest, check_digest
 from perdure.model.event import ArtifactCreated
 from perdure.model.head import MAIN, Head
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import Wanted
 from perdure.store.plumbing.run_fence import commit_beside_run
 
 __all__ = ["Artifacts"]
 
-_PAGE = 100
-_TRIES_MAX = 32
 _SCHEME = "artifact://"
-REFERENCE = "artifact://sha256/"  # what a reference to an artifact by its digest begins with
+REFERENCE = "artifact://sha256/"  # the beginning of a reference by digest
 
 
 @blocking
@@ -41,18 +41,18 @@ class Artifacts:
     """What a thread keeps beside its state: content of any size, named by digest."""
 
     def __init__(self, standing: TimelineContext) -> None:
-        """Keep artifacts in the space of a line, and names on that line."""
+        """Read and write the artifacts of a thread, with the names of one timeline."""
         self._standing = standing
         self._space = standing.space
 
     def put(
         self, content: Piece | Iterable[Piece], *, media_type: str | None = None, name: str | None = None
     ) -> Digest:
-        """Keep content, whole or in pieces, and list it; its digest.  The media type is found if none is given.
+        """Store content, whole or in pieces, list it, and return its digest.  None detects the media type.
 
-        A piece is bytes, a bytearray or a memoryview; text has to be encoded first.  With a `name` such as
-        "design/draft" it is committed, and `artifact://design/draft` leads to it from then on; any other name is
-        what it is listed as.
+        A piece is bytes, a bytearray or a memoryview; encode text first.  A `name` such as "design/draft" is
+        committed, and `artifact://design/draft` leads to the content from then on; any other name is its label in
+        the list.
         """
         reader.head_to_move(self._space, self._standing.timeline)
         if name is None or not artifact_names.is_referable(name):
@@ -60,16 +60,16 @@ class Artifacts:
         return self._named(artifacts.stage(self._space, _pieces(content), media_type=media_type), name)
 
     def get(self, reference: str, *, at: Wanted = UNSET) -> Iterator[bytes]:
-        """The content, piece by piece, each checked; raises `NotFound` at once if there is none.
+        """Yield the content, piece by piece, each verified; raises `NotFound` at once if there is none.
 
-        It is named by its digest, or by a reference: `artifact://sha256/…`, as calls hold it,
-        `artifact://<collection>/<name>`, or `artifact://tool-results/<call>`.  `at` is the moment as of which a
-        name is looked up; unset is now.
+        `reference` is a digest, `artifact://sha256/…` as the records of calls have it,
+        `artifact://<collection>/<name>`, or `artifact://tool-results/<call>`.  `at` is the moment as of which a name
+        is looked up; unset is now.
         """
         return artifacts.get(self._here(), self._resolved(reference, at))
 
     def show(self, reference: str, *, at: Wanted = UNSET) -> Listed:
-        """What is known of it without reading its content: type, size, name, and the call, run and commit it is from."""
+        """Describe an artifact without reading its content: type, size, name, and its call, run and commit."""
         space, digest = self._here(), self._resolved(reference, at)
         known = artifacts.show(space, digest)
         commit = self._moment(at)
@@ -83,37 +83,37 @@ class Artifacts:
         return msgspec.structs.replace(known, call=found.call, run=found.run, commit=found.commit)
 
     def ls(self, *, calls: bool = False) -> Iterator[Listed]:
-        """All that are listed, by digest, read as they are asked for; with `calls` the results of calls too."""
-        space, after = self._here(), ""
-        commit = self._moment(UNSET)
+        """Yield the listed artifacts, sorted by digest; with `calls` the results of calls too."""
+        space, commit = self._here(), self._moment(UNSET)
         named = {each.artifact: (name, each) for name, each in artifact_names.known_names(space, at=commit)}
-        while page := artifacts.ls(space, after=after, limit=_PAGE):
-            for each in page:
-                found = named.get(each.digest)
-                yield _with_name(space, each, *found, commit) if found else each
-            after = page[-1].digest
+        listed = paging.pages(
+            lambda after, limit: artifacts.ls(space, after=after, limit=limit), "", lambda each: each.digest
+        )
+        for each in listed:
+            found = named.get(each.digest)
+            yield _with_name(space, each, *found, commit) if found else each
         if calls:
             yield from self._results()
 
     def names(self, *, at: Wanted = UNSET) -> dict[str, Digest]:
-        """The names on this line, such as "design/draft", and what each leads to at a moment; unset is now."""
+        """Return the names on this timeline, such as "design/draft", with their digests at a moment; unset is now."""
         return {
             name: each.artifact
             for name, each in artifact_names.known_names(self._here(), at=self._moment(at))
         }
 
     def resolve(self, reference: str, *, at: Wanted = UNSET) -> Digest:
-        """The digest that a reference leads to at a moment; raises `NotFound`, also for another thread's."""
+        """Return the digest that a reference names at a moment; raises `NotFound`, also for another thread's."""
         digest = self._resolved(reference, at)
         artifacts.show(self._here(), digest)
         return digest
 
     def preview(self, reference: str, *, bytes_max: int = 2_000, at: Wanted = UNSET) -> Preview:
-        """What a model is shown of it: the head of a text, its media type and its size."""
+        """Return what a model is shown of an artifact: the beginning of a text, its media type and its size."""
         return artifacts.preview(self._here(), self._resolved(reference, at), bytes_max=bytes_max)
 
     def _here(self) -> Space:
-        """The space, unless the thread was removed: then `NotFound`."""
+        """Return the space; raises `NotFound` if the thread was removed."""
         reader.head_of(self._space, MAIN)
         return self._space
 
@@ -140,13 +140,15 @@ class Artifacts:
             )
 
     def _named(self, staged: Staged, name: str) -> Digest:
-        """Commit a name for what is staged, on top of whatever the line has come to."""
+        """Commit a name for a staged artifact, on top of the newest commit of the timeline."""
         op_id = self._space.ids()
 
         def commit(space: Space, head: Head, proposals: Sequence[Proposal]) -> CommitOutcome:
             return writer.commit(space, head, *proposals, op_id=op_id, repeatable=False)
 
-        for _ in range(_TRIES_MAX):
+        attempts = Attempts(f"artifact {name} was not kept")
+        while True:
+            attempts.begin()
             head = reader.head_to_move(self._space, self._standing.timeline)
             proposal = self._proposal(head, staged, name)
             try:
@@ -156,7 +158,6 @@ class Artifacts:
                     artifacts.check_upload(self._space, cell)
             else:
                 return staged.digest
-        raise Conflict(f"others change '{self._space.label}' all the time; {name} was not kept. Try again.")
 
     def _proposal(self, head: Head, staged: Staged, name: str) -> Proposal:
         space, whole = self._space, staged.artifact
@@ -201,7 +202,9 @@ def _pieces(content: Piece | Iterable[Piece]) -> Iterable[Piece]:
         return (cast("memoryview", content),)
     if not isinstance(content, Iterable) or isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"content is bytes, or pieces of them, not {type(content).__name__}; it was not kept. Encode text first, "
-            "or open its file in binary mode."
+            f"content is bytes, or pieces of them, not {type(content).__name__}; it was not kept.",
+            code="content_not_bytes",
+            advice="Encode text first, or open its file in binary mode.",
+            type=type(content).__name__,
         )
     return content

@@ -1,21 +1,18 @@
-"""Changes: one block, one commit, or nothing.
+"""Changes: a block of edits that becomes one commit, or nothing.
 
-Entering a block reads the head; leaving it normally commits once, on that head.  A block
-that raises writes nothing, and so does one in which nothing was changed.
+Entering a block reads the head; leaving it normally commits once, on that head.  A block that raises writes nothing,
+and neither does a block without a change.
 
-With an op_id the block can be repeated safely.  If it is already recorded when the block is
-entered, the block reads as of the first one's parent, so that the same code means the same;
-leaving it then gives the first one's receipt and writes nothing.
+A block with an op_id can be repeated safely.  If the op_id is already recorded when the block is entered, the block
+reads as of the parent of the first commit, so that the same code means the same; leaving it then gives the first
+receipt and writes nothing.
 
-With `chain` each write inside the block, a message too, is a commit of its own, whose digest is
-known at once; all of them are one durable write, and the head moves once.
+With `chain` each write inside the block, also of a message, is a commit of its own, whose digest is known at once; all
+of them are one durable write, and the head moves once.
 
-Edits: what a change may do to a map, and what it sees of it.
-
-Reading sees the block's own writes.  On the map that the block is about it counts as a
-declared read, so that a rebase knows what the block relied on.  An edit that does not fit raises and leaves everything as it was.
-A write of one value returns the digest of the value that the path then holds; in a block whose writes form a
-chain, every write returns the digest of the commit that it became.
+A read inside the block sees the block's own writes.  It is recorded, so that a rebase knows what the block relied on.
+An edit that does not fit raises and changes nothing.  A write of one value returns the digest of the new value; in a
+chain every write returns the digest of its commit.
 """
 
 from __future__ import annotations
@@ -57,8 +54,7 @@ from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
 from perdure.model.run import REASONS
 from perdure.runtime.session import lease as leases
-from perdure.store.plumbing.deferred import deferred
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.outbox import encode_patch
 from perdure.store.plumbing.run_fence import commit_beside_run
 
@@ -76,14 +72,14 @@ _Place = Sequence[str | int]
 
 @blocking
 class Edits:
-    """A map under change."""
+    """Edits of a map."""
 
-    _ops: Ops | None = None  # None: not begun, or over
+    _ops: Ops | None = None  # None: the block is not entered, or was left
     _defaults: Mapping[str, bytes] = {}
-    _reads: Touched | None = None  # what was looked at; None: nobody asks
+    _reads: Touched | None = None  # the paths that were read; None: they are not recorded
 
     def __init__(self, *, by_hand: bool) -> None:
-        """Begin.  What is done `by_hand` cannot touch the paths that belong to Perdure."""
+        """Prepare edits.  Edits `by_hand`, which no run makes, cannot touch the paths reserved for Perdure."""
         self._by_hand = by_hand
 
     @overload
@@ -91,7 +87,7 @@ class Edits:
     @overload
     def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
-        """The value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
+        """Read the value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
         ops = self._open()
         found = ops.entry(path)
         if self._reads is not None:
@@ -101,28 +97,33 @@ class Edits:
         if default is UNSET:
             default = declared(self._defaults, path, type)
         if default is UNSET:
-            raise NotFound(f"there is nothing at {path}. See what there is with paths(), or give a default.")
+            raise NotFound(
+                f"there is nothing at {path}.",
+                code="path_not_found",
+                advice="See what there is with paths(), or give a default.",
+                path=path,
+            )
         return default
 
     def paths(self, prefix: str = "/") -> list[str]:
-        """The paths that `prefix` covers, sorted, with the block's own writes."""
+        """Return the paths under `prefix`, sorted, with the block's own writes."""
         found = self._open().paths(prefix)
         if self._reads is not None:
             self._reads.prefixes.add(prefix)
         return found
 
     def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
-        """Let `path` hold a JSON document, or bytes with a media type; the digest of the value."""
+        """Write a JSON document, or bytes with a media type, to `path`; return the digest of the value."""
         value_digest = self._writing(path).put(path, value, media_type=media_type)
         return self._link() or value_digest
 
     def delete(self, path: str) -> Digest | None:
-        """Let `path` hold nothing; raises `NotFound` if that is so already."""
+        """Delete the value at `path`; raises `NotFound` if there is none."""
         self._writing(path).delete(path)
         return self._link()
 
     def clear(self, prefix: str) -> Digest | None:
-        """Let `prefix` and everything below it hold nothing; '/' is everything but what belongs to Perdure."""
+        """Delete the values at `prefix` and below it; '/' is everything except the paths reserved for Perdure."""
         ops = self._writing(prefix)
         if self._by_hand and prefix == "/" and any(ops.paths(own) for own in KERNEL_PREFIXES):
             ops.replace({})
@@ -131,7 +132,7 @@ class Edits:
         return self._link()
 
     def replace(self, entries: Mapping[str, Given], *, keep: Sequence[str] = ()) -> Digest | None:
-        """Let the map hold `entries` and nothing else; what is under `keep` stays."""
+        """Replace the whole map by `entries`, except for what is under `keep`."""
         self._open().replace(entries, keep=keep)
         return self._link()
 
@@ -140,7 +141,7 @@ class Edits:
         return self._edit(path, "set", at, value)
 
     def unset(self, path: str, *, at: _Place) -> Digest:
-        """Take a key or an item out of the document at `path`."""
+        """Remove a key or an item from the document at `path`."""
         return self._edit(path, "unset", at, None)
 
     def append(self, path: str, value: Given, *, at: _Place = ()) -> Digest:
@@ -148,11 +149,11 @@ class Edits:
         return self._edit(path, "append", at, value)
 
     def insert(self, path: str, value: Given, *, at: _Place) -> Digest:
-        """Put an item into a list in the document at `path`, before the index that `at` ends in."""
+        """Insert an item into a list in the document at `path`, before the index at the end of `at`."""
         return self._edit(path, "insert", at, value)
 
     def remove(self, path: str, value: Given, *, at: _Place = ()) -> Digest:
-        """Take the first item that equals `value` out of a list in the document at `path`."""
+        """Remove the first item that equals `value` from a list in the document at `path`."""
         return self._edit(path, "remove", at, value)
 
     def merge(self, path: str, value: Mapping[str, Given], *, at: _Place = ()) -> Digest:
@@ -168,39 +169,46 @@ class Edits:
         return self._link() or value_digest
 
     def _link(self) -> Digest | None:
-        """Make what was just written a commit of its own, where writes form a chain; None: they do not."""
+        """Turn the last write into a commit of its own and return its digest; None: the writes form no chain."""
         return None
 
     def _writing(self, path: str) -> Ops:
-        """The ops, to write to `path`; raises `Invalid` if that is not for everybody."""
+        """Return the ops for a write to `path`; raises `Invalid` if the path is reserved."""
         if self._by_hand and reserved(path):
             raise Invalid(
                 f"{path} is under a prefix that is reserved for runs ({', '.join(KERNEL_PREFIXES)}); nothing was "
-                "written. Choose another path."
+                "written.",
+                code="path_reserved",
+                advice="Choose another path.",
+                path=path,
             )
         return self._open()
 
     def _open(self) -> Ops:
         if self._ops is None:
-            raise Invalid("this change is not open; nothing was done. Use it inside its `with` block.")
+            raise Invalid(
+                "this change is not open; nothing was done.",
+                code="change_not_open",
+                advice="Use it inside its `with` block.",
+            )
         return self._ops
 
 
 _T = TypeVar("_T")
 
-# How our own op_ids begin.
+# The beginnings of op_ids that Perdure gives itself.
 OWN = ("artifact/", "begin:", "done:", "from:", "input:", "promoted:", "remove:", "renewal/", "upload:")
 
 
 class How(msgspec.Struct, frozen=True, kw_only=True):
-    """How a change is to be written."""
+    """How a change is written."""
 
     reason: str
     on_conflict: OnConflict = "raise"
-    op_id: str | None = None  # None: it is not going to be repeated
+    op_id: str | None = None  # None: the caller does not repeat it
     author: str | None = None
-    run: str | None = None  # the run that it is a step of; None: it was made by hand
-    head: Head | None = None  # read earlier, and still to be the head; None: whatever it is on entering
+    run: str | None = None  # the run that it is a step of; None: no run makes it
+    head: Head | None = None  # the head that must still be the head; None: the head on entering
     chain: bool = False  # each write is a commit of its own
 
 
@@ -209,7 +217,7 @@ class AgentChange(Edits):
     """The changes that a block makes to the agent's own map."""
 
     def __init__(self, agent: Space, root: Digest, into: Space, *, by_hand: bool) -> None:
-        """Begin from the map of that root; what is put goes `into` the thread's space first."""
+        """Edit the map of that root; new values are stored `into` the thread's space first."""
         super().__init__(by_hand=by_hand)
         self._ops = Ops(agent, root, into=into)
 
@@ -220,39 +228,43 @@ class AgentChange(Edits):
 
 @blocking
 class Change(Edits):
-    """A block of changes: a commit in the making."""
+    """A block of changes that becomes a commit."""
 
     def __init__(self, standing: TimelineContext, how: How, after: Callable[[], None]) -> None:
-        """Prepare a block; nothing is read before it is entered.  `after` finishes what its commit leaves to do."""
+        """Prepare a block; nothing is read before it is entered.  `after` does the work that follows its commit."""
         super().__init__(by_hand=how.run is None)
         _check(how, standing.timeline)
         self._standing, self._how, self._after = standing, how, after
         self._defaults = standing.defaults
         self._reads = Touched()
         self._events: list[Event] = []
-        self._bodies: list[Object] = []  # of messages, and the artifacts that they name
-        self._uploads: list[CellWrite] = []  # what ends the uploads of these artifacts
+        self._bodies: list[Object] = []  # messages, and the artifacts that they name
+        self._uploads: list[CellWrite] = []  # cells that end the uploads of these artifacts
         self._minted: set[str] = set()
         self._agent: AgentChange | None = None
         self._sight: AgentMapView | None = None
-        self._earlier: Recorded | None = None  # what this op_id wrote before
-        self._told: list[str] = []  # the ids of its messages
+        self._earlier: Recorded | None = None  # the earlier write of this op_id
+        self._earlier_messages: list[str] = []  # the ids of its messages
         self._wrote: list[Digest] = []  # its commits, oldest first
-        self._links: list[Proposal] = []  # of a chain: the commits so far
-        self._tip: Step | None = None  # the last of them, or what the block stands on
-        self._at: int | None = None  # when; None: when the block is left
+        self._links: list[Proposal] = []  # the commits of a chain so far
+        self._tip: Step | None = None  # the last of them, or the commit that the block is based on
+        self._at: int | None = None  # the time of the commits; None: when the block is left
         self._run = how.run
         self._commits: tuple[Digest, ...] = ()
         self._base: Digest | None = None
-        self.head: Head | None = None  # where the timeline stood on entering; after leaving, where it stands
+        self.head: Head | None = None  # the head on entering; after leaving, the new head
         self.receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
 
     def __enter__(self) -> Self:
         """Read the head."""
         if self.head is not None:
-            raise Invalid("this change was used before; nothing was done. Take a new one from change().")
+            raise Invalid(
+                "this change was used before; nothing was done.",
+                code="change_used",
+                advice="Take a new one from change().",
+            )
         space, op_id = self._standing.space, self._how.op_id
-        if op_id is not None:  # before the head is compared with anything
+        if op_id is not None:  # a repeated block must not fail because the head has moved since
             self._earlier = space.engine.recorded(space.name, op_id)
         self.head = self._read_head()
         if self._earlier is not None:
@@ -275,16 +287,19 @@ class Change(Edits):
 
     @property
     def commits(self) -> tuple[Digest, ...]:
-        """The commits of a chain so far; of any other block its commit, once it is left."""
+        """The commits of a chain so far; the commit of any other block once it is left."""
         return self._commits
 
     @property
     def agent(self) -> AgentChange:
-        """The agent's own map: what is changed here arrives there right after the commit."""
+        """The agent's own map.  Changes here are applied to it right after the commit."""
         self._open()
         agent = self._standing.agent
         if agent is None:
-            raise Invalid("this is an agent's own map; it has none of its own. Nothing was written.")
+            raise Invalid(
+                "this is an agent's own map; it has none of its own. Nothing was written.",
+                code="no_agent_map",
+            )
         if self._agent is None:
             root = agent.root_at(self._seen().commit)
             self._agent = AgentChange(agent, root, self._standing.space, by_hand=self._by_hand)
@@ -302,7 +317,7 @@ class Change(Edits):
         provider: str | None = None,
         model: str | None = None,
     ) -> str:
-        """Add a message to the conversation: words, or blocks; its id, which is made up if none is given."""
+        """Add a message of text or blocks to the conversation and return its id; None makes a new id."""
         blocks = (Text(content),) if isinstance(content, str) else _parts("content", content)
         asked, results = _parts("tool_calls", tool_calls), _parts("tool_results", tool_results)
         message = Message(role, blocks, asked, results, vendor_metadata)
@@ -316,9 +331,10 @@ class Change(Edits):
         provider: str | None = None,
         model: str | None = None,
     ) -> str:
-        """Add a whole message.
+        """Add a whole message and return its id.
 
-        Raises `Conflict` if the line has one with that id, or it answers a call of the ledger that is not settled.
+        Raises `Conflict` if the timeline has a message with that id, or if it answers a call of the ledger that is
+        not settled.
         """
         self._open()
         check_message(message)
@@ -355,7 +371,7 @@ class Change(Edits):
         return id
 
     def _begin_chain(self, space: Space) -> Space:
-        """Fix what the digests of the commits depend on; the space with a cache that keeps their nodes until the end."""
+        """Fix what the digests of the commits depend on, and return the space with a cache for their nodes."""
         self._at = space.clock()
         self._tip = None if self._base is None else space.step(self._base)
         if self._by_hand and self._standing.agent is not None:
@@ -378,19 +394,19 @@ class Change(Edits):
         return digest
 
     def _read_head(self) -> Head:
-        # Not `reader.head_of`: to a writer a thread that was removed is a stale head, and that is found on leaving.
+        # Not `reader.head_of`, which raises for a removed thread: a writer gets `StaleHead` on leaving the block.
         space = self._standing.space
         hold = space.engine.hold(space.name, self._standing.timeline)
         return hold.head if hold else Head(self._standing.timeline, 0, None)
 
     def _known(self, head: Head) -> Head:
-        """A head that was read earlier; raises `StaleHead` if it is not of this thread, begun again since."""
+        """Return a head that was read earlier; raises `StaleHead` if the thread was removed and begun again since."""
         if head.commit is not None and self._standing.space.find(head.commit) is None:
             raise StaleHead(head, self._read_head())
         return head
 
     def _go_back(self, earlier: Recorded) -> None:
-        """Stand where the commit that this op_id made before stood: same parent, same ids, same agent's map."""
+        """Read from where the earlier commit of this op_id read: same parent, same ids, same agent's map."""
         commit = earlier.receipt.heads[0].commit if earlier.receipt.heads else None
         if commit is None:
             return
@@ -400,28 +416,29 @@ class Change(Edits):
         self._sight = AgentMapView(self._standing.agent_line, reads.agent_commit, reads)
         self._wrote = [step.digest for step in steps]
         events = [event for step in steps for event in step.changeset.events]
-        self._told = [event.id for event in events if isinstance(event, MessageAppended)]
+        self._earlier_messages = [event.id for event in events if isinstance(event, MessageAppended)]
 
     def _written_by(self, earlier: Recorded, commit: Digest) -> list[Step]:
-        """The commits of a write that was made before, oldest first; one, if it was no change of this timeline."""
+        """Read the commits of an earlier write, oldest first; only one, if it was no change of this timeline."""
         space, version = self._standing.space, earlier.receipt.heads[0].version
         moves = space.engine.moves(space.name, self._standing.timeline, before=version + 1, limit=1)
         steps = [space.step(commit)]
         if not moves or not is_ancestor(space, moves[0].from_, commit):
-            return steps  # a fork, a promotion, an undo: leaving the block says that the op_id is theirs
+            return steps  # a fork, a promotion or an undo: leaving the block raises `OpReused`
         while (parent := steps[-1].commit.first_parent) is not None and parent != moves[0].from_:
             steps.append(space.step(parent))
         return steps[::-1]
 
     def _mint(self) -> str:
-        """An id for the next message; in a block that is repeated, the one that it had the first time."""
-        said = len(self._events) + sum(len(link.events) for link in self._links)
-        id = self._told[said] if said < len(self._told) else self._standing.space.ids()
+        """Return an id for the next message; in a repeated block, the id that it had the first time."""
+        earlier = self._earlier_messages
+        number = len(self._events) + sum(len(link.events) for link in self._links)
+        id = earlier[number] if number < len(earlier) else self._standing.space.ids()
         self._minted.add(id)
         return id
 
     def _seen(self) -> AgentMapView:
-        """The agent's map as this block sees it."""
+        """Return the agent's map as this block sees it."""
         if self._sight is None:
             assert self.head is not None
             self._sight = self._standing.sight(self.head)
@@ -433,16 +450,24 @@ class Change(Edits):
         here = any(event.id == id for event in (*self._events, *linked))
         if here or any(is_ancestor(space, at, self._base) for at in space.engine.labelled(space.name, id)):
             raise Conflict(
-                f"this line has a message '{id}' already; nothing was written. Give it another id."
+                f"this timeline has a message '{id}' already; nothing was written.",
+                code="message_exists",
+                advice="Give it another id.",
+                message_id=id,
             )
 
     def _check_answer(self, call: str) -> None:
-        """Raise `Conflict` if the ledger has that call and it is open: words would make it look as if it had been made."""
+        """Raise `Conflict` if the ledger has that call and it is not settled: the message would pretend a result."""
         held = calls.find(self._standing.space, call)
         if held is not None and held.record.state not in SETTLED:
             raise Conflict(
                 f"call '{call}' of {held.record.tool} is {held.record.state}, and a message cannot answer it; nothing was "
-                "written. Decide it with decide(), go on with resume(), or say what became of it with resolve()."
+                "written.",
+                code="call_unsettled",
+                advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
+                call=call,
+                tool=held.record.tool,
+                state=held.record.state,
             )
 
     def _finish(self, ops: Ops) -> None:
@@ -466,8 +491,11 @@ class Change(Edits):
         def commit(space: Space, head: Head, placed: Sequence[Proposal]) -> CommitOutcome:
             if how.chain and any(each.run != self._run for each in placed):
                 raise Conflict(
-                    f"a run went on with '{head.timeline}' while a chain of commits was made there; nothing was "
-                    "written. Make the change again."
+                    f"a run began or ended on '{head.timeline}' while a chain of commits was made there; nothing was "
+                    "written.",
+                    code="chain_interrupted",
+                    advice="Make the change again.",
+                    timeline=head.timeline,
                 )
             return writer.commit(
                 space,
@@ -490,16 +518,16 @@ class Change(Edits):
         self.head, self.receipt = earlier.receipt.heads[0], earlier.receipt
 
     def _proposal(self, ops: Ops) -> Proposal | None:
-        """What the block means to do; None if that is nothing."""
+        """Return the block's commit; None if it changes nothing."""
         agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
         if not ops and not self._events and not agent_ops:
             return None
         patched = ops.finish()
-        handed = self._handed(agent_ops) if agent_ops else ()
-        return self._gathered(patched, *handed)
+        agent_objects = self._for_agent(agent_ops) if agent_ops else ()
+        return self._gathered(patched, *agent_objects)
 
     def _gathered(self, patched: Patched, *others: Object) -> Proposal:
-        """A commit of what was gathered since the one before."""
+        """Return a commit of the edits and messages since the last one."""
         assert self._reads is not None
         return Proposal(
             reason=self._how.reason,
@@ -515,8 +543,8 @@ class Change(Edits):
             author=self._how.author,
         )
 
-    def _handed(self, ops: Ops) -> tuple[Object, ...]:
-        """Record what is to be handed over to the agent's map as an event; the objects that hold it."""
+    def _for_agent(self, ops: Ops) -> tuple[Object, ...]:
+        """Record the changes of the agent's map as an event, and return the objects with their values."""
         agent = self._standing.agent
         assert agent is not None
         patched = ops.finish()
@@ -534,11 +562,13 @@ class Change(Edits):
 
 
 def check_op_id(op_id: str) -> str:
-    """`op_id` if a program may give it to a write of its own; raises `Invalid`."""
+    """Return `op_id`; raises `Invalid` if it is reserved for Perdure's own writes."""
     if names.check_id("op_id", op_id).startswith(OWN):
         raise Invalid(
-            f"op_id '{op_id}' begins like those that Perdure gives itself ({', '.join(OWN)}); nothing was written. "
-            "Begin it with something else."
+            f"op_id '{op_id}' begins like those that Perdure gives itself ({', '.join(OWN)}); nothing was written.",
+            code="op_id_reserved",
+            advice="Begin it with something else.",
+            op_id=op_id,
         )
     return op_id
 
@@ -549,10 +579,16 @@ def _check(how: How, timeline: str) -> None:
     names.check_label("reason", how.reason)
     if how.run is None and how.reason in REASONS:
         raise Invalid(
-            f"the reason '{how.reason}' is reserved for runs; nothing was written. Give one of your own."
+            f"the reason '{how.reason}' is reserved for runs; nothing was written.",
+            code="reason_reserved",
+            advice="Give one of your own.",
+            reason=how.reason,
         )
     if how.on_conflict not in ("raise", "rebase"):
-        raise Invalid(f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.")
+        raise Invalid(
+            f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.",
+            code="on_conflict_unknown",
+        )
     names.check_flag("chain", how.chain)
     if how.author is not None:
         names.check_label("author", how.author)
@@ -560,8 +596,9 @@ def _check(how: How, timeline: str) -> None:
         names.check_id("run", how.run)
     if how.chain and how.on_conflict != "raise":
         raise Invalid(
-            "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written. "
-            "Leave on_conflict out, and make the change again after StaleHead."
+            "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written.",
+            code="chain_not_rebased",
+            advice="Leave on_conflict out, and make the change again after StaleHead.",
         )
     if how.head is not None:
         _check_head(how.head, timeline)
@@ -569,11 +606,16 @@ def _check(how: How, timeline: str) -> None:
 
 def _check_head(head: Head, timeline: str) -> None:
     if not isinstance(head, Head):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"head is a Head that was read earlier, not {head!r}; nothing was written.")
+        raise Invalid(
+            f"head is a Head that was read earlier, not {head!r}; nothing was written.", code="not_a_head"
+        )
     if head.timeline != timeline:
         raise Invalid(
-            f"a head of timeline '{head.timeline}' cannot be written on '{timeline}'; nothing was written. "
-            f"Use on({head.timeline!r}), or the head of this one."
+            f"a head of timeline '{head.timeline}' cannot be written on '{timeline}'; nothing was written.",
+            code="head_of_another_timeline",
+            advice=f"Use on({head.timeline!r}), or the head of this one.",
+            timeline=timeline,
+            head_timeline=head.timeline,
         )
 
 
@@ -582,5 +624,8 @@ def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
         return tuple(given)
     except TypeError as error:
         raise Invalid(
-            f"{what} cannot be a {type(given).__name__}; nothing was written. Give a list of its parts."
+            f"{what} cannot be a {type(given).__name__}; nothing was written.",
+            code="not_a_list",
+            advice="Give a list of its parts.",
+            field=what,
         ) from error

@@ -1,9 +1,7 @@
-"""Opening a store: where clock, randomness, the user's models and the address of the database come in.
+"""Opens a store: reads the clock, randomness, the user's models and the address of the database.
 
-Ids of actions: UUIDv7, made of the clock and of randomness, growing within a process.
-
-An id is never an order: order comes from parents and versions.  That ids grow only keeps
-what is stored by id close together.
+Ids of actions are UUIDv7, made of the clock and of randomness; within a process each is greater than the one before.
+Ids define no order: order comes from parents and versions.  Growing ids only keep what is stored by id close together.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from perdure.memory.embedding import Embed, Embedder
 from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, chosen
 from perdure.store.plumbing import outbox
-from perdure.store.plumbing.loop_guard import check_loop
+from perdure.store.plumbing.handles import check_loop
 from perdure.store.plumbing.resources import StoreResources
 from perdure.store.store import Store
 
@@ -60,7 +58,7 @@ class Ids:
         noise = int.from_bytes(os.urandom(16), "big")
         fresh = (self._clock() // 1_000 << _RANDOM_BITS) | (noise >> _STEP_BITS) & _RANDOM
         with _lock:
-            # Within one ms, and when the clock goes back, a random step: a forked process takes another one.
+            # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
             number = self._last = max(fresh, self._last + 1 + (noise & _STEP))
         high = number >> _RANDOM_BITS << 16 | _VERSION | number >> _LOW_BITS & 0xFFF
         digits = f"{high << 64 | _VARIANT | number & _LOW:032x}"
@@ -89,12 +87,11 @@ def open(
 ) -> Store:
     """Open a store: a path such as "agents.db", "sqlite:///…" or "memory:".
 
-    A store that does not exist is made, unless `create` is false or `read_only` is true: then
-    it is `NotFound`.  `durability` says what an acknowledged write survives.  `clock` gives µs
-    since 1970 and `ids` the ids of actions; None takes the system's.  `embed` makes vectors of
-    texts, by which memory is searched besides its words: a function, or "minilm" for a small
-    model that runs here; None: by words alone.  What a process that died has left half done is
-    finished here.
+    A store that does not exist is created, unless `create` is false or `read_only` is true: then it is `NotFound`.
+    `durability` says what an acknowledged write survives.  `clock` returns µs since 1970 and `ids` the ids of actions;
+    None takes the system's.  `embed` computes the vectors by which memory is searched besides its words: a function,
+    or "minilm" for a small model that runs in this process; None: by words alone.  Opening also finishes what a
+    crashed process has left half done.
     """
     check_loop("open")
     allowed = Limits() if limits is None else _lowered(limits)
@@ -120,38 +117,46 @@ def open(
 
 
 def _address(url: object) -> str:
-    """`url` as text; raises `Invalid` if it is none, nor a path that is."""
-    given: object = fspath(cast("PathLike[Any]", url)) if isinstance(url, str | PathLike) else None
-    if isinstance(given, str):
-        return given
+    """Return `url` as text; raises `Invalid` if it is neither text nor a path."""
+    address: object = fspath(cast("PathLike[Any]", url)) if isinstance(url, str | PathLike) else None
+    if isinstance(address, str):
+        return address
     raise Invalid(
-        f"a store is opened by its path or url, as text or a path, not {url!r}; nothing was opened."
+        f"a store is opened by its path or url, as text or a path, not {url!r}; nothing was opened.",
+        code="url_not_text",
     )
 
 
 def _lowered(limits: Limits) -> Limits:
-    """`limits`; raises `Invalid` where one is above what every store can hold."""
+    """Return `limits`; raises `Invalid` if one is higher than the limit of every store."""
     for name, most in msgspec.structs.asdict(Limits()).items():
         asked: int = getattr(limits, name)
         if not 0 < asked <= most:
-            raise Invalid(f"{name} can be set to 1 up to {most}, not {asked}; nothing was opened.")
+            raise Invalid(
+                f"{name} can be set to 1 up to {most}, not {asked}; nothing was opened.",
+                code="limit_invalid",
+                field=name,
+                limit=asked,
+            )
     return limits
 
 
 def _embedder(embed: Embed | Literal["minilm"]) -> Embedder:
-    """The embedding function, where its vectors can be searched; raises `Unsupported` where they cannot."""
+    """Return the embedding function; raises `Unsupported` if vectors cannot be searched here."""
     registry.check_vectors()
     if embed == "minilm":
         from perdure.memory.minilm import minilm
 
         return Embedder(minilm())
     if isinstance(embed, str):
-        raise Invalid(f"embed is a function, or 'minilm', not {embed!r}; nothing was opened.")
+        raise Invalid(
+            f"embed is a function, or 'minilm', not {embed!r}; nothing was opened.", code="embed_unknown"
+        )
     return Embedder(embed)
 
 
 def _models() -> Catalog:
-    """What this user knows of models."""
+    """Read the catalog of models, with the user's own."""
     return chosen(os.environ, Path.home())
 
 

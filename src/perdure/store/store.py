@@ -1,7 +1,4 @@
-"""The store: an engine opened by a program, with its threads and agents.
-
-Approvals over all threads: what waits, and where.
-"""
+"""The store: an open engine with its threads, agents and owners, and the approvals that wait in it."""
 
 from __future__ import annotations
 
@@ -13,13 +10,12 @@ from typing import Literal, Self
 
 import msgspec
 
-from perdure.engines import registry
+from perdure.engines import paging, registry
 from perdure.engines.contract import Engine
 from perdure.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
 from perdure.history.space import label_of
 from perdure.history.verify import Report
 from perdure.ledger import tickets, verify
-from perdure.ledger.tickets import StoredTicket
 from perdure.ledger.verify import repair_all
 from perdure.model.head import MAIN
 from perdure.model.memory import MEMORY
@@ -31,14 +27,11 @@ from perdure.runtime.session.result import Result
 from perdure.store.agents import AgentMap, Definitions
 from perdure.store.memory import Memory
 from perdure.store.plumbing import directory
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.resources import StoreResources
 from perdure.store.thread import Thread
 
 __all__ = ["Store", "Approval", "waiting"]
-
-
-_APPROVALS_PAGE = 200
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -54,32 +47,22 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 def waiting(engine: Engine) -> list[Approval]:
-    """Everything that waits for a decision, oldest first."""
-    found = [Approval(label_of(engine, space), asked.ticket) for space, asked in _all(engine)]
+    """Read the open tickets of all threads, oldest first."""
+    found = [Approval(label_of(engine, space), ticket) for space, ticket in tickets.waiting(engine)]
     return sorted(found, key=lambda each: each.ticket.asked_at)
-
-
-def _all(engine: Engine) -> Iterator[tuple[str, StoredTicket]]:
-    after = ("", "")
-    while page := tickets.waiting(engine, after=after, limit=_APPROVALS_PAGE):
-        yield from page
-        after = (page[-1][1].ticket.id, page[-1][0])
-
-
-_PAGE = 100
 
 
 @blocking
 class Store:
-    """Everything that one database holds.  Use it in a `with` statement, or close it."""
+    """Everything in one database.  Use it in a `with` statement, or close it."""
 
     def __init__(self, resources: StoreResources, url: str, *, read_only: bool) -> None:
-        """Hold an engine that is open; `perdure.open` is the way to get a store."""
+        """Wrap an open engine; programs get a store from `perdure.open`."""
         self._resources = resources
         self.url = url
         self.read_only = read_only
         self._place = registry.place_of(url)
-        self.definitions = Definitions(resources, url)  # of agents, kept by `perdure agents apply`
+        self.definitions = Definitions(resources, url)  # of agents, written by `perdure agents apply`
 
     def __enter__(self) -> Self:
         """Give the store itself; leaving the block closes it."""
@@ -98,16 +81,16 @@ class Store:
     def thread(
         self, id: str, *, agent: Agent | str | None = None, owner: str | None = None, timeline: str = MAIN
     ) -> Thread:
-        """Open a thread; with `agent` one that does not exist is begun.
+        """Open a thread; with `agent` a thread that does not exist is begun.
 
-        Without `agent`, or on another timeline than `main`, it only opens, else `NotFound`.  Raises `Conflict` if the thread is another
-        agent's or another owner's, or if the agent keeps its threads in another store.
+        Without `agent`, or on another timeline than `main`, a thread that does not exist is `NotFound`.  Raises
+        `Conflict` if the thread belongs to another agent or owner, or if the agent keeps its threads in another store.
         """
         declared = None if agent is None else _declared(agent)
         home = declared.object_storage if declared else None
         if declared is not None and home is not None and registry.place_of(home) != self._place:
             raise WrongStore(declared.name, home, self.url)
-        by_name = declared is None or declared == Agent(declared.name)  # nothing is said of it but its name
+        by_name = declared is None or declared == Agent(declared.name)  # the caller gave nothing but the name
         if declared is not None and by_name:
             declared = self._bare(declared.name)
         record = self._record(id, declared, owner, begins=timeline == MAIN)
@@ -124,7 +107,7 @@ class Store:
         agent: Agent | str | None = None,
         state: Literal["running", "waiting"] | None = None,
     ) -> Iterator[Thread]:
-        """All threads by id, or those of one owner or agent, or with a run in that state, read as they are asked for."""
+        """Yield the threads sorted by id: all, or those of one owner or agent, or those with a run in that state."""
         name = None if agent is None else _declared(agent).name
         spaces = None if state is None else _with_runs(self._resources.engine, state)
         for id, record in directory.threads(self._resources.store):
@@ -134,43 +117,42 @@ class Store:
                 yield Thread(self._resources, id, record, self._bare(record.agent))
 
     def agent(self, agent: Agent | str) -> AgentMap:
-        """The map that an agent keeps across its threads."""
+        """Return the map that an agent keeps across its threads."""
         return AgentMap(self._resources, _declared(agent), declared=isinstance(agent, Agent))
 
     def agents(self) -> Iterator[str]:
-        """The names of all agents, sorted, read as they are asked for."""
+        """Yield the names of all agents, sorted."""
         return (record.name for record in directory.agents(self._resources.store))
 
     def memory(self, owner: str) -> Memory:
-        """What is remembered for an owner, across all threads and agents; nobody else's is ever found there."""
+        """Return the memory of an owner, across all threads and agents; no other owner's items are found there."""
         return Memory(self._resources.memories.of(owner))
 
     def owners(self) -> Iterator[str]:
-        """Those who have a memory, by name, read as they are asked for."""
-        after = MEMORY
-        while page := self._resources.engine.spaces(after=after, limit=_PAGE):
-            for name in page:
-                if not name.startswith(MEMORY):
-                    return
-                yield name.removeprefix(MEMORY)
-            after = page[-1]
+        """Yield the names of the owners that have a memory, sorted."""
+        engine = self._resources.engine
+        for name in paging.pages(lambda after, limit: engine.spaces(after=after, limit=limit), MEMORY, str):
+            if not name.startswith(MEMORY):
+                return
+            yield name.removeprefix(MEMORY)
 
     def approvals(self) -> list[Approval]:
-        """Everything that waits for a decision, over all threads, oldest first."""
+        """Read everything that waits for a decision, over all threads, oldest first."""
         return waiting(self._resources.engine)
 
     def resume(self, agent: Agent) -> list[Result]:
-        """Go on with every run of this agent that was cut off, or has been decided; what each came to.
+        """Resume every run of this agent that was interrupted or whose approvals are decided; return their results.
 
-        For start-up.  A run that lives in another process is left alone; one that fails is in the list.
+        Call it at start-up.  Runs that are live in another process are left alone; a failed run is in the list.
         """
         return [result for result in map(partial(self._resumed, agent), self._interrupted(agent)) if result]
 
     def _interrupted(self, agent: Agent) -> list[tuple[str, RunRecord]]:
-        """The runs of this agent that have not ended, each with the id of its thread."""
+        """Return the runs of this agent that have not ended, each with the id of its thread."""
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
-                f"runs are resumed with their Agent, tools included, not with {agent!r}; nothing was resumed."
+                f"runs are resumed with their Agent, tools included, not with {agent!r}; nothing was resumed.",
+                code="not_an_agent",
             )
         engine = self._resources.engine
         found = [each for each in records.open_runs(engine) if each[1].agent == agent.name]
@@ -181,24 +163,24 @@ class Store:
         return verify.verify(self._resources.engine)
 
     def repair(self) -> dict[str, tuple[str, ...]]:
-        """Rebuild what follows from the ledger in every thread that is damaged; the rebuilt cells, by thread.
+        """Rebuild what follows from the ledger in every damaged thread; return the rebuilt cells by thread.
 
-        Records of calls and tickets, the repeat guard and keys follow from it.  Raises `Corrupt`, and leaves that
-        thread as it is, where the ledger itself is damaged or was cut, or something else is: restore a backup.
-        Make a copy of the store first if what is damaged is to be looked at later.
+        Records of calls and tickets, the repeat guard and keys follow from the ledger.  Raises `Corrupt`, and leaves
+        that thread as it is, if the ledger itself is damaged or was cut, or if other data are damaged: restore a
+        backup.  Copy the store first if you want to examine the damage later.
         """
         return repair_all(self._resources.engine)
 
     def backup(self, path: str | Path) -> None:
-        """Write a consistent copy to a new file while others write; raises `Conflict` if the file exists."""
+        """Write a consistent copy to a new file while other processes write; raises `Conflict` if the file exists."""
         self._resources.engine.backup(Path(path))
 
     def facts(self) -> dict[str, str | int]:
-        """What is known about the engine: kind, place, versions, settings, sizes."""
+        """Return facts about the engine: kind, place, versions, settings, sizes."""
         return self._resources.engine.facts()
 
     def close(self) -> None:
-        """Release everything, once what runs in the background has ended.  Closing again is no error."""
+        """Wait for background work to end, then release everything.  Closing again is no error."""
         self._close()
 
     def _close(self) -> None:
@@ -212,14 +194,14 @@ class Store:
         except RunFailed as failed:
             return failed.run if isinstance(failed.run, Result) else None
         except (Busy, NotFound):
-            return None  # another process has it, or its thread was removed
+            return None  # another process runs it, or its thread was removed
 
     def _bare(self, name: str) -> Agent:
-        """An agent whose code is not at hand, with the policy that it was last declared with."""
+        """Return an agent known by name alone, with the policy that it was last declared with."""
         return Agent(name, policy=directory.policy_of(self._resources.store, name))
 
     def _record(self, id: str, agent: Agent | None, owner: str | None, *, begins: bool) -> directory.Record:
-        """What the directory says about a thread; one that is named with its agent is begun, on `main`."""
+        """Read the directory's record of a thread; with its agent a missing thread is begun, on `main`."""
         if agent is None:
             record = directory.find(self._resources.store, id)
         elif begins and not self.read_only:

@@ -1,7 +1,7 @@
-"""Threads: one continuing conversation or piece of work, as a program holds it.
+"""The handle on a thread: one continuing conversation or piece of work.
 
-Thin: each method calls the package that owns the rule.  A handle caches nothing that can
-change, so it can be kept for as long as one likes, and used after a fork of the process.
+Each method calls the package that owns the rule.  A handle caches nothing that can change, so a program can keep it
+for any time, and use it after a fork of the process.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from perdure.providers.backend import Backend
 from perdure.providers.contract import Loss, Model, Rendered
 from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.store.artifacts import Artifacts
-from perdure.store.backend import Switching
 from perdure.store.plumbing import directory, outbox, revisions
-from perdure.store.plumbing.deferred import deferred
 from perdure.store.plumbing.directory import Record
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.resources import StoreResources
 from perdure.store.plumbing.revisions import Moment, Wanted
 from perdure.store.plumbing.run_fence import removed, without_runs
+from perdure.store.runs import Switching
 from perdure.store.timeline import given
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ __all__ = ["OnTimeline", "Thread"]
 
 
 class OnTimeline(Protocol):
-    """Whatever stands on a timeline: a handle of either face."""
+    """A handle on a timeline, blocking or awaitable."""
 
     @property
     def timeline(self) -> str:
@@ -75,7 +74,7 @@ class Thread(Switching):
     def __init__(
         self, resources: StoreResources, id: str, record: Record, agent: Agent, timeline: str = MAIN
     ) -> None:
-        """Hold a thread that the directory has; `store.thread` is the way to get one."""
+        """Wrap a thread of the directory; programs get one from `store.thread`."""
         space = resources.thread(id, record.space)
         standing = TimelineContext(
             space=space,
@@ -85,7 +84,7 @@ class Thread(Switching):
         )
         super().__init__(standing)
         self._resources, self._record, self._declared = resources, record, agent
-        self._handed = {}  # backends that were handed to a switch
+        self._handed = {}  # backend objects that were passed to a switch
         self.id = id
         self.agent = record.agent
         self.owner = record.owner
@@ -93,12 +92,12 @@ class Thread(Switching):
         self.artifacts = Artifacts(standing)
 
     def on(self, timeline: str) -> Thread:
-        """A handle on another timeline of this thread; raises `NotFound` if there is none of that name."""
+        """Return a handle on another timeline of this thread; raises `NotFound` if there is none of that name."""
         reader.hold_of(self._space, _named(timeline))
         return self._on(timeline)
 
     def timelines(self) -> list[Hold]:
-        """All timelines by name, `main` first: each with its head and whether it is sealed."""
+        """Return all timelines sorted by name, `main` first, each with its head and whether it is sealed."""
         return list(timelines.timelines(self._space))
 
     def fork(
@@ -109,19 +108,19 @@ class Thread(Switching):
         effect_max: Effect | None = None,
         op_id: str | None = None,
     ) -> Thread:
-        """Begin a timeline at a moment, now if none is given; a handle on it.  Nothing is copied.
+        """Begin a timeline at a moment, unset is now, and return a handle on it.  Nothing is copied.
 
-        `effect_max` is the most that tool calls may reach there, and on what is forked from it;
-        None: as far as they may here.
+        `effect_max` is the strongest effect that tool calls may have there and on its forks; None: the limit of this
+        timeline.
         """
         moment = UNSET if at is UNSET else revisions.name_of(at)
         effect_limit.fork(self._space, self.timeline, name, moment, effect_max=effect_max, op_id=given(op_id))
         return self._on(name)
 
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
-        """Make the other timeline's commit the one of `main`; the old main is kept as `main.v<n>`, sealed.
+        """Move `main` to the other timeline's commit; the old main stays as `main.v<n>`, sealed.
 
-        Raises `StaleHead`, having moved nothing, if `main` moves meanwhile.
+        Raises `StaleHead`, having moved nothing, if another writer moves `main` first.
         """
         lines = (MAIN, _named(other))
         op_id = given(op_id)
@@ -130,13 +129,13 @@ class Thread(Switching):
         return head
 
     def seal(self, *, op_id: str | None = None) -> Head:
-        """End writing on this timeline, for everybody and for good.  It can be read, forked and promoted."""
+        """Seal this timeline: it takes no more writes, ever.  It can be read, forked and promoted."""
         op_id = given(op_id)
         act: Callable[[Space], Head] = lambda space: timelines.seal(space, self.timeline, op_id=op_id)  # noqa: E731
         return without_runs(self._space, (self.timeline,), "seal", act)
 
     def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Taken:
-        """Take in what the other timeline changed; raises `MergeConflict`, having written nothing, if that clashes."""
+        """Merge the changes of the other timeline; raises `MergeConflict`, having written nothing, on a conflict."""
         source = _named(other)
         theirs = reader.head_to_move(self._space, source).commit
         head = reader.head_to_move(self._space, self.timeline)
@@ -147,15 +146,18 @@ class Thread(Switching):
         return without_runs(self._space, (self.timeline,), "merge", act)
 
     def cherry_pick(self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None) -> Taken:
-        """Make the change of state that one commit, or one turn, made once more, here.
+        """Apply the change of state of one commit, or one turn, to this timeline again.
 
-        A turn, as `turns()` gives it, or the last commit of a run stands for everything that the turn
-        changed.  Raises `MergeConflict`, having written nothing, if that clashes.
+        A turn, as `turns()` returns it, or the last commit of a run means everything that the turn changed.  Raises
+        `MergeConflict`, having written nothing, on a conflict.
         """
         head = reader.head_to_move(self._space, self.timeline)
         picked = revisions.resolve(self._space, head, commit)
         if picked is None:
-            raise Invalid("the moment before the first commit changed nothing; nothing was written.")
+            raise Invalid(
+                "the moment before the first commit changed nothing; nothing was written.",
+                code="nothing_to_pick",
+            )
         terms = self._terms(head, reason, op_id)
         act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
             space, head, picked, terms, turn=isinstance(commit, Turn)
@@ -172,13 +174,13 @@ class Thread(Switching):
         whole: bool = False,
         op_id: str | None = None,
     ) -> tuple[Loss, ...]:
-        """Add a conversation in a vendor's format: a request, a reply or a list of messages; what was lost.
+        """Add a conversation in a vendor's format: a request, a reply or a list of messages; return what was lost.
 
-        `api` is the wire format, such as "openai-chat"; `provider` and `model` are who spoke as the
-        assistant.  Its calls enter the ledger as made elsewhere; a result finds its call also where that was
-        added before.  A message whose id was added to this line before is not added again.  With `whole` the
-        messages begin with the whole transcript, and only the rest is added.  Raises `Invalid`, having written
-        nothing, if it cannot be read, and `Conflict` if with `whole` it begins otherwise.
+        `api` is the wire format, such as "openai-chat"; `provider` and `model` name the assistant.  The calls enter
+        the ledger as made elsewhere; a result is matched with its call also if that was added before.  A message whose
+        id is already on this timeline is not added again.  With `whole` the messages must begin with the whole
+        transcript, and only the rest is added.  Raises `Invalid`, having written nothing, if the messages cannot be
+        read, and `Conflict` if with `whole` they begin otherwise.
         """
         env, named = self._env(), given(op_id)
 
@@ -192,36 +194,36 @@ class Thread(Switching):
         return without_runs(self._space, (self.timeline,), "adding messages", added).losses
 
     def render(self, backend: str | Backend, *, at: Wanted = UNSET) -> Rendered:
-        """The request that a backend would be sent at a moment, and what could not be carried over unchanged."""
+        """Return the request that a backend would be sent at a moment, with what it could not represent unchanged."""
         named = registry.in_full(backend, self._resources.models) if isinstance(backend, str) else backend
         return preview.render(self._env(), named, at=self._moment(at))
 
     def plan(self, backend: str | Backend | Model | None = None, *, at: Wanted = UNSET) -> Plan:
-        """What a backend would be shown for its next step at a moment, item by item, and why; None: the line's own.
+        """Plan what a backend would be shown for its next step at a moment, item by item, with reasons.
 
-        Nothing is written and nothing is sent.
+        None takes the backend of the timeline.  Nothing is written and nothing is sent.
         """
         named = registry.in_full(backend, self._resources.models) if isinstance(backend, str) else backend
         return preview.planned(self._env(), named, at=self._moment(at))
 
     def shown(self, at: Wanted = UNSET) -> Shown:
-        """What the model was shown that spoke last, at a moment or before it: the plan, and the request that was sent.
+        """Return what the last model to answer, at a moment or before it, was shown: the plan and the request.
 
-        Raises `NotFound` if none spoke in a run.
+        Raises `NotFound` if no model has answered in a run.
         """
         return preview.shown(self._env(), self._moment(at))
 
     def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
-        """The conversation at a moment in a wire format, such as "openai-chat"; None: for no model in particular."""
+        """Return the conversation at a moment in a wire format, such as "openai-chat"; None: for no particular model."""
         if model is not None:
             names.check_label("model", model)
         return preview.render_as(self._env(), api, model=model or "", at=self._moment(at))
 
     def rm(self, *, force: bool = False) -> None:
-        """Remove the thread.  Its id can be begun again, as another thread; handles on this one are stale.
+        """Remove the thread and its ledger.  The id can be used for a new thread; handles on this one are stale.
 
-        Its ledger goes with it.  Raises `Busy` under a run, and `Conflict` while a call waits, is under
-        way or nobody knows its outcome; `force` gives these calls up.
+        Raises `Busy` under a run, and `Conflict` while a call waits, is under way or its outcome is unknown; with
+        `force` the thread is removed with such calls.
         """
         reader.head_of(self._space, MAIN)
         outbox.finish(self._resources.named, self._space)
@@ -233,7 +235,7 @@ class Thread(Switching):
         return revisions.resolve(self._space, reader.head_of(self._space, self.timeline), at)
 
     def _ledger(self, commit: Digest | None) -> LedgerRead | None:
-        """The ledger as it is now: what was decided or done since the newest commit counts."""
+        """Return the end of the ledger: decisions and calls since the newest commit count."""
         return snapshot.now(
             self._space, since=self._space.step(commit).commit.ledger if commit else NO_LEDGER
         )
@@ -242,7 +244,7 @@ class Thread(Switching):
         return self._resources.memories.of(self.owner) if self.owner else None
 
     def _env(self) -> RunEnvironment:
-        """What a run on this line stands on, for the awaitable face."""
+        """Return the environment of a run on this timeline; the awaitable interface uses it too."""
         return environment.RunEnvironment(
             standing=self._standing,
             agent=self._declared,
@@ -272,8 +274,8 @@ class Thread(Switching):
         return Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
 
     def _finish(self) -> None:
-        # What was committed is durable and says what is left to do; the next change, or the next open, does it.
-        # That an earlier one cannot be applied is no reason to call this commit a failure: `verify` names damage.
+        # The commit is durable and records what is left to do, so an error here does not make it a failure: the next
+        # change, or the next opening of the store, tries again, and `verify` reports damage.
         with suppress(PerdureError):
             outbox.finish(self._resources.named, self._space)
 
@@ -282,6 +284,7 @@ def _named(timeline: str | OnTimeline) -> str:
     name: object = getattr(timeline, "timeline", timeline)
     if not isinstance(name, str):
         raise Invalid(
-            f"a timeline is named, or given by a handle on it, not by {timeline!r}; nothing was done."
+            f"a timeline is named, or given by a handle on it, not by {timeline!r}; nothing was done.",
+            code="not_a_timeline",
         )
     return name

@@ -1,4 +1,4 @@
-"""Lines: a timeline that a program holds and writes to, of a thread or of an agent's map."""
+"""The handle on a timeline that a program reads and writes, of a thread or of an agent's map."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from perdure.model.digest import Digest
 from perdure.model.head import Head
 from perdure.store.change import Change, How, check_op_id
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.loop_guard import blocking
+from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import Wanted
 from perdure.store.plumbing.run_fence import without_runs
 from perdure.store.view import View
 
 __all__ = ["Line", "given"]
 
-_OpId: TypeAlias = str | None  # None: it is not going to be repeated
+_OpId: TypeAlias = str | None  # None: the caller does not repeat the write
 
 
 @blocking
 class Line(View):
-    """A timeline that can be read and written.  Each call looks at the newest commit."""
+    """A timeline that can be read and written.  Each call reads the newest commit."""
 
     def __init__(self, standing: TimelineContext) -> None:
-        """Stand on a timeline; nothing is read yet."""
+        """Open a timeline; nothing is read yet."""
         super().__init__(standing, Head(standing.timeline, 0, None), None)
 
     def change(
@@ -45,13 +45,13 @@ class Line(View):
         head: Head | None = None,
         chain: bool = False,
     ) -> Change:
-        """A block of changes that becomes one commit, or nothing.
+        """Return a block of changes that becomes one commit, or nothing.
 
-        With `op_id` the block can be repeated safely.  `on_conflict="rebase"` puts it on top of
-        what others wrote meanwhile to other paths; without it that is `StaleHead`.  `run` is the
-        run that it is a step of.  `head` is one that was read earlier, to write only if it still
-        stands; None reads it on entering.  With `chain` each write of the block is a commit of its own, whose
-        digest the write returns; they are one durable write, and the head moves once.
+        With `op_id` the block can be repeated safely.  `on_conflict="rebase"` applies it on top of what other writers
+        wrote to other paths in the meantime; without it such a write is `StaleHead`.  `run` is the run that it is a
+        step of.  `head` is a head that was read earlier: the block writes only if it is still the head; None reads the
+        head on entering.  With `chain` each write of the block is a commit of its own, whose digest the write returns;
+        they are one durable write, and the head moves once.
         """
         how = How(
             reason=reason,
@@ -74,7 +74,7 @@ class Line(View):
         on_conflict: OnConflict = "raise",
         op_id: _OpId = None,
     ) -> Head:
-        """Let `path` hold a JSON document or bytes, by a change of its own; the head afterwards."""
+        """Write a JSON document or bytes to `path`, by a change of its own; return the new head."""
         with self.change(reason, on_conflict=on_conflict, op_id=op_id) as change:
             change.put(path, value, media_type=media_type)
         return _moved(change)
@@ -82,16 +82,18 @@ class Line(View):
     def delete(
         self, path: str, *, reason: str = "delete", on_conflict: OnConflict = "raise", op_id: _OpId = None
     ) -> Head:
-        """Let `path` hold nothing, by a change of its own; raises `NotFound` if that is so already."""
+        """Delete the value at `path`, by a change of its own, and return the new head; `NotFound` if there is none."""
         with self.change(reason, on_conflict=on_conflict, op_id=op_id) as change:
             change.delete(path)
         return _moved(change)
 
     def undo(self, turns: int = 1, *, to: Wanted = UNSET, op_id: _OpId = None) -> Head:
-        """Step back over whole turns, or `to` any moment (None: before the first commit); the head afterwards."""
+        """Go back over whole turns, or `to` any moment (None: before the first commit); return the new head."""
         if not isinstance(turns, int) or isinstance(turns, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
-                f"undo goes back a number of turns, not {turns!r}; nothing was moved. For a moment use undo(to=…)."
+                f"undo goes back a number of turns, not {turns!r}; nothing was moved.",
+                code="turns_not_a_number",
+                advice="For a moment use undo(to=…).",
             )
         if to is UNSET:
             act = partial(timelines.undo, turns=turns, op_id=given(op_id))
@@ -100,7 +102,7 @@ class Line(View):
         return without_runs(self._space, (self.timeline,), "undo", lambda space: act(space, self.timeline))
 
     def redo(self, *, op_id: _OpId = None) -> Head:
-        """Take back the last undo; raises `NotFound` if there is none, or something was committed since."""
+        """Take back the last undo and return the new head; raises `NotFound` if there is none, or after a commit."""
         act = partial(timelines.redo, op_id=given(op_id))
         return without_runs(self._space, (self.timeline,), "redo", lambda space: act(space, self.timeline))
 
@@ -115,11 +117,11 @@ class Line(View):
         return self._space.ids() if given is None else check_op_id(given)
 
     def _finish(self) -> None:
-        """Do what a commit here leaves to be done elsewhere."""
+        """Do the work that follows a commit here, in other spaces."""
 
 
 def given(op_id: _OpId) -> _OpId:
-    """An op_id that a program gave, if it may."""
+    """Return the caller's op_id after a check; None stays None."""
     return None if op_id is None else check_op_id(op_id)
 
 

@@ -1,1 +1,1 @@
-"""Leaving a backend in mid-conversation: extract, summarise, validate, check, switch."""
+"""Switches a conversation to another backend: derives a checkpoint, checks what is kept and lost, commits the switch."""

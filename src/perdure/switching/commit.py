@@ -1,8 +1,7 @@
-"""Switching: the one commit by which another backend takes the turns from here on.
+"""The commit of a switch: from it on another backend takes the turns.
 
-It holds the checkpoint that the new backend begins with, what the check found and what the policy
-said, and nothing else: no message, no state, no call.  So the five layers are what they were, and
-undoing a switch is an undo.
+It has the checkpoint that the new backend begins with and the report of the check and the policy, and nothing else: no
+message, no state, no call.  So the five layers of state do not change, and an undo takes the switch back.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten
 from perdure.history import reader
@@ -45,53 +45,52 @@ __all__ = [
     "unfinished_items",
 ]
 
-REASON = "backend_switched"  # what the commit of a switch says it was made for
+REASON = "backend_switched"  # the reason of the commit
 
-_PAGE = 200
 _SHOWN = 3
 
 
 class SwitchCommit(msgspec.Struct, frozen=True):
-    """What the commit of a switch holds."""
+    """The content of the commit of a switch."""
 
     events: tuple[Event, ...]
     objects: tuple[Object, ...]
 
 
 def switched(report: Report, checkpoint: Checkpoint, ids: Callable[[], str]) -> SwitchCommit:
-    """The events and objects by which `report.to_backend` takes over with that checkpoint."""
-    kept = stored.object_of(checkpoint)
-    told = Object.of(Kind.BODY, encode_report(report))
+    """Return the events and objects of the commit by which `report.to_backend` takes over with that checkpoint."""
+    checkpoint_object = stored.object_of(checkpoint)
+    report_object = Object.of(Kind.BODY, encode_report(report))
     provider, _, model = report.to_backend.partition(":")
     events = (
-        CheckpointCreated(id=ids(), checkpoint=kept.digest),
+        CheckpointCreated(id=ids(), checkpoint=checkpoint_object.digest),
         BackendSwitched(
             id=ids(),
             provider=provider,
             model=model or None,
             from_backend=report.from_backend,
             to_backend=report.to_backend,
-            checkpoint=kept.digest,
+            checkpoint=checkpoint_object.digest,
             why=report.reason,
-            report=told.digest,
+            report=report_object.digest,
             by=report.approved_by,
             from_server=report.from_server,
             to_server=report.to_server,
         ),
     )
-    return SwitchCommit(events, (kept, told))
+    return SwitchCommit(events, (checkpoint_object, report_object))
 
 
 def checkpoint_name(report: Report) -> str | None:
-    """What the checkpoint of a report is called; None if it has none at hand."""
+    """Return the name of a report's checkpoint; None if the report has none."""
     if report.checkpoint is None:
         return None
     return stored.name_of(stored.object_of(report.checkpoint).digest)
 
 
 def intent(report: Report) -> Digest:
-    """What a switch means to do, whatever it finds when it is made: the same however often it is repeated."""
-    meant = [
+    """Return the digest of a switch's intent.  It is the same when the switch is repeated, whatever the check finds."""
+    intended = [
         REASON,
         report.timeline,
         report.to_backend,
@@ -99,11 +98,11 @@ def intent(report: Report) -> Digest:
         report.reason,
         report.approved_by,
     ]
-    return digest_of(Kind.BODY, canonical.encode(meant))
+    return digest_of(Kind.BODY, canonical.encode(intended))
 
 
 def gated(report: Report, policy: Policy) -> Report:
-    """The report with what the policy makes of each item."""
+    """Return the report with the policy's gate for each item."""
     items = tuple(
         msgspec.structs.replace(item, gate=_gate(item, policy)) if item.gate == "pass" else item
         for item in report.items
@@ -118,24 +117,27 @@ def _gate(item: Item, policy: Policy) -> Gate:
 
 
 def unfinished(space: Space, head: Head, ledger: LedgerRead) -> list[CallRecord]:
-    """The calls of a line that are under way, or whose outcome nobody knows."""
+    """Return the calls of a timeline that are under way, or whose outcome is unknown."""
     found = {known.record.id: known.record for known in snapshot.stand(space, ledger).calls}
-    after = ("", "")
-    while page := trace.unclear(space.engine, after=after, limit=_PAGE):
-        found |= {record.id: record for name, record in page if name == space.name}
-        after = (page[-1][1].id, page[-1][0])
+    unclear = paging.pages(
+        lambda after, limit: trace.unclear(space.engine, after=after, limit=limit),
+        ("", ""),
+        lambda each: (each[1].id, each[0]),
+    )
+    found |= {record.id: record for name, record in unclear if name == space.name}
     return [
         record
         for record in found.values()
         if record.reach.writes
         and (record.state == "started" or record.state in UNCLEAR)
-        and record.result is None  # else it was imported, and its conversation says that it ended in an error
+        and record.result
+        is None  # an imported call with a result ended in an error, as its conversation says
         and (record.timeline == head.timeline or present(space, record.label, head.commit))
     ]
 
 
 def unfinished_items(left: Iterable[CallRecord]) -> tuple[Item, ...]:
-    """What a report says of calls that are not finished; nothing if there are none."""
+    """Return the report's item for unfinished calls; none if there are none."""
     named = [f"{record.tool} '{record.id}' is {record.state}" for record in left]
     if not named:
         return ()
@@ -145,13 +147,13 @@ def unfinished_items(left: Iterable[CallRecord]) -> tuple[Item, ...]:
             topic="unfinished",
             mark="removed",
             says=f"Unfinished tool call: {', '.join(named[:_SHOWN])}{more}",
-            why="nobody could tell the new backend what became of it",
+            why="the new backend could not be told its outcome",
         ),
     )
 
 
 def server_items(before: RecordedBackend | None, to: RecordedBackend) -> tuple[Item, ...]:
-    """What a report says of the server; nothing between vendors, whose names already say where it goes."""
+    """Return the report's item for a change of server; none between vendors, whose names say where it goes."""
     if before is None or None in (before.server, to.server) or before.server == to.server:
         return ()
     if before.name != to.name and is_vendor(before.server) and is_vendor(to.server):
@@ -161,13 +163,13 @@ def server_items(before: RecordedBackend | None, to: RecordedBackend) -> tuple[I
             topic="server",
             mark="converted",
             says=f"Conversation leaves its server {before.server} for {to.server}",
-            why="whoever runs the other server can read the whole conversation",
+            why="the operator of the other server can read the whole conversation",
         ),
     )
 
 
 def report_at(space: Space, commit: Digest) -> Report | None:
-    """The report of the switch that one commit made, with its checkpoint, as it was given then; None if it made none."""
+    """Read the report and the checkpoint of the switch that one commit made; None if it made none."""
     report = _report(space, space.step(commit))
     if report is None:
         return None
@@ -179,7 +181,7 @@ def report_at(space: Space, commit: Digest) -> Report | None:
 
 
 def reports(space: Space, at: Digest | None) -> Iterator[Report]:
-    """The switches of the line that ends at `at`, newest first, read as they are asked for."""
+    """Yield the switches of the timeline that ends at `at`, newest first."""
     for step in reader.steps(space, at):
         report = _report(space, step)
         if report is not None:
@@ -187,7 +189,7 @@ def reports(space: Space, at: Digest | None) -> Iterator[Report]:
 
 
 def reports_of(space: Space, run: str, at: Digest | None) -> list[Report]:
-    """The switches that a run made by itself, oldest first; `at` is its last commit, or a later one of its line."""
+    """Read the switches that a run made, oldest first; `at` is its last commit, or a later one of its timeline."""
     first = next(
         (each for each in space.engine.labelled(space.name, run) if reader.is_ancestor(space, each, at)), None
     )
@@ -204,13 +206,13 @@ def reports_of(space: Space, run: str, at: Digest | None) -> list[Report]:
 def _report(space: Space, step: Step) -> Report | None:
     for event in step.changeset.events:
         if isinstance(event, BackendSwitched):
-            return msgspec.structs.replace(_told(space, event), commit=step.digest)
+            return msgspec.structs.replace(_stored_report(space, event), commit=step.digest)
     return None
 
 
-def _told(space: Space, event: BackendSwitched) -> Report:
-    """The report that an event names; where it was forgotten, what the event itself says."""
-    left = Report(
+def _stored_report(space: Space, event: BackendSwitched) -> Report:
+    """Read the report that an event names; if it was forgotten, build one from the event itself."""
+    rest = Report(
         thread=space.label,
         timeline="",
         from_backend=event.from_backend,
@@ -222,8 +224,8 @@ def _told(space: Space, event: BackendSwitched) -> Report:
         notes=("the rest of the report is not there any more",),
     )
     if event.report is None:
-        return left
+        return rest
     try:
         return decode_report(space.body(event.report))
     except Forgotten:
-        return left
+        return rest

@@ -1,8 +1,7 @@
-"""Compatibility: what becomes of this conversation if that backend takes over, thing by thing.
+"""Checks what another backend would keep, convert and remove of a conversation.
 
-Only what the conversation has is graded: tools that are attached, media that will be shown, an
-answer's schema, options that are set.  A thing is kept, converted (with the fallback named) or
-removed.  Nothing is sent, and nothing is written.
+Only what the conversation has is graded: attached tools, media that will be shown, an answer's schema, options that
+are set.  Each is kept, converted (with the fallback named) or removed.  Nothing is sent, and nothing is written.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from perdure.context.render.cuts import CutText
+from perdure.context.render.conversation import CutText
 from perdure.context.render.media import PREFIX, lost
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary
@@ -41,10 +40,10 @@ _BY_ADDRESS = {
 _FILE_ID = "file-id://"
 _CUTS_SHOWN = 8  # cuts that have a line of their own
 _SEALED = ('"signature"', '"thoughtSignature"', '"thought_signature"', "encrypted_content", "redacted")
-# What losses call the thinking that a request leaves out.
+# The names, in losses, of reasoning that a request leaves out.
 _THOUGHTS = frozenset({"reasoning", "encrypted reasoning", "redacted reasoning", "thought signature"})
 
-# Options that items of their own are about, or that say nothing of the answer.
+# Options that have items of their own, or do not concern the answer.
 _GRADED = frozenset({"output", "output_schema", "tool_choice", "parallel_tool_calls", "reasoning", "vendor"})
 
 
@@ -52,24 +51,24 @@ class ShownToTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation as the new backend would be shown it."""
 
     context: Context  # with the bytes of its media
-    history: Sequence[Message] = ()  # the turns in it as they were, before calls were told in words
-    omitted: Sequence[Message] = ()  # of the last turn, what is not shown for want of room
+    history: Sequence[Message] = ()  # the turns in it as they were said, before calls were told in words
+    omitted: Sequence[Message] = ()  # messages of the last turn that do not fit
     tokens: int = 0  # of the whole request
-    budget: int | None = None  # that it has to fit into; None: not known
-    fits: bool = True  # within the budget, even if the count is off by its margin
-    turns: int | None = None  # that are shown, where others were left out or cut for want of room
-    from_api: str | None = None  # the wire format that it comes from; None: not known
+    budget: int | None = None  # tokens that the request may have; None: not known
+    fits: bool = True  # True: the request, margin included, is within the budget
+    turns: int | None = None  # the number of shown turns, if others were left out or cut
+    from_api: str | None = None  # the wire format that the conversation comes from; None: not known
     mcp: frozenset[str] = frozenset()  # tools of MCP servers, by name
-    cuts: tuple[CutText, ...] = ()  # what is shown in part, for want of room
-    lost: tuple[Loss, ...] = ()  # what is told in words or cut
+    cuts: tuple[CutText, ...] = ()  # texts that are shown in part
+    lost: tuple[Loss, ...] = ()  # calls that are told in words, and cuts
     calls_in_words: int = 0  # earlier calls that are summarised, by the checkpoint or one by one
     calls_native: int = 0  # earlier calls that are shown as call and result
 
 
 def check(shown: ShownToTarget, to: BackendProfile, lost: Sequence[Loss]) -> tuple[Item, ...]:
-    """What becomes of each thing that the conversation has; the policy has not been asked yet.
+    """Return an item for each thing that the conversation has; the policy is applied later.
 
-    `lost` is what the next request could not carry over, as `losses` gives it.
+    `lost` is what the next request could not represent, as `losses` returns it.
     """
     return (
         *_text(to),
@@ -88,20 +87,22 @@ def check(shown: ShownToTarget, to: BackendProfile, lost: Sequence[Loss]) -> tup
 
 
 def sealed(shown: ShownToTarget, to: BackendProfile) -> bool:
-    """Whether thoughts are kept beside the messages that only another than `to` can read.
+    """True if the messages have encrypted reasoning that `to` cannot read.
 
-    For people to know, and for nothing else: no grade depends on what only a vendor can read.
+    It is for a note to people alone: no grade depends on data that only a vendor can read.
     """
     if _same_format(shown, to):
         return False
-    kept = [message.vendor_metadata for message in shown.history if message.vendor_metadata is not None]
-    return any(word in each for each in kept for word in _SEALED)
+    metadata = [message.vendor_metadata for message in shown.history if message.vendor_metadata is not None]
+    return any(word in each for each in metadata for word in _SEALED)
 
 
 def losses(shown: ShownToTarget, to: BackendProfile) -> tuple[Loss, ...]:
-    """What the next request could not carry over unchanged; of a format that is not known, what is named in words."""
+    """Return what the next request could not represent unchanged; for an unknown format, what is named in words."""
     named = (*lost(shown.history, to.unseen), *shown.lost)
-    is_streamed = "stream" in shown.context.options  # else it is our own wish, and no loss
+    is_streamed = (
+        "stream" in shown.context.options
+    )  # else Perdure added the option, and its loss does not count
     if to.target is None:
         return named
     options = request_options(dict(shown.context.options))
@@ -132,7 +133,7 @@ def _tools(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
 
 
 def _earlier_calls(shown: ShownToTarget) -> Iterator[Item]:
-    """Calls that were made before: another backend reads of them, their own gets them back."""
+    """Grade earlier calls: another backend is told of them in words, the same backend gets them back as made."""
     told, native = shown.calls_in_words, shown.calls_native
     if told:
         beside = f"; {_calls(native)} as made" if native else ""
@@ -181,7 +182,7 @@ def _context(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
 
 
 def _cuts(shown: ShownToTarget) -> Iterator[Item]:
-    """What the window has no room for: a line each, and one for all beyond the first few."""
+    """Yield an item for each of the first few cuts, and one for all others."""
     for cut in shown.cuts[:_CUTS_SHOWN]:
         says = f"{cut.what[:1].upper()}{cut.what[1:]} will be cut to {cut.sizes}"
         why = f"the window has no room for it; the whole is {cut.reference or 'in the history'}"
@@ -235,13 +236,13 @@ def _media(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
 
 
 def _left_out(shown: ShownToTarget) -> set[str]:
-    """The addresses of media in messages that are left out, and that no other message shows."""
+    """Return the addresses of media in omitted messages that no shown message has."""
     present = {_uri(block) for message in shown.context.messages for block in _blocks(message)}
     return {_uri(block) for message in shown.omitted for block in _blocks(message)} - present
 
 
 def _level(block: Block, capability: Capability, to: BackendProfile) -> Level:
-    """How well one thing is taken; by its address alone only where the backend fetches it."""
+    """Grade one block; a web address alone is accepted only if the backend fetches it."""
     uri = _uri(block)
     if capability in _BY_ADDRESS and is_web(uri):
         return least(to.does(capability), to.does(_BY_ADDRESS[capability]))
@@ -278,7 +279,7 @@ def _bound_files(bound: Sequence[Block], strange: Sequence[Block]) -> Item:
 
 
 def _vendor_tools(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
-    """Tools of a vendor's own that are attached: to every other format their declaration means nothing."""
+    """Grade attached tools of a vendor: other formats do not know their declaration."""
     declared = list(_declared(shown.context.options))
     for is_computer in (False, True):
         found = [(api, kind) for api, kind in declared if ("computer" in kind) is is_computer]
@@ -299,7 +300,7 @@ def _vendor_tools(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
 
 
 def _server_work(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
-    """What a vendor's own tools did earlier."""
+    """Grade the earlier work of a vendor's own tools."""
     works = any(is_account(block) for message in shown.history for block in message.content)
     if works and not _same_format(shown, to):
         why = "a vendor's own blocks go back to that vendor alone"
@@ -312,7 +313,7 @@ def _server_work(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
 
 
 def _reasoning(shown: ShownToTarget, to: BackendProfile, lost: Sequence[Loss]) -> Iterator[Item]:
-    """Thinking, of earlier turns and of the next: it is supported only if the request carries all of it."""
+    """Grade reasoning, of earlier turns and of the next: it is supported only if the request has all of it."""
     left_out = any(loss.where.startswith("messages") and loss.what in _THOUGHTS for loss in lost)
     thought = left_out or any(_is_thought(message) for message in shown.history)
     asked = bool(shown.context.options.get("reasoning"))
@@ -353,7 +354,7 @@ def _calling(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
 
 
 def _rest(found: Sequence[Loss]) -> Iterator[Item]:
-    """What the render itself says of ids and of options."""
+    """Grade ids and options, by the losses of the rendered request."""
     if any("id" in loss.what.split() and "call" in loss.what for loss in found):
         why = "the target takes ids of another form"
         yield _converted("ids", "Tool call ids differ", fallback="made anew, the same each time", why=why)
@@ -375,7 +376,7 @@ def _by_level(topic: Topic, name: str, level: Level) -> Item:
     return _removed(topic, f"{name} unavailable; it will be left out")
 
 
-# ---- what a conversation has
+# ---- the parts of a conversation
 
 
 def _blocks(message: Message) -> Iterator[Block]:
@@ -396,7 +397,7 @@ def _kind(block: Block) -> str:
 
 
 def _is_taken(block: Block, to: BackendProfile) -> bool:
-    """Whether a request to the backend holds the file by its id, as the adapter itself says."""
+    """True if a request to the backend can have the file by its id, as its adapter says."""
     if to.target is None:
         return False
     asked = Context(messages=[Message("user", (block,))])
@@ -409,12 +410,12 @@ def _is_thought(message: Message) -> bool:
 
 
 def _last_turn(history: Sequence[Message]) -> int:
-    """Where the last turn begins: with what a user said last."""
+    """Return the index of the last message of the user, with which the last turn begins."""
     return max((at for at, message in enumerate(history) if message.role == "user"), default=0)
 
 
 def _declared(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The vendors' own tools that are attached: the format that each is declared for, and its kind."""
+    """Yield the attached tools of vendors: the format for which each is declared, and its kind."""
     for api, fields in _mapping(options.get("vendor")).items():
         for tool in _listed(_mapping(fields).get("tools")):
             for kind in _kinds(_mapping(tool)):
@@ -422,7 +423,7 @@ def _declared(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _kinds(tool: Mapping[str, Any]) -> Iterator[str]:
-    """A tool's kind: most formats say `type`, the others have it for a key."""
+    """Yield the kind of a tool: most formats have a `type`, in the others it is a key."""
     named = tool.get("type") or tool.get("name")
     if isinstance(named, str):
         yield named
@@ -447,7 +448,7 @@ def _turns(number: int | None) -> str:
 
 
 def _thousands(tokens: int) -> str:
-    """A number of tokens as people say it: 200k, 1M."""
+    """Return a number of tokens in short form: 200k, 1M."""
     if tokens >= 1_000_000:
         return f"{round(tokens / 1_000_000, 1):g}M"
     return f"{round(tokens / 1_000)}k" if tokens >= 1_000 else str(tokens)

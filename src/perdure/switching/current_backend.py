@@ -1,8 +1,8 @@
-"""Whose turn it is: the backend of a line, as its history says.
+"""Finds the backend of a timeline in its history.
 
-A line's backend is what the newest of two kinds of event on its first parents names: a run that
-began, or a switch.  So it can be undone, forked and audited like everything else.  The server is
-recorded beside the name: a later process may resolve the same name to another address.
+The newest of two kinds of event on the first parents names it: the start of a run, or a switch.  So it can be undone,
+forked and audited like everything else.  The server is recorded beside the name, because a later process may resolve
+the same name to another address.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class RecordedBackend(NamedTuple):
     """A backend as the history names it."""
 
     name: str
-    server: str | None  # its identity; None: a model of the program's own that names no server
+    server: str | None  # its identity; None: a model object of the program that names no server
 
 
 def recorded_at(space: Space, commit: Digest | None) -> RecordedBackend | None:
-    """The backend that takes the turns after `commit`; None: no run has begun there, and nobody has switched."""
+    """Return the backend of the turns after `commit`; None: there was no run and no switch yet."""
     for step in reader.recent(space, commit):
         found = recorded_in(step)
         if found is not None:
@@ -39,7 +39,7 @@ def recorded_at(space: Space, commit: Digest | None) -> RecordedBackend | None:
 
 
 def recorded_in(step: Step) -> RecordedBackend | None:
-    """The backend that one commit names for what follows; None: it names none."""
+    """Return the backend that one commit names for the turns after it; None: it names none."""
     for event in reversed(step.changeset.events):
         if isinstance(event, BackendSwitched):
             return RecordedBackend(event.to_backend, event.to_server)
@@ -51,7 +51,7 @@ def recorded_in(step: Step) -> RecordedBackend | None:
 def server_on_record(
     space: Space, commit: Digest | None, is_same: Callable[[str], bool]
 ) -> RecordedBackend | None:
-    """The newest record, on the line that ends at `commit`, of the backend whose name `is_same` accepts."""
+    """Return the newest record, on the timeline that ends at `commit`, of a backend whose name `is_same` accepts."""
     for step in islice(reader.recent(space, commit), _STEPS_MAX):
         found = recorded_in(step)
         if found is not None and is_same(found.name):
@@ -60,12 +60,12 @@ def server_on_record(
 
 
 def backend_at(space: Space, commit: Digest | None) -> str | None:
-    """The name of the backend that takes the turns after `commit`; None: the history names none."""
+    """Return the name of the backend of the turns after `commit`; None: the history names none."""
     found = recorded_at(space, commit)
     return None if found is None else found.name
 
 
 def backend_of(step: Step) -> str | None:
-    """The name of the backend that one commit names for what follows; None: it names none."""
+    """Return the name of the backend that one commit names for the turns after it; None: it names none."""
     found = recorded_in(step)
     return None if found is None else found.name

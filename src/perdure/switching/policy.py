@@ -1,10 +1,10 @@
-"""Policy: what an agent lets pass when another backend is to take over, and what it does not.
+"""Policy: which losses an agent accepts when another backend takes over, and which stop the switch.
 
     Agent("researcher", policy=Policy(block=["removed"], approve=["images"], unfinished="wait"))
 
-A check of a switch gives a list of items, each about one topic, each kept, converted or removed.
-`warn`, `approve` and `block` name topics, or `converted` and `removed` for all of them; a topic
-counts before a mark.  What is kept always passes.  A plain value without I/O.
+The check of a switch returns a list of items, each about one topic, each kept, converted or removed.  `warn`, `approve`
+and `block` name topics, or `converted` and `removed` for all topics; a topic takes precedence over a mark.  Kept items
+always pass.  A policy is a plain value without I/O.
 """
 
 from __future__ import annotations
@@ -55,29 +55,31 @@ TOPICS: tuple[Topic, ...] = get_args(Topic)
 _GATES: tuple[Gate, ...] = get_args(Gate)
 _NAMES = ("converted", "removed", *TOPICS)
 
-# Without these there is no conversation to go on with.  Whoever wants that can say so.
+# Without these the conversation cannot go on.  A policy may still let them pass.
 _BLOCKED: frozenset[str] = frozenset({"text", "tools", "mcp_tools", "context"})
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What is let pass when a backend changes, and what stops it."""
+    """Which losses pass when a backend changes, and which stop the switch."""
 
-    warn: Sequence[str] = ()  # let pass, and said in the report
-    approve: Sequence[str] = ()  # refused unless somebody says so by name
+    warn: Sequence[str] = ()  # pass, with a warning in the report
+    approve: Sequence[str] = ()  # refused unless a named person approves
     block: Sequence[str] = ()  # refused
-    unfinished: Unfinished = "refuse"  # where a call is under way, or nobody knows what became of it
+    unfinished: Unfinished = "refuse"  # if a call is under way, or its outcome is unknown
     wait_seconds: float = 30.0  # how long `wait` waits
-    after_effect: AfterEffect = "finish"  # a failover once the turn has had an outside effect
+    after_effect: AfterEffect = "finish"  # a failover once the turn has had an external effect
     earlier_calls: EarlierCalls = (
-        "summary"  # how calls that another backend made are shown; its own are always shown as it made them
+        "summary"  # how calls of another backend are shown; its own are always shown as made
     )
 
     def __post_init__(self) -> None:
-        """Raise `Invalid` for a policy that cannot be, or that contradicts itself."""
+        """Raise `Invalid` for a policy that is malformed or contradicts itself."""
         for name in ("warn", "approve", "block"):
             given: object = getattr(self, name)
             if isinstance(given, Iterable) and not isinstance(given, str):
-                given = tuple(cast("Iterable[Any]", given))  # a list could be changed, an iterator be used up
+                given = tuple(
+                    cast("Iterable[Any]", given)
+                )  # a list could change later, an iterator is used up
                 msgspec.structs.force_setattr(self, name, given)
             _check_names(name, given)
         _check_once(self)
@@ -87,15 +89,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         _check_choice("earlier_calls", self.earlier_calls, get_args(EarlierCalls))
         if not _is_seconds(self.wait_seconds):
             raise Invalid(
-                f"wait_seconds is a number of seconds from 0, not {self.wait_seconds!r}; nothing was declared."
+                f"wait_seconds is a number of seconds from 0, not {self.wait_seconds!r}; nothing was declared.",
+                code="policy_seconds",
             )
         if self.unfinished == "wait" and self.wait_seconds == 0:
             raise Invalid(
-                "unfinished='wait' with wait_seconds=0 waits for nothing; nothing was declared. Say 'refuse'."
+                "unfinished='wait' with wait_seconds=0 waits for nothing; nothing was declared.",
+                code="policy_contradiction",
+                advice="Say 'refuse'.",
             )
 
     def gate(self, topic: Topic, mark: Mark) -> Gate:
-        """What is to be done about one item of a report."""
+        """Return the gate for one item of a report."""
         if mark == "kept":
             return "pass"
         return self._named(topic) or self._named(mark) or _usual(topic, mark)
@@ -108,7 +113,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 def _usual(topic: Topic, mark: Mark) -> Gate:
-    """What is done about what a policy does not name."""
+    """Return the gate for an item that the policy does not name."""
     if topic == "unfinished":
         return "block"
     return "block" if mark == "removed" and topic in _BLOCKED else "warn"
@@ -116,48 +121,68 @@ def _usual(topic: Topic, mark: Mark) -> Gate:
 
 def _check_names(field: str, given: object) -> None:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise Invalid(f"{field} of a policy is a list of topics, not {given!r}; nothing was declared.")
+        raise Invalid(
+            f"{field} of a policy is a list of topics, not {given!r}; nothing was declared.",
+            code="policy_not_a_list",
+            field=field,
+        )
     for name in cast("Iterable[Any]", given):
         if name not in _NAMES:
             near = get_close_matches(str(name), _NAMES, n=1)
             hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(_NAMES)}."
             raise Invalid(
-                f"{field} of a policy names {name!r}, which is no topic of a switch; nothing was declared. {hint}"
+                f"{field} of a policy names {name!r}, which is no topic of a switch; nothing was declared.",
+                code="policy_topic_unknown",
+                advice=hint,
+                field=field,
+                topic=name,
+                near=tuple(near),
             )
 
 
 def _check_once(policy: Policy) -> None:
-    """A topic that is to be let pass and to be stopped contradicts itself."""
+    """Raise `Invalid` if a topic is in two lists."""
     found: dict[str, str] = {}
     for field in ("warn", "approve", "block"):
         for name in getattr(policy, field):
             if found.setdefault(name, field) != field:
                 raise Invalid(
                     f"the policy contradicts itself: '{name}' is in {found[name]} and in {field}; nothing was "
-                    "declared. Name it once."
+                    "declared.",
+                    code="policy_contradiction",
+                    advice="Name it once.",
+                    topic=name,
                 )
     if policy.unfinished != "approve" and found.get("unfinished") in ("warn", "approve"):
         raise Invalid(
             f"the policy contradicts itself: 'unfinished' is in {found['unfinished']}, and "
-            f"unfinished={policy.unfinished!r}; nothing was declared. Say unfinished='approve' instead."
+            f"unfinished={policy.unfinished!r}; nothing was declared.",
+            code="policy_contradiction",
+            advice="Say unfinished='approve' instead.",
+            topic="unfinished",
         )
 
 
 def _check_rising(policy: Policy) -> None:
-    """What is removed is a greater loss than what is converted."""
+    """Raise `Invalid` if the policy is stricter with conversions than with removals, which lose more."""
     converted, removed = policy.gate("options", "converted"), policy.gate("options", "removed")
     if "options" not in (*policy.warn, *policy.approve, *policy.block) and _GATES.index(
         converted
     ) > _GATES.index(removed):
         raise Invalid(
             f"the policy contradicts itself: it says {converted} to what is converted, and {removed} to what is "
-            "removed, which is the greater loss; nothing was declared."
+            "removed, which is the greater loss; nothing was declared.",
+            code="policy_contradiction",
         )
 
 
 def _check_choice(field: str, given: object, choices: tuple[str, ...]) -> None:
     if given not in choices:
-        raise Invalid(f"{field} of a policy is {' or '.join(choices)}, not {given!r}; nothing was declared.")
+        raise Invalid(
+            f"{field} of a policy is {' or '.join(choices)}, not {given!r}; nothing was declared.",
+            code="policy_choice",
+            field=field,
+        )
 
 
 def _is_seconds(given: object) -> bool:

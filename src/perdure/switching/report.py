@@ -1,12 +1,12 @@
-"""Reports: what becomes of a conversation if another backend takes over, as data and in words.
+"""Reports: what another backend keeps, converts and removes of a conversation, as data and in words.
 
     Compatibility check:
     ✓ Text conversation supported
     ⚠ JSON schema strict mode differs (loose-parse fallback)
     ✗ Computer-use tool unavailable; tool will be removed for this conversation
 
-Each item is about one topic: kept (✓), converted with a named fallback (⚠), or removed (✗).  The
-policy says what is done about it.  The whole report is kept with the commit of a switch.
+Each item is about one topic: kept (✓), converted with a named fallback (⚠), or removed (✗).  The policy gives each a
+gate.  The whole report is stored with the commit of a switch.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ Outcome: TypeAlias = Literal["allowed", "approval", "blocked"]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What becomes of one thing."""
+    """What a switch does with one thing."""
 
     topic: Topic
     mark: Mark
     says: str  # the line that people read
-    fallback: str | None = None  # what is done instead, where something is
+    fallback: str | None = None  # what is done instead, if anything
     why: str = ""  # in words
-    gate: Gate = "pass"  # what the policy makes of it
+    gate: Gate = "pass"  # as the policy says
 
     @property
     def line(self) -> str:
-        """The item as it stands on a screen."""
+        """The item as it is printed."""
         return f"{MARKS[self.mark]} {self.says}"
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a switch to another backend keeps, converts and removes, and whether it may be made."""
+    """What a switch to another backend keeps, converts and removes, and whether the policy allows it."""
 
     thread: str
     timeline: str
     from_backend: str | None
     to_backend: str
-    from_server: str | None = None  # None: a model of the program's own, or no backend took a turn yet
-    to_server: str | None = None  # that the conversation goes to; None: a model of the program's own
+    from_server: str | None = None  # None: a model object of the program, or no backend took a turn yet
+    to_server: str | None = None  # where the conversation goes; None: a model object of the program
     items: tuple[Item, ...] = ()
     losses: tuple[Loss, ...] = ()  # of the next request, one by one
-    notes: tuple[str, ...] = ()  # what else is to be known
-    checkpoint: Checkpoint | None = None  # that the new backend begins with
-    approved_by: str | None = None  # who let pass what needs an approval
-    reason: str | None = None  # why it was asked for
-    commit: Digest | None = None  # of the switch; None: none was made
+    notes: tuple[str, ...] = ()  # further remarks
+    checkpoint: Checkpoint | None = None  # with which the new backend begins
+    approved_by: str | None = None  # the person who approved what needs an approval
+    reason: str | None = None  # why the caller asked for it
+    commit: Digest | None = None  # of the switch; None: it was not made
 
     @property
     def outcome(self) -> Outcome:
-        """Whether it may be made, as the policy has it."""
+        """The policy's verdict on the switch."""
         gates = {item.gate for item in self.items}
         if "block" in gates:
             return "blocked"
@@ -70,31 +70,31 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the switch may be made, or was."""
+        """True if the switch may be made, or was."""
         return self.outcome == "allowed"
 
     @property
     def switched(self) -> bool:
-        """Whether it was made."""
+        """True if the switch was made."""
         return self.commit is not None
 
     def of(self, topic: Topic) -> Item | None:
-        """What it says about one topic; None: nothing, because the conversation has none of it."""
+        """Return the item about one topic; None: the conversation has nothing of it."""
         return next((item for item in self.items if item.topic == topic), None)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The report as it stands on a screen."""
+        """The report as it is printed."""
         return ("Compatibility check:", *(item.line for item in self.items))
 
     def __str__(self) -> str:
-        """Say in one sentence what stands in the way and what to change, or that nothing does."""
+        """Say in one sentence what stops the switch and what to change, or that nothing stops it."""
         where = f"'{self.thread}'" if self.timeline == "main" else f"'{self.timeline}' of '{self.thread}'"
         if self.ok:
             return f"{self.to_backend} can take over {where}"
         stops = "block" if self.outcome == "blocked" else "approve"
-        told = "; ".join(item.line for item in self.items if item.gate == stops)
-        return f"{self.to_backend} does not take over {where}: {told}. {self._advice(stops)}"
+        reasons = "; ".join(item.line for item in self.items if item.gate == stops)
+        return f"{self.to_backend} does not take over {where}: {reasons}. {self._advice(stops)}"
 
     def _advice(self, stops: Gate) -> str:
         topics = {item.topic for item in self.items if item.gate == stops}
@@ -110,13 +110,15 @@ _reports = msgspec.json.Decoder(Report)
 
 
 def encode_report(report: Report) -> bytes:
-    """The report's canonical bytes; the checkpoint is an object of its own and is left out."""
+    """Encode the report canonically, without the checkpoint, which is an object of its own."""
     return canonical.encode_struct(msgspec.structs.replace(report, checkpoint=None, commit=None))
 
 
 def decode_report(body: bytes) -> Report:
-    """The report that `body` holds; raises `Corrupt` if it is none."""
+    """Decode a report; raises `Corrupt` if `body` is none."""
     try:
         return _reports.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a stored report cannot be read: {error}. Run `perdure verify`.") from error
+        raise Corrupt(
+            f"a stored report cannot be read: {error}.", code="report_damaged", advice="Run `perdure verify`."
+        ) from error

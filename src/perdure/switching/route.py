@@ -1,18 +1,16 @@
-"""Routes: which backends may take an agent's turns, in which order, and what makes a run go on to the next.
+"""Routes: which backends may take an agent's turns, in which order, and what makes a run switch to the next.
 
     Agent("planner", backend="anthropic:claude-sonnet-5-5",
           route=Route(fallbacks=["openai:gpt-5.6", local], triggers=["error", "rate_limit"]))
 
-Going on to the next is a switch like any other: with a checkpoint, a check, a recorded reason.
-A plain value without I/O.
+A failover is a switch like any other: with a checkpoint, a check, a recorded reason.  A route is a plain value without
+I/O.  Its triggers are:
 
-    error         the backend cannot be reached, breaks off, is gone or lets nobody in
-    rate_limit    it wants to be asked less often
+    error         the backend cannot be reached, breaks off, does not exist any more or refuses access
+    rate_limit    the backend limits the rate of requests
     context       the conversation is too long for it, or is known not to fit
-    capability    it cannot be shown what the conversation has, or does not take the request
-    budget        the run has taken as many tokens on it as it may
-
-Triggers: what makes a run go on to the next backend of its route.
+    capability    it cannot be shown what the conversation has, or rejects the request
+    budget        the run has used its tokens for this backend
 """
 
 from __future__ import annotations
@@ -54,12 +52,12 @@ class Route:
     fallbacks: Sequence[BackendRef] = ()  # in this order
     _: KW_ONLY
     primary: BackendRef | None = None  # None: the agent's backend
-    requires: Sequence[str] = ()  # capabilities; whoever lacks one of them is passed over
+    requires: Sequence[str] = ()  # capabilities; a backend that lacks one of them is skipped
     triggers: Sequence[Trigger] = _USUAL
-    budget_tokens: int | None = None  # that one run may take on one backend; None: no limit
+    budget_tokens: int | None = None  # tokens that one run may use on one backend; None: no limit
 
     def __post_init__(self) -> None:
-        """Raise `Invalid` for a route that cannot be, or that contradicts itself."""
+        """Raise `Invalid` for a route that is malformed or contradicts itself."""
         for field in ("fallbacks", "requires", "triggers"):
             object.__setattr__(self, field, _listed(field, getattr(self, field)))
         for given in (*self.fallbacks, *(() if self.primary is None else (self.primary,))):
@@ -71,12 +69,12 @@ class Route:
         _check_budget(self)
 
     def order(self, backend: BackendRef | None) -> tuple[BackendRef, ...]:
-        """All backends, the first one first; `backend` is the agent's own."""
+        """Return all backends in order; `backend` is the agent's own."""
         first = backend if self.primary is None else self.primary
         return (*(() if first is None else (first,)), *self.fallbacks)
 
     def after(self, name: str, backend: BackendRef | None, *, tried: Iterable[str]) -> Iterator[BackendRef]:
-        """Who may take over from the backend of that name, in order: those behind it, then those before it."""
+        """Yield the backends that may take over from the one of that name: those after it, then those before it."""
         found = self.order(backend)
         names = [name_of(each) for each in found]
         at = names.index(name) + 1 if name in names else 0
@@ -85,20 +83,27 @@ class Route:
 
 
 def _check_provider(given: BackendRef) -> None:
-    """A name has to mean something; one without its provider may be of the user's own catalog."""
+    """Raise `Invalid` for an unknown provider; a name without a provider may be in the user's own catalog."""
     if not isinstance(given, str) or ":" not in given:
         return
     try:
         registry.target(given)
     except (NotFound, Invalid) as error:
         raise Invalid(
-            f"the route names {given!r}: {str(error).partition(';')[0]}; nothing was declared."
+            f"the route names {given!r}, which is no backend; nothing was declared.",
+            code="route_backend_unknown",
+            advice=error.advice,
+            backend=given,
         ) from error
 
 
 def _listed(field: str, given: object) -> tuple[Any, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise Invalid(f"{field} of a route is a list, not {given!r}; nothing was declared.")
+        raise Invalid(
+            f"{field} of a route is a list, not {given!r}; nothing was declared.",
+            code="route_not_a_list",
+            field=field,
+        )
     return tuple(cast("Iterable[Any]", given))
 
 
@@ -106,7 +111,11 @@ def _check_names(field: str, given: Sequence[str], known: Sequence[str]) -> None
     for name in given:
         if name not in known:
             raise Invalid(
-                f"{field} of a route names {name!r}; nothing was declared. There are: {', '.join(known)}."
+                f"{field} of a route names {name!r}; nothing was declared.",
+                code="route_name_unknown",
+                advice=f"There are: {', '.join(known)}.",
+                field=field,
+                name=name,
             )
 
 
@@ -115,33 +124,41 @@ def _check_backends(route: Route) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise Invalid(
-            f"the route contradicts itself: {', '.join(twice)} stands in it twice; nothing was declared."
+            f"the route contradicts itself: {', '.join(twice)} is in it twice; nothing was declared.",
+            code="route_contradiction",
+            backends=tuple(twice),
         )
     if not route.fallbacks:
         raise Invalid(
-            "a route without fallbacks leads nowhere; nothing was declared. Name one, or give no route."
+            "a route needs a fallback; nothing was declared.",
+            code="route_without_fallback",
+            advice="Name one, or give no route.",
         )
 
 
 def _check_budget(route: Route) -> None:
     most = route.budget_tokens
     if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most <= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"budget_tokens is a number of tokens above 0, not {most!r}; nothing was declared.")
+        raise Invalid(
+            f"budget_tokens is a number of tokens above 0, not {most!r}; nothing was declared.",
+            code="route_budget",
+        )
     if ("budget" in route.triggers) != (most is not None):
         raise Invalid(
-            "the route contradicts itself: the trigger 'budget' and budget_tokens= belong together; nothing was declared."
+            "the route contradicts itself: the trigger 'budget' and budget_tokens= belong together; nothing was declared.",
+            code="route_contradiction",
         )
 
 
 def trigger_of(error: BaseException) -> Trigger | None:
-    """What an error of a step is to a route; None: nothing that another backend should be asked for."""
+    """Return the trigger of a step's error; None: another backend would not help."""
     match error:
         case RateLimited():
             return "rate_limit"
         case ContextTooLong():
             return "context"
         case ContentRefused():
-            return None  # another backend is no way around a policy
+            return None  # a switch must not be a way around a content policy
         case RequestRejected() | Unsupported():
             return "capability"
         case Unavailable() | AccessRefused() | NotFound() | Invalid():
@@ -149,13 +166,13 @@ def trigger_of(error: BaseException) -> Trigger | None:
         case PerdureError():
             return None
         case Exception():
-            return "error"  # whatever a model of the program's own raises
+            return "error"  # a model object of the program may raise anything
         case _:
             return None
 
 
 def needs(context: Context) -> frozenset[Capability]:
-    """What a backend has to be able to do to be shown this: by what is in it, words aside."""
+    """Return the capabilities that a backend needs for this context, apart from text."""
     found: set[Capability] = set()
     for message in context.messages:
         for block in message.content:
@@ -169,5 +186,5 @@ def needs(context: Context) -> frozenset[Capability]:
 
 
 def lacking(backend_profile: BackendProfile, wanted: Iterable[Capability | str]) -> tuple[str, ...]:
-    """Which of these a backend does not do at all."""
+    """Return those of the wanted capabilities that a backend does not have at all."""
     return tuple(str(each) for each in wanted if backend_profile.does(Capability(each)) == "none")

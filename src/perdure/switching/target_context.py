@@ -12,9 +12,9 @@ from collections.abc import Callable
 import msgspec
 
 from perdure.context import assemble
+from perdure.context.assemble import task_state
 from perdure.context.budget import Budget, budget_of
 from perdure.context.builder import ContextRequest
-from perdure.context.frame import task_state
 from perdure.context.limits import ContextLimits
 from perdure.context.plan import Plan
 from perdure.errors import Invalid, NotFound

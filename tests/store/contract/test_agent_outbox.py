@@ -6,9 +6,11 @@ import pytest
 
 import perdure
 from perdure import Store, Thread
+from perdure.engines import paging
 from perdure.engines.contract import Write
 from perdure.errors import Conflict, Corrupt, NotFound, PerdureError, Unavailable
 from perdure.store.plumbing import directory, outbox
+from tests.coded import raises
 
 FAILURES: list[PerdureError] = [
     Corrupt("damaged"),
@@ -31,7 +33,7 @@ def test_it_is_emptied_in_the_order_of_commits_over_pages(
     store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cells are listed by digest; what was committed last is still applied last."""
-    monkeypatch.setattr(outbox, "_PAGE", 3)
+    monkeypatch.setattr(paging, "_PAGE_MIN", 3)
     leave(thread, monkeypatch, 20)
 
     outbox.finish(store._resources.named, thread._space)
@@ -97,12 +99,12 @@ def test_a_line_that_cannot_be_begun_is_told_at_once(
 
     def refuse(self: object, write: Write) -> object:
         if write.op_id.startswith("begin:fork/"):
-            raise Conflict("refused")
+            raise Conflict("refused", code="refused_here")
         return applied(self, write)  # pyright: ignore[reportArgumentType]
 
     with monkeypatch.context() as patch:
         patch.setattr(engine, "apply", refuse)
-        with pytest.raises(Conflict, match="refused"):
+        with raises(Conflict, "refused_here"):
             outbox.finish(store._resources.named, thread._space)
 
     outbox.finish(store._resources.named, thread._space)
@@ -123,7 +125,7 @@ def test_a_removal_that_is_always_refused_gives_up(
 
     with monkeypatch.context() as patch:
         patch.setattr(directory, "_write", refuse)
-        with pytest.raises(Conflict, match="not removed"):
+        with raises(Conflict, "contended"):
             directory.remove(store._resources.store, thread._space, "trip-42")
 
     directory.remove(store._resources.store, thread._space, "trip-42")

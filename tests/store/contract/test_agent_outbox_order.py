@@ -55,7 +55,7 @@ def test_control_by_depth_alone_the_order_would_be_another(
     leave(thread, monkeypatch, "older")
     thread.undo(2)
     leave(thread, monkeypatch, "newer")
-    monkeypatch.setattr(outbox, "_turn", lambda cell: outbox._read(cell).depth)
+    monkeypatch.setattr(outbox, "_order", lambda cell: outbox._read(cell).depth)
 
     outbox.finish(store._resources.named, thread._space)
 

@@ -95,9 +95,9 @@ def test_our_own_values_are_refused_before_anything_is_written(thread: Thread, v
     thread.put("/list.json", [])
     before = thread.head
 
-    with pytest.raises(Invalid, match="nothing was written"):
+    with pytest.raises(Invalid):
         thread.put("/bad.json", value)
-    with pytest.raises(Invalid, match="nothing was written"):
+    with pytest.raises(Invalid):
         thread.put("/bad.json", {"inside": [value]})
     with pytest.raises(Invalid), thread.change("append") as change:
         change.append("/list.json", value)

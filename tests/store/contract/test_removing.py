@@ -8,6 +8,7 @@ import perdure
 from perdure import Agent, Call
 from perdure.errors import Busy, Conflict, NotFound
 from perdure.testing import Script, say, use
+from tests.coded import raises
 
 
 @perdure.tool(effect="external_write", ask=True)
@@ -43,7 +44,7 @@ def test_a_thread_with_an_open_question_is_kept_unless_it_is_given_up() -> None:
     thread = store.thread("t", agent=Agent("a", backend=Script(use("pay", amount=3)), tools=[pay]))
     thread.run("Pay 3")
 
-    with pytest.raises(Conflict, match="awaiting_approval; it was not removed"):
+    with raises(Conflict, "calls_unsettled", thread="t", calls=(thread.approvals()[0].call,)):
         thread.rm()
     thread.rm(force=True)
 
@@ -58,7 +59,7 @@ def test_resuming_without_a_backend_takes_no_line() -> None:
     thread = store.thread("t", agent=agent)
     thread.decide(thread.run("Pay 3").approvals[0].call, "approve")
 
-    with pytest.raises(perdure.errors.Invalid, match="no backend"):
+    with pytest.raises(perdure.errors.Invalid):
         store.thread("t").resume()
 
     assert thread.resume().status == "succeeded"

@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure import Store, Thread
 from perdure.errors import InDoubt, OpReused
+from tests.coded import raises
 
 
 def add_milk(thread: Thread, op_id: str, *, item: str = "milk") -> perdure.Change:
@@ -72,7 +73,7 @@ def test_another_intent_is_refused(thread: Thread, item: str) -> None:
     add_milk(thread, "op-1")
     before = thread.head
 
-    with pytest.raises(OpReused, match="op-1"):
+    with raises(OpReused, "op_reused", op_id="op-1"):
         add_milk(thread, "op-1", item=item)
 
     assert thread.head == before
@@ -157,7 +158,7 @@ def test_what_cannot_be_settled_stays_in_doubt(thread: Thread, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(type(thread._space.engine), "apply", lost)
-        with pytest.raises(InDoubt, match="op-1"):
+        with raises(InDoubt, "in_doubt", op_id="op-1"):
             add_milk(thread, "op-1")
 
     assert thread.head.version == 0

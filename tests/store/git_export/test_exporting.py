@@ -15,6 +15,7 @@ import pytest
 from perdure import Store, Thread
 from perdure.errors import Conflict, NotFound, Unavailable, Unsupported
 from perdure.store import git_export
+from tests.coded import raises
 from tests.store.git_export.looking import BEGAN, branches, clean, git, opened, show, tree
 
 
@@ -237,12 +238,13 @@ def test_a_directory_with_something_else_is_not_touched(thread: Thread, tmp_path
     (tmp_path / "repository").mkdir()
     git(tmp_path / "repository", "init", "--quiet", "--bare")
 
-    for name in ("mine", "file", "repository"):
+    codes = {"mine": "not_an_export", "file": "export_path_is_file", "repository": "not_an_export"}
+    for name, code in codes.items():
         before = sorted(tmp_path.joinpath(name).rglob("*"))
-        with pytest.raises(Conflict, match="nothing was touched"):
+        with raises(Conflict, code, directory=str(tmp_path / name)):
             git_export.export(thread, tmp_path / name)
         assert sorted(tmp_path.joinpath(name).rglob("*")) == before
-    with pytest.raises(NotFound, match="Make it first"):
+    with raises(NotFound, "directory_not_found", directory=str(tmp_path / "no")):
         git_export.export(thread, tmp_path / "no" / "where")
 
 
@@ -252,12 +254,12 @@ def test_another_thread_is_not_written_over_it(store: Store, thread: Thread, tmp
     before = branches(tmp_path / "g")
     gone = store.thread("trip")
 
-    with pytest.raises(Conflict, match="holds the thread 'trip', not 'else'"):
+    with raises(Conflict, "export_of_another_thread", thread="trip"):
         git_export.export(store.thread("else", agent="planner"), tmp_path / "g")
     thread.rm()
-    with pytest.raises(Conflict, match="of the same name"):
+    with raises(Conflict, "export_of_another_thread", thread="trip"):
         git_export.export(store.thread("trip", agent="planner"), tmp_path / "g")
-    with pytest.raises(NotFound, match="was removed"):
+    with pytest.raises(NotFound):
         git_export.export(gone, tmp_path / "new")
     assert branches(tmp_path / "g") == before
     assert not (tmp_path / "new").exists()
@@ -272,7 +274,7 @@ def test_commits_of_somebody_else_are_not_written_over(thread: Thread, tmp_path:
     git(tmp_path / "g", "update-ref", "refs/heads/main", forged)
     thread.put("/more", 1)
 
-    with pytest.raises(Conflict, match=r"refs/heads/main .* which no export has made; nothing was touched"):
+    with raises(Conflict, "commit_not_exported", ref="refs/heads/main"):
         git_export.export(thread, tmp_path / "g")
 
     assert branches(tmp_path / "g")["main"] == forged
@@ -290,7 +292,7 @@ def test_a_store_that_lost_commits_is_found_out(tmp_path: Path) -> None:
 
     with (
         opened(tmp_path / "old.db") as store,
-        pytest.raises(Conflict, match="Is this the right store"),
+        raises(Conflict, "commit_not_in_thread", ref="refs/heads/main"),
     ):
         git_export.export(store.thread("trip"), tmp_path / "g")
 
@@ -339,7 +341,7 @@ def test_git_that_fails_is_an_error_with_its_words(thread: Thread, tmp_path: Pat
     shutil.rmtree(tmp_path / "g" / "objects")
     (tmp_path / "g" / "objects").write_text("no directory")
 
-    with pytest.raises(Unavailable, match=r"git .* failed \(.+\); the export did not finish"):
+    with raises(Unavailable, "git_failed"):
         git_export.export(thread, tmp_path / "g")
 
 
@@ -349,7 +351,7 @@ def test_without_git_nothing_is_written(
     """The error says what is needed."""
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
 
-    with pytest.raises(Unsupported, match=r"git is not installed.*nothing was written"):
+    with raises(Unsupported, "git_missing"):
         git_export.export(thread, tmp_path / "g")
 
     assert not (tmp_path / "g").exists()
@@ -360,7 +362,7 @@ def test_two_exports_do_not_write_to_one_directory(thread: Thread, tmp_path: Pat
     following = git_export.follow(thread, tmp_path / "g")
     next(following)
 
-    with pytest.raises(Unavailable, match="another export is writing"):
+    with raises(Unavailable, "export_locked"):
         git_export.export(thread, tmp_path / "g")
 
     following.close()  # type: ignore[attr-defined]

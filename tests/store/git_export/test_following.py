@@ -14,6 +14,7 @@ import pytest
 from perdure import Store
 from perdure.errors import Conflict, NotFound
 from perdure.store import git_export
+from tests.coded import raises
 from tests.store.git_export.looking import branches, clean, git, opened
 
 
@@ -68,7 +69,7 @@ def test_following_ends_with_the_thread(store: Store, tmp_path: Path) -> None:
 
     thread.rm()
 
-    with pytest.raises(NotFound, match="was removed"):
+    with pytest.raises(NotFound):
         next(following)
     assert len(branches(tmp_path / "g")) == 1
 
@@ -181,5 +182,5 @@ def test_an_export_that_was_killed_before_it_had_said_whose_it_is_can_be_made_ag
     git_export.export(thread, tmp_path / "begun")
 
     assert (tmp_path / "begun" / "perdure.json").is_file()
-    with pytest.raises(Conflict, match="not empty"):
+    with raises(Conflict, "not_an_export"):
         git_export.export(thread, tmp_path / "theirs")

@@ -9,6 +9,7 @@ from perdure.errors import Corrupt
 from perdure.history.space import Space
 from perdure.ledger import snapshot
 from perdure.model.commit import LedgerRead
+from tests.coded import raises
 from tests.switching.checkpoint.works import Work, space_of
 
 
@@ -73,7 +74,7 @@ def test_another_ledger_is_refused(thread: Thread) -> None:
     space = space_of(thread)
     wrong = LedgerRead(positions(space)[-1].position, positions(space)[3].chain)
 
-    with pytest.raises(Corrupt, match="is not the one that was read up to position"):
+    with raises(Corrupt, "ledger_differs", position=wrong.position):
         snapshot.stand(space, wrong)
-    with pytest.raises(Corrupt, match="is not the one that was read up to position"):
+    with raises(Corrupt, "ledger_differs", position=10_000):
         snapshot.whole(space, LedgerRead(10_000, None))

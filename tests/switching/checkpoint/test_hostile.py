@@ -9,8 +9,15 @@ from perdure import Store, Text
 from perdure.model.checkpoint import decode_checkpoint, encode_checkpoint
 from perdure.model.message import Message
 from perdure.switching.checkpoint import derive
-from perdure.switching.checkpoint.heuristics import Utterance, clean, decisions, goal, questions, task
-from perdure.switching.checkpoint.heuristics.sentences import LOOKED_AT_MAX
+from perdure.switching.checkpoint.heuristics import (
+    LOOKED_AT_MAX,
+    Utterance,
+    clean,
+    decisions,
+    goal,
+    questions,
+    task,
+)
 from tests.switching.checkpoint.works import space_of
 
 PIECES = st.sampled_from(

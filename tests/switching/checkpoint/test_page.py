@@ -9,9 +9,15 @@ import pytest
 from perdure.ledger import snapshot
 from perdure.projections import working_memory
 from perdure.switching.checkpoint import derive, effects, sources, summary
-from perdure.switching.checkpoint.heuristics import decisions, goal, questions, task
-from perdure.switching.checkpoint.heuristics.decisions import DECISIONS_MAX, QUESTIONS_MAX
-from perdure.switching.checkpoint.heuristics.sentences import LOOKED_AT_MAX
+from perdure.switching.checkpoint.heuristics import (
+    DECISIONS_MAX,
+    LOOKED_AT_MAX,
+    QUESTIONS_MAX,
+    decisions,
+    goal,
+    questions,
+    task,
+)
 from tests.docs.blocks import ROOT
 from tests.recorded.wire import FOLDER
 from tests.switching.checkpoint.measuring import Score, key, measured

@@ -10,10 +10,10 @@ from perdure.switching.checkpoint.heuristics import (
     decisions,
     goal,
     questions,
+    sentences,
     shortened,
     task,
 )
-from perdure.switching.checkpoint.heuristics.sentences import sentences
 
 
 def talk(*said: str) -> list[Utterance]:

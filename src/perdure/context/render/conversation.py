@@ -1,39 +1,311 @@
-"""The conversation as a model may see it: every call with its result, right after it.
+"""Lays out the messages of a timeline as a model is shown them: every call has its result right after it.
 
-The transcript is what happened, in the order in which it happened: a result may come long
-after its call, twice, or never.  Here each call has exactly one result, the last that there
-is, in one message right behind the one that asked; a call that is still open says so.  What
-belongs to no call is left out, as is what says nothing.  So no orphan can reach a model.
-
+The transcript has events in the order in which they happened: the result of a call may come long after the call,
+twice, or never.  A `Conversation` has exactly one result for each call, the last one, in the message right after the
+call; for a call without a result it says so.  A result without a call is left out, and so is an empty message.
 Calls that were made before another backend took over are told in sentences instead.
 
-Laying out: from chosen messages of a line to what a model is shown.
+`lay` builds a conversation: first the leading note, then older messages that are needed, then every message from
+one on.
 
-The leading note first, then older messages that are needed, then everything from one message on.
-Calls before the last switch are told in sentences; what the window has no room for is cut, and says so.
+`Cuts` say what is shortened because the context window has no room for it, by how much, and where the whole text is.
+Nothing is cut while all of it fits.  Otherwise the results of tools are cut first, oldest first, down to a brief; the
+text of other messages is cut only if nothing else helps.  Every cut is marked in the text, and the plan, the losses
+of the step and the check of a switch name it with its sizes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import cast, overload
+from typing import Literal, TypeAlias, cast, overload
 
 import msgspec
 
 from perdure.context.history_window import MessageRef, messages_of
 from perdure.context.render.call_summaries import CallFacts, CallSummary, in_sentences, is_note
-from perdure.context.render.cuts import NO_CUTS, Cuts
 from perdure.context.render.notes import as_shown, unforged
 from perdure.errors import Forgotten, NotFound
 from perdure.history import artifacts
 from perdure.history.space import Space
 from perdure.model.artifact import parse_reference
 from perdure.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.model.recipe import Recipe
+from perdure.providers.contract import Loss
 
-__all__ = ["WAITING", "Conversation", "Messages", "Laid", "MessageTexts", "lay", "noted"]
+__all__ = [
+    "BRIEF_ARGUMENTS",
+    "BRIEF_RESULT",
+    "NO_CUTS",
+    "WAITING",
+    "Conversation",
+    "CutText",
+    "Cuts",
+    "Laid",
+    "MessageTexts",
+    "Messages",
+    "cut_texts",
+    "cuts_in",
+    "has_short_results",
+    "is_short",
+    "kept_as",
+    "lay",
+    "longest",
+    "loss_of",
+    "noted",
+    "shortened",
+]
+
+BRIEF_RESULT = 1_200  # characters of a brief result
+BRIEF_ARGUMENTS = 600  # the same for the arguments of a call that is told in sentences
+
+_KEPT_AS = "is kept as artifact://sha256/"
+_SHORT_MIN = 4_096  # a result that was shortened on arrival has more characters
+
+CutKind: TypeAlias = Literal["tool result", "arguments", "text"]
 
 
+class Cuts(msgspec.Struct, frozen=True, kw_only=True):
+    """How messages are shortened; a message is named by its id."""
+
+    texts: Mapping[str, int] = {}  # by message: the characters that are left of each of its texts
+    results: Mapping[str, int] = {}  # the same for results, and for arguments that are told in sentences
+    stored: Mapping[str, str] = {}  # by call: artifact://… of a result that is cut
+    whole: Mapping[
+        str, str
+    ] = {}  # by call: the artifact that replaces a result that was shortened on arrival
+    short: Mapping[str, int] = {}  # by call: the characters of a whole result that stays shortened
+
+    def apply(self, id: str, message: Message, *, told: bool) -> Message:
+        """Return the message as it is shown; `told`: its calls are told in sentences."""
+        most = self.results.get(id)
+        if most is not None:
+            message = self._brief(message, most, told=told)
+        most = self.texts.get(id)
+        return message if most is None else shortened(message, most, self.stored)
+
+    @property
+    def is_any(self) -> bool:
+        """True if anything is shortened."""
+        return bool(self.texts or self.results or self.short)
+
+    def used(self, messages: Sequence[tuple[str, Message]]) -> Cuts:
+        """Return the cuts without references to results that are shown whole."""
+        stored = {
+            each.call: each.reference for each in cut_texts(messages, self) if each.call and each.reference
+        }
+        return msgspec.structs.replace(self, stored=stored)
+
+    def arguments_max(self, id: str, *, told: bool) -> int | None:
+        """Return how long the arguments of a message's calls may be to be shown whole; None: no limit."""
+        limits = (self.texts.get(id), self.results.get(id) if told else None)
+        return min((each for each in limits if each is not None), default=None)
+
+    def _brief(self, message: Message, most: int, *, told: bool) -> Message:
+        calls = tuple(_told_call(call, most) for call in message.tool_calls) if told else message.tool_calls
+        results = _results(message.tool_results, most, self.stored)
+        if (calls, results) == (message.tool_calls, message.tool_results):
+            return message
+        return msgspec.structs.replace(message, tool_calls=calls, tool_results=results, vendor_metadata=None)
+
+
+NO_CUTS = Cuts()
+
+
+def cuts_in(recipe: Recipe) -> Cuts:
+    """Return the cuts of a recipe."""
+    return Cuts(
+        texts=recipe.cut,
+        results=recipe.cut_results,
+        stored=recipe.stored,
+        whole=recipe.whole,
+        short=recipe.short,
+    )
+
+
+def kept_as(reference: str) -> str:
+    """Return the end of the mark in a result that is shortened on arrival: where the whole is."""
+    return f"is kept as {reference} …]"
+
+
+def has_short_results(message: Message) -> bool:
+    """True if a result of a message was shortened on arrival."""
+    return any(map(is_short, message.tool_results))
+
+
+def is_short(result: ToolResult) -> bool:
+    """True if a result was shortened on arrival."""
+    texts = (block.text for block in result.content if isinstance(block, Text))
+    return any(len(text) > _SHORT_MIN and _KEPT_AS in text for text in texts)
+
+
+class CutText(msgspec.Struct, frozen=True, kw_only=True):
+    """One text that is shown in part."""
+
+    kind: CutKind
+    message: str  # its id
+    where: str  # among the messages that are shown
+    characters: int  # of the whole
+    characters_shown: int
+    call: str | None = None
+    tool: str = ""
+    reference: str | None = None  # artifact://… of the whole; None: it is in the history alone
+
+    @property
+    def what(self) -> str:
+        """The name of the text, for a reader."""
+        match self.kind:
+            case "tool result":
+                return f"the result of {self.tool}" if self.tool else "a tool result"
+            case "arguments":
+                return f"the arguments of {self.tool}"
+            case "text":
+                return "a message"
+
+    @property
+    def sizes(self) -> str:
+        """The shown and the whole number of characters."""
+        return f"{self.characters_shown:,} of {self.characters:,} characters"
+
+
+def cut_texts(messages: Sequence[tuple[str, Message]], cuts: Cuts) -> Iterator[CutText]:
+    """Yield the texts that are shown in part, of messages that are given with their ids."""
+    tools = {call.id: call.name for _, message in messages for call in message.tool_calls}
+    for at, (id, message) in enumerate(messages):
+        text, result = cuts.texts.get(id), cuts.results.get(id)
+        for index, block in enumerate(message.content if text is not None else ()):
+            if isinstance(block, Text) and text is not None and len(block.text) > text:
+                where = f"messages[{at}].content[{index}]"
+                length = len(block.text)
+                yield CutText(kind="text", message=id, where=where, characters=length, characters_shown=text)
+        for index, each in enumerate(message.tool_results):
+            if each.call_id in cuts.short:
+                yield _short_text(each, id, f"messages[{at}].toolResults[{index}]", cuts, tools)
+        most = min(each for each in (text, result) if each is not None) if text or result else None
+        if most is None:
+            continue
+        for index, call in enumerate(message.tool_calls):
+            if len(call.args) > most:
+                yield CutText(
+                    kind="arguments",
+                    message=id,
+                    where=f"messages[{at}].toolCalls[{index}].args",
+                    characters=len(call.args),
+                    characters_shown=0 if text is not None else most,
+                    call=call.id,
+                    tool=call.name,
+                )
+        for index, each in enumerate(message.tool_results):
+            size = sum(len(block.text) for block in each.content if isinstance(block, Text))
+            shown = sum(min(most, len(block.text)) for block in each.content if isinstance(block, Text))
+            if shown < size and each.call_id not in cuts.short:
+                yield CutText(
+                    kind="tool result",
+                    message=id,
+                    where=f"messages[{at}].toolResults[{index}]",
+                    characters=size,
+                    characters_shown=shown,
+                    call=each.call_id,
+                    tool=tools.get(each.call_id, ""),
+                    reference=cuts.stored.get(each.call_id),
+                )
+
+
+def _short_text(
+    result: ToolResult, message: str, where: str, cuts: Cuts, tools: Mapping[str, str]
+) -> CutText:
+    """Describe a result that was shortened on arrival and whose whole does not fit."""
+    texts = [_without_mark(block.text) for block in result.content if isinstance(block, Text)]
+    return CutText(
+        kind="tool result",
+        message=message,
+        where=where,
+        characters=cuts.short[result.call_id],
+        characters_shown=sum(len(text) for text in texts),
+        call=result.call_id,
+        tool=tools.get(result.call_id, ""),
+        reference=cuts.stored.get(result.call_id),
+    )
+
+
+def _without_mark(text: str) -> str:
+    """Return a text that was shortened on arrival, without the line that says so."""
+    head, mark, tail = text.rpartition(_KEPT_AS)
+    return head.rpartition("\n")[0] + tail.partition("\n")[2] if mark else text
+
+
+def loss_of(cut: CutText) -> Loss:
+    """Return the loss for a cut."""
+    where = f"; the whole is {cut.reference}" if cut.reference else "; the whole is in the history"
+    why = f"the window has no room for all of it: {cut.sizes} are shown{where}"
+    return Loss(kind="dropped", where=cut.where, what=f"part of {cut.what}", why=why)
+
+
+def shortened(message: Message, most: int, stored: Mapping[str, str] | None = None) -> Message:
+    """Cut each text of more than `most` characters in its middle, and mark it there."""
+    return msgspec.structs.replace(
+        message,
+        content=_blocks(message.content, most),
+        tool_calls=tuple(_call(call, most) for call in message.tool_calls),
+        tool_results=_results(message.tool_results, most, stored or {}),
+        vendor_metadata=None,
+    )
+
+
+def longest(message: Message) -> int:
+    """Return the length of the longest text of a message, arguments of calls included."""
+    blocks = [*message.content, *(block for each in message.tool_results for block in each.content)]
+    texts = [getattr(block, "text", "") for block in blocks] + [call.args for call in message.tool_calls]
+    return max(map(len, texts), default=0)
+
+
+def _results(results: Sequence[ToolResult], most: int, stored: Mapping[str, str]) -> tuple[ToolResult, ...]:
+    return tuple(
+        ToolResult(each.call_id, each.status, _blocks(each.content, most, stored.get(each.call_id)))
+        for each in results
+    )
+
+
+def _blocks(blocks: Sequence[Block], most: int, reference: str | None = None) -> tuple[Block, ...]:
+    found: list[Block] = []
+    for block in blocks:
+        match block:
+            case Text(text=text):
+                found.append(block if len(text) <= most else Text(_middle_out(text, most, reference)))
+            case ReasoningSummary():
+                pass
+            case _:
+                found.append(block)
+    return tuple(found)
+
+
+def _call(call: ToolCall, most: int) -> ToolCall:
+    if len(call.args) <= most:
+        return call
+    return ToolCall(call.id, call.name, json.dumps({"perdure_left_out": f"{len(call.args):,} characters"}))
+
+
+def _told_call(call: ToolCall, most: int) -> ToolCall:
+    """Cut the arguments of a call; they become part of a sentence, and need not be JSON."""
+    left = len(call.args) - most
+    if left <= 0:
+        return call
+    return ToolCall(call.id, call.name, f"{call.args[:most]}… (+{left:,} characters)")
+
+
+def _middle_out(text: str, most: int, reference: str | None) -> str:
+    left = len(text) - most
+    head = most * 2 // 3
+    whole = f"; the whole is {reference}" if reference else ""
+    # The cut begins a new line, which must not look like a note.
+    return unforged(
+        f"{text[:head]}\n[… {left:,} of {len(text):,} characters are left out here by Perdure, because the model's window "
+        f"has no room for them{whole} …]\n{text[len(text) - (most - head) :]}"
+    )
+
+
+# Part of recorded contexts: one is rebuilt byte for byte, so this text and the sentences about calls never change.
 WAITING = (
     "This call has not been carried out yet: it waits for somebody's decision. Do not repeat it; "
     "its result will stand here once there is one."
@@ -44,12 +316,12 @@ _UNKNOWN = CallFacts()
 
 
 class Messages(Sequence[Message]):
-    """Messages that never change, in chunks that later ones share: showing a long conversation copies little of it."""
+    """Immutable messages in chunks that longer sequences share, so that a long conversation is hardly copied."""
 
     __slots__ = ("_chunks", "_tail")
 
     def __init__(self, chunks: tuple[tuple[Message, ...], ...], tail: tuple[Message, ...]) -> None:
-        """Full chunks, and what comes after them."""
+        """Begin with full chunks, and the messages after them."""
         self._chunks, self._tail = chunks, tail
 
     def __len__(self) -> int:
@@ -75,15 +347,15 @@ class Messages(Sequence[Message]):
         return self._chunks[chunk][place] if chunk < len(self._chunks) else self._tail[place]
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same is said, in whatever kind of list."""
+        """Compare with any sequence of messages."""
         return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))
 
     def __hash__(self) -> int:
-        """Of all that is said."""
+        """Hash all messages."""
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        """How many there are."""
+        """Show the number of messages."""
         return f"<{len(self)} messages>"
 
 
@@ -93,27 +365,27 @@ class Conversation:
     __slots__ = ("_chunks", "_harmless", "_open", "_places", "_tail", "_told", "harmless", "spoken")
 
     def __init__(self, harmless: Collection[str] = ()) -> None:
-        """Begin with nothing; `harmless` are tools that make no external write.
+        """Begin with no message; `harmless` are tools that make no external write.
 
-        That counts for calls of which the history does not say how far they reach: imported ones.
+        That matters for calls whose effect is not in the history: imported ones.
         """
         self._harmless = harmless
-        self.harmless: set[str] = set()  # those of them that calls were told of
+        self.harmless: set[str] = set()  # those whose calls were told in sentences
         self._chunks: tuple[tuple[Message, ...], ...] = ()
         self._tail: list[Message] = []
-        self._places: dict[str, tuple[int, int]] = {}  # of each call's result: message and index
+        self._places: dict[str, tuple[int, int]] = {}  # by call: the message and the index of its result
         self._open: dict[str, ToolCall] = {}  # calls without a result
         self._told: dict[
             int, tuple[CallSummary, ...]
-        ] = {}  # of each note that tells of calls: which, and what came of them
-        self.spoken = 0  # how often the assistant is shown to have spoken
+        ] = {}  # by the place of a note: the calls that it describes
+        self.spoken = 0  # the number of messages of the assistant
 
     def __len__(self) -> int:
         """The number of messages."""
         return len(self._chunks) * _CHUNK + len(self._tail)
 
     def add(self, message: Message, *, told: Mapping[str, CallFacts] | None = None) -> None:
-        """Take one more message of the transcript; with `told` its calls are told in sentences.
+        """Add one more message of the transcript; with `told` its calls are told in sentences.
 
         `told` is what the history says of calls beside the conversation.
         """
@@ -123,7 +395,7 @@ class Conversation:
             message = msgspec.structs.replace(message, tool_results=())
         first = {call.id: call for call in reversed(message.tool_calls) if call.id not in self._places}
         calls = tuple(call for call in message.tool_calls if first.get(call.id) is call)
-        if len(calls) != len(message.tool_calls):  # an id that was there before names the first call
+        if len(calls) != len(message.tool_calls):  # a second call with the same id is left out
             message = msgspec.structs.replace(message, tool_calls=calls)
         if message.role == "tool" or not (message.content or calls):
             return
@@ -135,17 +407,17 @@ class Conversation:
             self._expect(calls)
 
     def extend(self, messages: Iterable[Message]) -> None:
-        """Take several."""
+        """Add several messages."""
         for message in messages:
             self.add(message)
 
     def messages(self) -> Messages:
-        """What a model is shown."""
+        """Return the messages that a model is shown."""
         return Messages(self._chunks, tuple(self._tail))
 
     @property
     def tells(self) -> bool:
-        """Whether any calls are told in sentences."""
+        """True if any calls are told in sentences."""
         return bool(self._told)
 
     @property
@@ -154,11 +426,11 @@ class Conversation:
         return tuple(each.call.id for told in self._told.values() for each in told)
 
     def open(self) -> list[ToolCall]:
-        """The calls that have no result."""
+        """Return the calls that have no result."""
         return list(self._open.values())
 
     def explain(self, call: str, words: str) -> None:
-        """Say of a call without a result what is known of it."""
+        """Set the text that is shown for a call without a result."""
         self._put(ToolResult(call, "error", (Text(words),)))
 
     def _append(self, message: Message) -> None:
@@ -176,9 +448,9 @@ class Conversation:
         self._append(Message("tool", (), (), results))
 
     def _tell(self, message: Message, calls: tuple[ToolCall, ...], known: Mapping[str, CallFacts]) -> None:
-        """Show the words of a message, and a note that tells of its calls.
+        """Add the text of a message, and a note that describes its calls.
 
-        What only its vendor can read stood beside calls, and means nothing without them.
+        The vendor's metadata belong to the calls, so they are left out with them.
         """
         if message.content:
             self._append(msgspec.structs.replace(message, tool_calls=(), vendor_metadata=None))
@@ -191,7 +463,7 @@ class Conversation:
         self._append(in_sentences(told))
 
     def _known(self, call: ToolCall, known: Mapping[str, CallFacts]) -> CallFacts:
-        """What the history says of a call, and where that is nothing, what its tool is declared as."""
+        """Return what the history says of a call; if it says nothing, the declared effect of its tool."""
         found = known.get(call.id, _UNKNOWN)
         if found.effect is not None or call.name not in self._harmless:
             return found
@@ -213,11 +485,11 @@ class Conversation:
         if chunk < len(self._chunks):
             self._chunks = (*self._chunks[:chunk], tuple(within), *self._chunks[chunk + 1 :])
 
-    def _answered(self, at: int, index: int, result: ToolResult, held: Message) -> Message:
-        """The message at a place, with one more result in it."""
+    def _answered(self, at: int, index: int, result: ToolResult, before: Message) -> Message:
+        """Return the message `before` at a place, with one more result in it."""
         told = self._told.get(at)
         if told is None:
-            results = list(held.tool_results)
+            results = list(before.tool_results)
             results[index] = result
             return Message("tool", (), (), tuple(results))
         is_open = result.call_id in self._open
@@ -239,7 +511,7 @@ _LAYOUT_CHUNK = 200  # messages that are read at a time
 
 
 class MessageTexts:
-    """The messages of a line as they are read, each once."""
+    """Reads the messages of a timeline, each once."""
 
     def __init__(self, space: Space) -> None:
         """Read from that space."""
@@ -248,7 +520,7 @@ class MessageTexts:
         self._texts: dict[str, str | None] = {}  # of artifacts
 
     def of(self, spoken: Sequence[MessageRef]) -> list[Message | None]:
-        """What was said, with the bytes of media; None where it was forgotten."""
+        """Read messages with the bytes of their media; None for a forgotten one."""
         missing = [each for each in spoken if each.id not in self._read]
         for start in range(0, len(missing), _LAYOUT_CHUNK):
             part = missing[start : start + _LAYOUT_CHUNK]
@@ -259,7 +531,7 @@ class MessageTexts:
         return [self._read[each.id] for each in spoken]
 
     def expanded(self, message: Message, whole: Mapping[str, str]) -> Message:
-        """The message with results read from artifacts, which are given by call, in place of what is kept short."""
+        """Replace shortened results by the whole text of their artifacts, which are given by call."""
         results = tuple(self._expanded(each, whole.get(each.call_id)) for each in message.tool_results)
         if results == message.tool_results:
             return message
@@ -273,7 +545,7 @@ class MessageTexts:
         return ToolResult(result.call_id, result.status, (Text(unforged(text)), *others))
 
     def artifact_text(self, reference: str) -> str | None:
-        """The text that an artifact holds; None: it holds none, or is gone."""
+        """Read the text of an artifact; None: it has none, or is gone."""
         if reference not in self._texts:
             self._texts[reference] = _text_of(self._space, reference)
         return self._texts[reference]
@@ -289,23 +561,25 @@ def _text_of(space: Space, reference: str) -> str | None:
 
 
 def _body_text(body: bytes) -> str:
-    """The words of a result that is kept as blocks; empty for any other."""
+    """Return the text of a result that is stored as blocks; empty for any other."""
     try:
-        blocks = _blocks.decode(body) if body.startswith(b'[{"type":') else []
+        blocks = _block_lists.decode(body) if body.startswith(b'[{"type":') else []
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
     return "\n".join(block.text for block in blocks if isinstance(block, Text | ReasoningSummary))
 
 
-_blocks = msgspec.json.Decoder(list[Block])
+_block_lists = msgspec.json.Decoder(list[Block])
 
 
 class Laid(msgspec.Struct, frozen=True):
-    """A conversation, and which of its messages each of the line's came to."""
+    """A conversation, and where each message of the timeline is in it."""
 
     conversation: Conversation
-    spans: Mapping[str, tuple[int, int]]  # by id: from one message of the conversation up to another
-    history: tuple[Message, ...]  # what was laid out, as it was said
+    spans: Mapping[
+        str, tuple[int, int]
+    ]  # by id: the first message of the conversation, and the one after the last
+    history: tuple[Message, ...]  # the messages as they were said
 
 
 def lay(
@@ -317,7 +591,7 @@ def lay(
     cuts: Cuts = NO_CUTS,
     harmless: Collection[str] = (),
 ) -> Laid:
-    """The conversation that these messages make, in this order."""
+    """Lay out these messages, in this order, as a conversation."""
     conversation = Conversation(harmless)
     if lead is not None:
         conversation.add(lead)
@@ -336,7 +610,7 @@ def lay(
 
 
 def noted(messages: Sequence[Message], note: Message | None) -> Sequence[Message]:
-    """The messages with a note just before the current input: the last words of the user."""
+    """Insert a note just before the current input, which is the last message of the user."""
     if note is None:
         return messages
     last = range(len(messages) - 1, -1, -1)

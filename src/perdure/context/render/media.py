@@ -1,10 +1,7 @@
-"""Media on the way out: a picture that the history keeps by digest is shown with its bytes.
+"""Prepares media for a model: artifacts become bytes, and media that the model does not accept become words.
 
-No address but `artifact://sha256/…` of the thread itself is ever followed.
-
-What a model cannot be shown: pictures, papers, sounds and films that it takes none of, named in words.
-
-The history keeps them.  A model that can take them sees them again.
+Only addresses `artifact://sha256/…` of the thread itself are followed.  The history keeps media that are named in
+words, and a model that accepts them is shown them again.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ PREFIX = "artifact://sha256/"
 
 
 def taken_out(space: Space, message: Message) -> Message:
-    """The message with the bytes of its artifacts in it; one that is gone stays a name."""
+    """Return the message with the bytes of its artifacts; an artifact that is gone stays a name."""
 
     def give(block: Block) -> Block:
         if not isinstance(block, Image | File) or not block.uri.startswith(PREFIX):
@@ -45,7 +42,7 @@ def taken_out(space: Space, message: Message) -> Message:
 
 
 def mapped(message: Message, change: Callable[[Block], Block]) -> Message:
-    """The message with each of its blocks changed; itself if none of them is."""
+    """Apply `change` to each block of a message; return the same message if none changes."""
     content = tuple(change(block) for block in message.content)
     results = tuple(
         ToolResult(each.call_id, each.status, tuple(change(block) for block in each.content))
@@ -62,7 +59,7 @@ _NOUNS = {"image": "a picture", "file": "a file", "audio": "a sound", "video": "
 
 
 def named(messages: Sequence[Message], unseen: Sequence[str]) -> Sequence[Message]:
-    """The messages with words in the place of what cannot be shown; the same ones if there is nothing."""
+    """Replace media of the kinds `unseen` by words; return the same messages if there are none."""
 
     def in_words(block: Block) -> Block:
         kind = _kind(block)
@@ -72,7 +69,7 @@ def named(messages: Sequence[Message], unseen: Sequence[str]) -> Sequence[Messag
 
 
 def lost(messages: Sequence[Message], unseen: Sequence[str]) -> tuple[Loss, ...]:
-    """What of these messages is named in words, place by place."""
+    """Return a loss for each block of these messages that is named in words."""
     if not unseen:
         return ()
     return tuple(
@@ -98,7 +95,7 @@ def _places(messages: Sequence[Message]) -> Iterator[tuple[str, Block]]:
 
 
 def _kind(block: Block) -> str:
-    """What a block is by its medium; empty for words."""
+    """Return the kind of a block's medium; empty for text."""
     match block:
         case Image():
             return "image"

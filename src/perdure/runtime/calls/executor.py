@@ -18,8 +18,8 @@ from functools import partial
 from perdure.engines.contract import CellWrite
 from perdure.engines.retry import Attempts
 from perdure.errors import Moved, PerdureError
-from perdure.ledger import call_identity, calls, key_claims, tickets
-from perdure.ledger.key_claims import Free, Mine, Waits
+from perdure.ledger import call_identity, calls, tickets
+from perdure.ledger.call_identity import Free, Mine, Waits
 from perdure.model.call import UNCLEAR, CallState
 from perdure.model.digest import Digest
 from perdure.runtime import failpoints
@@ -197,7 +197,7 @@ class CallExecutor:
                     self._settler.end_unstarted(pending_call, "denied", "denied", why, is_last=self._is_last)
                 case ReuseResult(reuse):
                     staged, preview = await self._round_context.do(
-                        partial(key_claims.borrowed, self._round_context.space, reuse)
+                        partial(call_identity.borrowed, self._round_context.space, reuse)
                     )
                     settle_with_result_of_key(
                         pending_call, recorded.record, staged, preview, at=self._round_context.now()
@@ -213,7 +213,7 @@ class CallExecutor:
     ) -> None:
         round_context, recorded = self._round_context, pending_call.recorded
         if claim is not None:
-            key_claims.claim(
+            call_identity.claim(
                 round_context.env.store, round_context.space, recorded.record, claim, at=round_context.now()
             )
         states: tuple[CallState, ...] = ("started",)

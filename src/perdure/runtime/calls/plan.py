@@ -27,11 +27,10 @@ import msgspec
 from perdure.engines.contract import CellWrite
 from perdure.engines.retry import Attempts
 from perdure.errors import Forgotten, Invalid, Moved
-from perdure.ledger import call_identity, calls, key_claims, repeat_guard, tickets
-from perdure.ledger.call_identity import fingerprint_of
+from perdure.ledger import call_identity, calls, repeat_guard, tickets
+from perdure.ledger.call_identity import Free, Mine, Reuse, Waits, fingerprint_of
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.decisions import Rework
-from perdure.ledger.key_claims import Free, Mine, Reuse, Waits
 from perdure.ledger.repeat_guard import Repeats
 from perdure.model import canonical
 from perdure.model.call import CallRecord, CallState
@@ -154,7 +153,7 @@ def _decide(
         case Deny(why):
             _refuse(pending_call, record, "denied", "denied", why)
         case ReuseResult(reuse):
-            staged, preview = key_claims.borrowed(round_context.space, reuse)
+            staged, preview = call_identity.borrowed(round_context.space, reuse)
             settle_with_result_of_key(pending_call, record, staged, preview, at=record.at)
         case AskApproval(ticket):
             pending_call.suspend(tickets.ask(record, ticket))
@@ -218,7 +217,7 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
     if isinstance(verdict, Repeats):
         return _repeats(round_context, tool, record, verdict)
     home = round_context.env.store if record.key_scope == "store" else round_context.space
-    claim = key_claims.owner_of_key(home, round_context.space, record)
+    claim = call_identity.owner_of_key(home, round_context.space, record)
     match claim:
         case Reuse():
             return ReuseResult(claim)
@@ -229,7 +228,10 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
             if record.key_scope == "store":
                 return Start(cells, claim)
             return Start(
-                (*cells, *key_claims.claiming(round_context.space, record, claim, at=round_context.now()))
+                (
+                    *cells,
+                    *call_identity.claiming(round_context.space, record, claim, at=round_context.now()),
+                )
             )
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
+from perdure.context.assemble import Framed, Setting, task_state
 from perdure.context.budget import budget_of
 from perdure.context.builder import ContextRequest, draw, fitting_note
-from perdure.context.frame import Framed, Setting, task_state
 from perdure.context.render.conversation import WAITING
 from perdure.context.render.media import lost
 from perdure.context.render.notes import RecalledItem

@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from threading import Lock
 
-from perdure.context.assemble import body_of, context_in
+from perdure.context.assemble import Framed, Setting, body_of, context_in
 from perdure.context.budget import is_small, size_of, weigh_frame
 from perdure.context.builder import BuiltContext
-from perdure.context.frame import Framed, Setting
 from perdure.context.history_window import HistoryWindow
-from perdure.context.render.conversation import Conversation
-from perdure.context.render.cuts import has_short_results
+from perdure.context.render.conversation import Conversation, has_short_results
 from perdure.context.render.notes import as_shown
 from perdure.engines.contract import Step
 from perdure.history import reader

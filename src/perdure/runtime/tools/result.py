@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 import msgspec
 
-from perdure.context.render.cuts import kept_as
+from perdure.context.render.conversation import kept_as
 from perdure.model.artifact import sniff
 from perdure.model.call import Status
 from perdure.model.canonical import DEPTH_MAX, Json

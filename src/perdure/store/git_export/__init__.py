@@ -1,10 +1,10 @@
-"""A thread as a git repository that is read and never read back: `export` writes it, `follow` keeps it up to date.
+"""Exports a thread as a git repository: `export` writes it, `follow` keeps it up to date.  It is never read back.
 
-    for written in gitting.follow(store.thread("trip-42"), Path("trip.git")): ...
+    for written in git_export.follow(store.thread("trip-42"), Path("trip.git")): ...
 
-One git commit for each commit, a branch for each timeline.  Only `git fast-import` writes; the
-store is only read.  What can be in the way: git is not there (`Unsupported`), the directory holds
-something else, or another thread, or commits that are not ours (`Conflict`).
+Each commit becomes a git commit, each timeline a branch.  Only `git fast-import` writes; the store is only read.
+Errors: git is not installed (`Unsupported`); the directory has other files, another thread, or commits that no export
+has made (`Conflict`).
 """
 
 from __future__ import annotations

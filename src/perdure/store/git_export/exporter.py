@@ -1,22 +1,16 @@
-"""What one commit changes in the files: the values that differ from its first parent's, and what was said in it.
+"""Brings a git repository to the state of a thread.
 
-Costs what differs, not what there is.  The state of a commit is compared with its parent's; only
-where a part of one of the two maps was forgotten is the whole state written again.
+Each export reads the heads as of one moment, streams the commits that git lacks, and moves the branches at the end of
+the stream: all of it or nothing.  A branch follows its timeline's head, also back; commits that it leaves stay under
+`refs/perdure/left/`.
 
-Exporting: bring a repository to where the thread stands, and keep it there.
+A commit writes the files of the values that differ from its first parent, and of its messages, so it costs what
+differs and not what there is.  Only if a part of one of the two maps was forgotten, the whole state is written again.
 
-Each time the heads are read as of one moment, what git does not have is streamed, and the branches
-are moved at the end of the stream: all of it or nothing.  A branch goes where its timeline's head
-is, also back; what it has left stays under `refs/perdure/left/`.
-
-Which commits are still to be written, and in which order: parents before children.
-
-A line is written from its oldest new commit on.  Where one of its commits has a second parent
-that is not there yet, that line comes first; it cannot need anything of the first line that is
-not written yet, for what it needs is behind the commit that waits.
-
-Nothing is looked up by walking: along a line everything behind a commit that is there is there
-too, so where the new ones begin is found by halving.
+Parents are written before children.  A timeline is written from its oldest new commit on.  If a commit has a second
+parent that git lacks, the timeline of that parent is written first; it needs nothing of the first timeline that is not
+written yet, because what it needs is behind the waiting commit.  If git has a commit it has everything behind it, so
+the first new commit of a timeline is found by binary search, without walking.
 """
 
 from __future__ import annotations
@@ -45,7 +39,7 @@ from perdure.store.thread import Thread
 __all__ = [
     "GitMessage",
     "changed",
-    "told",
+    "messages_of",
     "GitBranch",
     "GitExport",
     "export",
@@ -56,21 +50,21 @@ __all__ = [
 
 
 class GitMessage(msgspec.Struct, frozen=True):
-    """A message of a commit, and its number on the line."""
+    """A message of a commit, and its number on the timeline."""
 
     entry: TranscriptEntry
     sequence: int
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Which files go, and which values are to be written."""
+    """The files to delete, and the values to write."""
 
     deleted: list[str]
     written: list[tuple[str, Entry]]
 
 
-def told(space: Space, step: Step) -> list[GitMessage]:
-    """What was said in a commit, with its words."""
+def messages_of(space: Space, step: Step) -> list[GitMessage]:
+    """Read the messages of a commit, with their texts."""
     said = [
         (MessageAt(event, step.digest, step.commit), step.place.sequence + index)
         for index, event in enumerate(step.changeset.events, 1)
@@ -81,7 +75,7 @@ def told(space: Space, step: Step) -> list[GitMessage]:
 
 
 def changed(space: Space, step: Step, said: Iterable[GitMessage]) -> Iterator[bytes]:
-    """The part of the stream that turns the files of the first parent into those of this commit."""
+    """Yield the part of the stream that turns the files of the first parent into those of this commit."""
     parent = step.commit.first_parent
     yield from _state(space, space.root_at(parent), step.commit.root)
     for each in said:
@@ -107,10 +101,9 @@ def _state(space: Space, before: Digest, after: Digest) -> Iterator[bytes]:
 
 
 def _differing(a: Tree, b: Tree) -> _Layout:
-    """What leads from the files of one state to those of another.
+    """Compute which files to delete and write to get from one state to another.
 
-    A path whose value is the same may need another file: if something came to be below it, or
-    nothing is there any more.
+    A path with the same value may need another file name: if a path below it was added, or the last one removed.
     """
     pairs = {change.path: (change.before, change.after) for change in diff(a, b)}
     moved = [path for path, (old, new) in pairs.items() if old is None or new is None]
@@ -129,7 +122,7 @@ def _differing(a: Tree, b: Tree) -> _Layout:
 
 
 def _above(path: str) -> Iterator[str]:
-    """The paths that have this one below them."""
+    """Yield the paths above this one."""
     at = path.rfind("/")
     while at > 0:
         path = path[:at]
@@ -144,7 +137,7 @@ def _file(tree: Tree, path: str, entry: Entry | None) -> str | None:
 
 
 def _value(space: Space, path: str, entry: Entry) -> Iterator[bytes]:
-    """A value as a file; of one that was forgotten, that it was."""
+    """Yield a value as a file; a forgotten value becomes a file that says so."""
     try:
         size, pieces = _content(space, entry)
     except Forgotten as gone:
@@ -156,12 +149,12 @@ def _value(space: Space, path: str, entry: Entry) -> Iterator[bytes]:
 
 
 def _content(space: Space, entry: Entry) -> tuple[int, Iterable[bytes]]:
-    """The bytes of a value, in pieces, and how many there are; raises `Forgotten`."""
+    """Return the size of a value and its bytes in pieces; raises `Forgotten`."""
     indented = git.is_indented(entry.form, entry.size)
     found = space.objects((entry.value,))[0]
     if found.kind is Kind.ARTIFACT and not indented:
         for _ in artifacts.get(space, entry.value):
-            pass  # is all of it there?  A file that was begun could not be taken back
+            pass  # read it all first, because a file that is begun in the stream cannot be taken back
         return entry.size, artifacts.get(space, entry.value)
     body = b"".join(artifacts.get(space, entry.value)) if found.kind is Kind.ARTIFACT else found.body
     content = git.indented(body) if indented else body
@@ -178,10 +171,10 @@ _BATCH = 100
 
 
 class KnownCommits:
-    """The commits that git has, or will have once the stream has been read, and what git calls them."""
+    """The commits that git has, or will have after the stream, with their names in git."""
 
     def __init__(self, space: Space, tips: Mapping[str, Tip]) -> None:
-        """Begin with what the repository has: `tips`, and the lines behind them."""
+        """Begin with the commits of the repository: `tips`, and everything behind them."""
         self._space = space
         self._marks: dict[Digest, int] = {}
         named = {tip.commit: tip.git for tip in tips.values()}
@@ -189,30 +182,30 @@ class KnownCommits:
         self._tips = sorted(points, key=lambda tip: tip[0].depth, reverse=True)
 
     def __len__(self) -> int:
-        """How many the stream has."""
+        """The number of commits in the stream."""
         return len(self._marks)
 
     def add(self, commit: Digest) -> int:
-        """Take up a commit that the stream has now; its mark."""
+        """Add a commit that the stream has now, and return its mark."""
         mark = len(self._marks) + 1
         self._marks[commit] = mark
         return mark
 
     def mark(self, commit: Digest) -> int | None:
-        """The mark of a commit; None if it is not in the stream."""
+        """Return the mark of a commit; None if it is not in the stream."""
         return self._marks.get(commit)
 
     def name(self, commit: Digest) -> str | None:
-        """What git calls a commit: its mark, or a place behind a tip; None if git does not have it."""
+        """Return git's name of a commit: its mark, or a place behind a tip; None if git does not have it."""
         mark = self._marks.get(commit)
         return f":{mark}" if mark else self._behind(commit) if self._tips else None
 
     def floor(self, tip: Point) -> int:
-        """The depth of the last commit on the line of `tip` that git has; -1 if it has none."""
+        """Return the depth of the last commit behind `tip` that git has; -1 if it has none."""
         low, high = -1, tip.depth + 1
         for other, _ in self._tips:
             if other.depth <= low:
-                break  # the deepest come first: none of the others can reach further
+                break  # the deepest tips come first, so no other tip can share more
             met = ancestry.meet(self._space, tip, other)
             low = max(low, met.depth if met else -1)
         while high - low > 1:
@@ -233,9 +226,9 @@ class KnownCommits:
 
 
 def unwritten(space: Space, tip: Digest, known: KnownCommits) -> Iterator[Step]:
-    """The commits behind `tip`, and itself, that git does not have, parents first.
+    """Yield the commits behind `tip`, and `tip` itself, that git does not have, parents first.
 
-    Whoever takes one adds it to `known` before asking for the next.
+    The caller adds each commit to `known` before it asks for the next.
     """
     waiting = [_NewCommits(space, tip, known)]
     while waiting:
@@ -252,13 +245,13 @@ def unwritten(space: Space, tip: Digest, known: KnownCommits) -> Iterator[Step]:
 
 
 class _NewCommits:
-    """The new commits of one line, the oldest first, read a batch at a time."""
+    """The new commits of one timeline, the oldest first, read a batch at a time."""
 
     def __init__(self, space: Space, tip: Digest, known: KnownCommits) -> None:
         self._space = space
         self._tip = ancestry.point(space, tip)
-        self._depth = known.floor(self._tip) + 1  # of the next one that was not read
-        self._batch: list[Step] = []  # the next last
+        self._depth = known.floor(self._tip) + 1  # of the next commit to read
+        self._batch: list[Step] = []  # in reverse: the next commit is the last
 
     @property
     def next(self) -> Step | None:
@@ -268,7 +261,7 @@ class _NewCommits:
             self._batch = list(self._space.back(self._tip.digest, skip=skip, limit=limit))
             self._depth = top + 1
             for step in self._batch:
-                self._space.steps.put(step)  # each is soon asked for again, as a parent
+                self._space.steps.put(step)  # each is soon read again, as a parent
         return self._batch[-1] if self._batch else None
 
     def drop(self) -> None:
@@ -279,36 +272,36 @@ _POLL_SECONDS = 0.2
 _READS_MAX = 20
 _CACHE_BYTES = 2 << 20
 
-_Progress = Callable[[int], None]  # told how many commits were written so far
+_Progress = Callable[[int], None]  # called with the number of commits written so far
 
 
 class GitBranch(msgspec.Struct, frozen=True, kw_only=True):
     """A timeline as a branch."""
 
     timeline: str
-    name: str  # the timeline's, so that git takes it
+    name: str  # the timeline's name, in a form that git accepts
     commit: Digest
     git: str  # the same commit in git
-    commits: int  # on its line
-    moved: bool  # by this export
-    subject: str  # of the git commit: its reason, and the first words that were said in it
+    commits: int  # the number of commits on the timeline
+    moved: bool  # True: this export moved it
+    subject: str  # of the git commit: its reason, and the first words of its first message
 
 
 class GitExport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export came to."""
+    """The result of an export."""
 
     directory: Path
-    commits: int  # that it wrote
+    commits: int  # the number of commits that it wrote
     branches: tuple[GitBranch, ...]
-    removed: tuple[str, ...]  # timelines whose branch went, since nothing is committed there any more
+    removed: tuple[str, ...]  # timelines whose branch was deleted, because they have no commit any more
 
 
 def export(
     thread: Thread, directory: str | os.PathLike[str], *, progress: _Progress | None = None
 ) -> GitExport:
-    """Bring the git repository in `directory`, made if need be, to where the thread stands; what that came to.
+    """Export the thread to the git repository in `directory`, which is created if it is missing.
 
-    Raises `Conflict`, having touched nothing, if the directory holds anything but an export of this
+    Raises `Conflict`, having touched nothing, if the directory has anything but an export of this
     thread; `Unsupported` without git; `Unavailable`, with no branch moved, if git fails.
     """
     space = _space(thread)
@@ -320,7 +313,7 @@ def export(
 def follow(
     thread: Thread, directory: str | os.PathLike[str], *, progress: _Progress | None = None
 ) -> Iterator[GitExport]:
-    """The same, and again whenever the thread has moved, until nobody asks for more."""
+    """Export the thread, and again whenever it has changed, until the caller stops reading; yield each export."""
     space = _space(thread)
     repository = Repository(directory, thread.id, space.name)
     with repository.held():
@@ -337,14 +330,14 @@ def follow(
 
 
 class _Export:
-    """A repository that is held, and the thread that it is of."""
+    """A locked repository, and its thread."""
 
     def __init__(self, space: Space, repository: Repository) -> None:
         self._space, self._repository = space, repository
         self._tips = repository.tips(self._has)
 
     def advance(self, progress: _Progress | None) -> GitExport:
-        """Write what is new, and move the branches."""
+        """Write the new commits, and move the branches."""
         heads = {git.BRANCHES + git.branch_of(head.timeline): head for head in _heads(self._space)}
         wanted = {ref: head.commit for ref, head in heads.items()}
         moving = {ref: to for ref, to in wanted.items() if to != self._commit(ref)}
@@ -378,9 +371,9 @@ class _Export:
     def _write(
         self, stream: Importer, ref: str, to: Digest, known: KnownCommits, progress: _Progress | None
     ) -> None:
-        """Write the commits that git does not have behind `to`, and itself."""
+        """Write the commits behind `to`, and `to` itself, that git does not have."""
         for step in unwritten(self._space, to, known):
-            said = told(self._space, step)
+            messages = messages_of(self._space, step)
             author, committer = git.author_of(step.commit)
             parents = [known.name(parent) or "" for parent in step.commit.parents]
             header = git.begin_commit(
@@ -388,18 +381,18 @@ class _Export:
                 known.add(step.digest),
                 author=author,
                 committer=committer,
-                message=_message(step, said),
+                message=_message(step, messages),
                 parents=parents,
             )
             stream.write(header)
-            for part in changed(self._space, step, said):
+            for part in changed(self._space, step, messages):
                 stream.write(part)
             stream.write(git.end_commit())
             if progress is not None:
                 progress(len(known))
 
     def _left(self, moving: Mapping[str, Digest | None]) -> dict[str, Digest]:
-        """Refs for the commits that branches move away from, and that are not behind where they go."""
+        """Return refs for the commits that branches leave behind: those that are not behind the new commit."""
         left: dict[str, Digest] = {}
         for ref, to in moving.items():
             old = self._commit(ref)
@@ -419,7 +412,7 @@ class _Export:
             stream.write(git.get_mark(mark))
             return Tip(stream.answer(), commit)
         name = known.name(commit)
-        assert name is not None, "what a ref was moved to, git has"
+        assert name is not None, "git has the commit that a ref was moved to"
         found = self._repository.git.ask("rev-parse", "--verify", "--quiet", name)
         return Tip(found.decode().strip(), commit)
 
@@ -433,7 +426,7 @@ class _Export:
             git=self._tips[ref].git,
             commits=step.place.depth + 1,
             moved=moved,
-            subject=_message(step, told(self._space, step)).partition("\n")[0],
+            subject=_message(step, messages_of(self._space, step)).partition("\n")[0],
         )
 
     def _commit(self, ref: str) -> Digest | None:
@@ -449,7 +442,7 @@ def _message(step: Step, said: Sequence[GitMessage]) -> str:
 
 
 def _heads(space: Space) -> list[Head]:
-    """Where all timelines stand, as of one moment: a promote moves two of them at once."""
+    """Read the heads of all timelines as of one moment: a promote moves two of them at once."""
     heads: list[Head] = []
     for _ in range(_READS_MAX):
         standing = space.engine.standing(space.name)
@@ -460,7 +453,7 @@ def _heads(space: Space) -> list[Head]:
 
 
 def _space(thread: Thread) -> Space:
-    """The thread's space, with a small cache of its own: every commit is passed once and not returned to.
+    """Return the thread's space with a small cache of its own, because an export reads each commit once.
 
     Raises `NotFound` if the thread was removed.
     """

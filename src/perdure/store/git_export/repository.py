@@ -1,14 +1,12 @@
-"""Git as a program: found, asked, and fed.
+"""Runs git, and keeps the directory of an exported repository.
 
-It runs without the user's settings and without what the environment says about another
-repository: neither may change a hash.  Whatever it complains about is in the error that is raised.
+Git runs without the user's settings and without the environment's variables about another repository: neither may
+change a hash.  An error of git is part of the error that is raised.
 
-The repository as a directory: is it ours, which thread's, how far had it come, and is nobody else at it.
-
-`perdure.json` says so, and is written before anything else and after every import.  If it names
-a commit that a ref is not at, an import was cut off between the two: then the ref must at least be
-at a commit that Perdure made of this thread, and that part of the import is made again.  Any other
-ref is somebody's work, and the directory is refused.
+The file `perdure.json` says which thread the directory belongs to and where its refs are.  It is written before
+anything else and after every import.  If it names another commit than a ref has, an import was interrupted between the
+two: then the ref must have a commit that Perdure made of this thread, and that part of the import is repeated.  Any
+other ref is the user's own work, and the directory is refused.
 """
 
 from __future__ import annotations
@@ -33,22 +31,24 @@ __all__ = ["Git", "Importer", "LEFT", "Repository", "Tip"]
 
 
 _SETTINGS = (
-    "core.ignorecase=false",  # else git takes two names for one where the file system does
-    "core.hooksPath=/dev/null",  # a hook is somebody else's program
+    "core.ignorecase=false",  # else git merges two names into one on a file system that ignores case
+    "core.hooksPath=/dev/null",  # a hook would run another program
 )
 _COMPLAINT_MAX = 500
 _IMPORT = ("fast-import", "--quiet", "--force", "--done", "--date-format=raw")
 
 
 class Git:
-    """Git, at work on one repository."""
+    """The git program, for one repository."""
 
     def __init__(self, directory: Path) -> None:
         """Find git; raises `Unsupported` if it is not installed."""
         found = shutil.which("git")
         if found is None:
             raise Unsupported(
-                "git is not installed, or not on the PATH; nothing was written. Install git and try again."
+                "git is not installed, or not on the PATH; nothing was written.",
+                code="git_missing",
+                advice="Install git and try again.",
             )
         self.directory = directory
         self._words = [found, f"--git-dir={directory}"]
@@ -56,7 +56,7 @@ class Git:
             self._words += ["-c", setting]
 
     def ask(self, *words: str, stdin: bytes = b"") -> bytes:
-        """What git answers; raises `Unavailable` with its complaint if it refuses."""
+        """Run git and return its output; raises `Unavailable` with git's message if it fails."""
         ended = subprocess.run(
             [*self._words, *words], input=stdin, env=_environment(), capture_output=True, check=False
         )
@@ -65,13 +65,13 @@ class Git:
         return ended.stdout
 
     def begin(self) -> None:
-        """Make the repository, bare, with `main` as the branch that it opens with; no error if it is there."""
+        """Create the bare repository, with `main` as its default branch; no error if it exists."""
         self.ask("init", "--quiet", "--bare", "--template=")
         self.ask("symbolic-ref", "HEAD", "refs/heads/main")
 
     @contextmanager
     def importing(self) -> Generator[Importer]:
-        """Feed a stream to git.  Refs move when the stream ends as it should, and else not at all."""
+        """Open a stream to `git fast-import`.  Refs move only if the stream is complete."""
         with tempfile.TemporaryFile() as complaints:
             process = subprocess.Popen(
                 [*self._words, *_IMPORT],
@@ -88,7 +88,7 @@ class Git:
                 except BrokenPipeError:
                     importer.give_up()
                 except BaseException:
-                    process.kill()  # it has not been told that it is done, so no ref moves
+                    process.kill()  # the stream has no `done`, so no ref moves
                     importer.give_up()
                     raise
             if process.returncode:
@@ -97,13 +97,13 @@ class Git:
                 raise _failed(_IMPORT[0], complaints.read())
 
     def _tidy(self, pid: int) -> None:
-        """Remove the report that git writes about a stream that was cut off."""
+        """Remove the crash report that git writes about an incomplete stream."""
         with suppress(OSError):
             (self.directory / f"fast_import_crash_{pid}").unlink()
 
 
 class Importer:
-    """The stream to a `git fast-import` that is running."""
+    """The stream to a running `git fast-import`."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         """Write to that process."""
@@ -117,7 +117,7 @@ class Importer:
         self._in.write(part)
 
     def answer(self) -> str:
-        """One line that git was asked for."""
+        """Read one line of git's answer."""
         self._in.flush()
         line = self._out.readline()
         if not line:
@@ -129,14 +129,14 @@ class Importer:
         self._in.close()
 
     def give_up(self) -> None:
-        """End it, whether or not anybody reads what is left."""
+        """End the stream, also if git does not read the rest."""
         with suppress(OSError):
             self._in.close()
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return kept | {
+    others = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return others | {
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_DEFAULT_HASH": "sha1",
@@ -144,33 +144,36 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _failed(what: str, complaint: bytes) -> Unavailable:
-    said = " ".join(complaint.decode("utf-8", "replace").split())[:_COMPLAINT_MAX]
+def _failed(command: str, complaint: bytes) -> Unavailable:
+    reason = " ".join(complaint.decode("utf-8", "replace").split())[:_COMPLAINT_MAX]
     return Unavailable(
-        f"git {what} failed ({said or 'it gave no reason'}); the export did not finish. "
-        "Look at the directory and at the space on its disk, and export again: it goes on from what is there."
+        f"git {command} failed ({reason or 'it gave no reason'}); the export did not finish.",
+        code="git_failed",
+        advice="Look at the directory and at the space on its disk, and export again: it continues from there.",
+        command=command,
+        reason=reason,
     )
 
 
-LEFT = "refs/perdure/left/"  # where commits stay that a branch has moved away from
+LEFT = "refs/perdure/left/"  # refs of commits that a branch has moved away from
 
 _FORMAT = 1
 _MARKER = "perdure.json"
-_NEW = "perdure.json.new"  # the next one, while it is written
+_NEW = "perdure.json.new"  # the next marker, while it is written
 _LOCK = "perdure.lock"
-_BEGUN = {_LOCK, _NEW}  # what an export leaves that was killed before it had said whose the directory is
+_BEGUN = {_LOCK, _NEW}  # the files of an export that was killed before it wrote the marker
 _ADVICE = "Export to a directory that is empty or not there yet."
 
 
 class Tip(msgspec.Struct, frozen=True):
-    """Where a ref stands: the git commit, and the commit of the thread that it is made of."""
+    """The commit of a ref: in git, and in the thread."""
 
     git: str
     commit: Digest
 
 
 class _Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """What `perdure.json` says."""
+    """The content of `perdure.json`."""
 
     format: int
     thread: str
@@ -182,17 +185,17 @@ class Repository:
     """A directory with the git repository of one thread."""
 
     def __init__(self, directory: str | os.PathLike[str], thread: str, space: str) -> None:
-        """Name the directory, and whose it is to be; nothing is looked at yet."""
+        """Name the directory and the thread; nothing is read yet."""
         self.directory = Path(os.path.abspath(directory))
         self.git = Git(self.directory)
         self._thread, self._space = thread, space
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Have the directory for oneself, made if it is not there.
+        """Lock the directory, which is created if it is missing.
 
         Raises `Conflict`, having touched nothing, if it is not empty and not this thread's, and
-        `Unavailable` while another export is at it.
+        `Unavailable` while another export writes to it.
         """
         self._check_place()
         self.directory.mkdir(exist_ok=True)
@@ -202,7 +205,10 @@ class Repository:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise Unavailable(
-                    f"another export is writing to {self.directory}; nothing was written. Wait for it, or stop it."
+                    f"another export is writing to {self.directory}; nothing was written.",
+                    code="export_locked",
+                    advice="Wait for it, or stop it.",
+                    directory=str(self.directory),
                 ) from error
             self._begin()
             yield
@@ -210,9 +216,9 @@ class Repository:
             os.close(lock)
 
     def tips(self, is_known: Callable[[Digest], bool]) -> dict[str, Tip]:
-        """Where the refs stand that can be gone on from; `is_known`: whether the thread has a commit.
+        """Return the refs from which an export can continue; `is_known` says whether the thread has a commit.
 
-        Raises `Conflict`, having touched nothing, if there is anything that was not made of this thread.
+        Raises `Conflict`, having touched nothing, if a ref has a commit that no export of this thread has made.
         """
         recorded = self._marker().refs
         found: dict[str, Tip] = {}
@@ -227,7 +233,7 @@ class Repository:
         return found
 
     def record(self, refs: Mapping[str, Tip]) -> None:
-        """Write down where the refs stand now."""
+        """Write the marker with the refs as they are now."""
         marker = _Marker(format=_FORMAT, thread=self._thread, space=self._space, refs=dict(refs))
         new = self.directory / _NEW
         with new.open("wb") as file:
@@ -237,38 +243,51 @@ class Repository:
         new.replace(self.directory / _MARKER)
 
     def _check_place(self) -> None:
-        """Raise unless the directory may be written to: it is ours, or empty, or there is none yet."""
+        """Raise unless the directory may be written: it has an export of this thread, is empty, or does not exist."""
         if not self.directory.parent.is_dir():
             raise NotFound(
-                f"{self.directory} would be in a directory that is not there; nothing was written. Make it first."
+                f"{self.directory} would be in a directory that is not there; nothing was written.",
+                code="directory_not_found",
+                advice="Make it first.",
+                directory=str(self.directory.parent),
             )
         if self.directory.exists() and not self.directory.is_dir():
-            raise Conflict(f"{self.directory} is a file; nothing was touched. {_ADVICE}")
+            raise self._conflict("export_path_is_file", f"{self.directory} is a file")
         if self.directory.is_dir() and any(each.name not in _BEGUN for each in self.directory.iterdir()):
             self._check_marker()
 
     def _check_marker(self) -> None:
         if not (self.directory / _MARKER).is_file():
-            raise Conflict(
-                f"{self.directory} is not empty and was not made by an export; nothing was touched. {_ADVICE}"
+            raise self._conflict(
+                "not_an_export", f"{self.directory} is not empty and was not made by an export"
             )
         marker = self._marker()
         if marker.format != _FORMAT:
-            raise Conflict(
-                f"{self.directory} was made by a Perdure that writes format {marker.format}, not {_FORMAT}; nothing "
-                f"was touched. {_ADVICE}"
+            raise self._conflict(
+                "export_format",
+                f"{self.directory} was made by a Perdure that writes format {marker.format}, not {_FORMAT}",
             )
         if (marker.thread, marker.space) != (self._thread, self._space):
             other = (
-                f"'{marker.thread}'" if marker.thread != self._thread else "of the same name in other hands"
+                f"'{marker.thread}'" if marker.thread != self._thread else "of the same name in another store"
             )
-            raise Conflict(
-                f"{self.directory} holds the thread {other}, not '{self._thread}' of this store; nothing was touched. "
-                f"{_ADVICE}"
+            raise self._conflict(
+                "export_of_another_thread",
+                f"{self.directory} has the thread {other}, not '{self._thread}' of this store",
+                thread=marker.thread,
             )
 
+    def _conflict(self, code: str, message: str, *, question: str = "", **facts: object) -> Conflict:
+        return Conflict(
+            f"{message}; nothing was touched.",
+            code=code,
+            advice=f"{question}{_ADVICE}",
+            directory=str(self.directory),
+            **facts,
+        )
+
     def _begin(self) -> None:
-        """Make what is not there yet.  The marker comes first: what is cut off here is still known to be ours."""
+        """Create what is missing.  The marker comes first, so that an interrupted export recognises its directory."""
         if not (self.directory / _MARKER).exists():
             self.record({})
         if not (self.directory / "HEAD").exists():
@@ -278,12 +297,12 @@ class Repository:
         try:
             return msgspec.json.decode((self.directory / _MARKER).read_bytes(), type=_Marker)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Conflict(
-                f"{self.directory / _MARKER} is not what an export writes ({error}); nothing was touched. {_ADVICE}"
+            raise self._conflict(
+                "export_marker_damaged", f"{self.directory / _MARKER} is not what an export writes ({error})"
             ) from error
 
     def _refs(self) -> dict[str, str]:
-        """The refs that are ours to move, and the commit that each is at."""
+        """Read the refs that an export moves, and the commit of each."""
         wanted = (BRANCHES.rstrip("/"), LEFT.rstrip("/"))
         listed = self.git.ask("for-each-ref", "--format=%(objectname) %(tree) %(refname)", *wanted)
         lines = [line.split(" ", 2) for line in listed.decode("utf-8", "surrogateescape").splitlines()]
@@ -295,9 +314,11 @@ class Repository:
         )
         commit = told_in(message).get("Commit", "")
         if f"\ncommitter {COMMITTER} <" not in head or not commit:
-            raise Conflict(
-                f"{ref} of {self.directory} is at {git[:12]}, which no export has made; nothing was touched. Work in a "
-                f"clone instead. {_ADVICE}"
+            raise self._conflict(
+                "commit_not_exported",
+                f"{ref} of {self.directory} is at {git[:12]}, which no export has made",
+                question="Work in a clone instead. ",
+                ref=ref,
             )
         try:
             known = is_known(Digest(commit))
@@ -307,7 +328,11 @@ class Repository:
             raise self._unknown(ref, commit)
 
     def _unknown(self, ref: str, commit: str) -> Conflict:
-        return Conflict(
-            f"{ref} of {self.directory} is at commit {commit[:12]}, which thread '{self._thread}' of this store does not "
-            f"have; nothing was touched. Is this the right store? {_ADVICE}"
+        return self._conflict(
+            "commit_not_in_thread",
+            f"{ref} of {self.directory} is at commit {commit[:12]}, which thread '{self._thread}' of this store does "
+            "not have",
+            question="Is this the right store? ",
+            ref=ref,
+            commit=commit,
         )

@@ -1,12 +1,10 @@
-"""The directory: which threads and agents a store has, as cells of the store's own space.
+"""The directory: the threads and agents of a store, as cells of the store's own space.
 
-A thread's id leads to its record: its agent, its owner and the space that holds it.  The
-space has a name of its own, so a thread that is removed and begun again under the same id
-is another thread, and what was opened before cannot touch it.
+A thread's id leads to its record: its agent, its owner and its space.  The space has a name of its own, so a thread
+that is removed and begun again under the same id is another thread, and handles on the old one cannot touch it.
 
-Removing takes two writes: first the thread's own space is closed to everybody, then its
-record is emptied.  A process that dies between them leaves a record of a closed space,
-which counts as none.
+Removing a thread takes two writes: the first closes the thread's space to all writers, the second empties its record.
+A crash between the two leaves the record of a closed space, which counts as no thread.
 """
 
 from __future__ import annotations
@@ -16,7 +14,9 @@ from itertools import islice
 
 import msgspec
 
+from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite, Engine, Write
+from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, NotFound
 from perdure.history import cells
 from perdure.history.space import ALIVE, STORE, THREAD, THREADS, Space
@@ -45,9 +45,7 @@ __all__ = [
 
 AGENT = "agent/"  # cells of agents, by name
 
-_PAGE = 100
-_TRIES_MAX = 16
-_COMPARED = 500  # ids that begin the same
+_COMPARED = 500  # ids with the same beginning
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,7 +54,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str
     space: str
     begun_at: int  # µs since 1970, UTC
-    owner: str | None = None  # None: nobody's
+    owner: str | None = None  # None: it has no owner
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,7 +63,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     name: str
     begun_at: int  # µs since 1970, UTC
     merge: dict[str, str] = {}  # from path prefix to rule
-    policy: Policy = Policy()  # what may be lost when a backend changes, as it was last declared
+    policy: Policy = Policy()  # what may be lost when a backend changes, as last declared
 
 
 _records = msgspec.json.Decoder(Record)
@@ -73,7 +71,7 @@ _agents = msgspec.json.Decoder(AgentRecord)
 
 
 def find(store: Space, id: str, *, advice: str = "Name its agent= to begin one.") -> Record:
-    """The record of a thread; raises `NotFound`, naming ids that are close, with `advice`."""
+    """Read the record of a thread; raises `NotFound`, naming ids that are close, with `advice`."""
     record = _live(store, store.engine.cell(STORE, THREAD + names.check_id("thread id", id)))
     if record is None:
         raise _no_thread(store, id, advice)
@@ -81,15 +79,17 @@ def find(store: Space, id: str, *, advice: str = "Name its agent= to begin one."
 
 
 def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
-    """The record of a thread, which is begun if there is none.
+    """Return the record of a thread, and begin the thread if there is none.
 
-    Whoever comes second finds the record of the first.  Raises `Conflict` if the thread is
-    another agent's or another owner's.
+    Of two processes that begin it at the same time, the second finds the record of the first.  Raises `Conflict` if
+    the thread belongs to another agent or owner.
     """
     names.check_id("thread id", id)
     if owner is not None:
         names.check_id("owner", owner)
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"thread '{id}' was not opened")
+    while True:
+        attempts.begin()
         cell = store.engine.cell(STORE, THREAD + id)
         record = _live(store, cell)
         if record is not None:
@@ -100,30 +100,36 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
         )
         if _write(store, f"begin:{record.space}", _cell(THREAD + id, cell, canonical.encode_struct(record))):
             return record
-    raise Conflict(
-        f"thread '{id}' is being begun and removed by others all the time; it was not opened. Try again."
-    )
 
 
 def check_record(record: Record, id: str, agent: str | None, owner: str | None) -> None:
-    """Raise `Conflict` if the thread is another agent's, or another owner's; None is whoever asks without saying."""
+    """Raise `Conflict` if the thread belongs to another agent or owner; None accepts any."""
     if agent is not None and record.agent != agent:
         raise Conflict(
-            f"thread '{id}' belongs to another agent than '{agent}'; it was not opened. Agents share nothing: "
-            "choose another id."
+            f"thread '{id}' belongs to another agent than '{agent}'; it was not opened.",
+            code="thread_of_another_agent",
+            advice="Agents share nothing: choose another id.",
+            thread=id,
+            agent=agent,
         )
     if owner is not None and record.owner != owner:
         raise Conflict(
-            f"thread '{id}' has another owner than '{owner}'; it was not opened. Choose another id."
+            f"thread '{id}' has another owner than '{owner}'; it was not opened.",
+            code="thread_of_another_owner",
+            advice="Choose another id.",
+            thread=id,
+            owner=owner,
         )
 
 
 def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
-    """The record of an agent, which is begun if there is none.
+    """Return the record of an agent, and write one if there is none.
 
-    If the program `declared` it, the record says afterwards how its state merges, and what its policy is.
+    If the program `declared` the agent, its merge rules and its policy are written to the record.
     """
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"the record of agent '{agent.name}' was not changed")
+    while True:
+        attempts.begin()
         cell = store.engine.cell(STORE, AGENT + agent.name)
         known = cells.read(cell, _agents) if cell is not None and cell.value is not None else None
         if known is not None and (
@@ -136,46 +142,44 @@ def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
             store, f"agent:{store.ids()}", _cell(AGENT + agent.name, cell, canonical.encode_struct(record))
         ):
             return record
-    raise Conflict(
-        f"agent '{agent.name}' is being declared by others all the time; it was not changed. Try again."
-    )
 
 
 def rules_of(store: Space, agent: str) -> dict[str, str]:
-    """How an agent's state merges, as it was last declared."""
+    """Read the merge rules of an agent, as last declared."""
     cell = store.engine.cell(STORE, AGENT + agent)
     return cells.read(cell, _agents).merge if cell is not None and cell.value is not None else {}
 
 
 def policy_of(store: Space, agent: str) -> Policy:
-    """What an agent lets pass when its backend changes, as it was last declared."""
+    """Read the policy of an agent for changes of its backend, as last declared."""
     cell = store.engine.cell(STORE, AGENT + agent)
     return cells.read(cell, _agents).policy if cell is not None and cell.value is not None else Policy()
 
 
 def remove(store: Space, thread: Space, id: str) -> None:
-    """Close the thread's space to everybody, then empty its record.  Doing it again finishes the job."""
-    for _ in range(_TRIES_MAX):
+    """Close the thread's space to all writers, then empty its record.  A repeated call finishes an interrupted one."""
+    attempts = Attempts(f"thread '{id}' was not removed")
+    while True:
+        attempts.begin()
         if _closed(store, thread) and _emptied(store, thread, id):
             return
-    raise Conflict(f"thread '{id}' is being changed by others all the time; it was not removed. Try again.")
 
 
 def threads(store: Space) -> Iterator[tuple[str, Record]]:
-    """All threads by id, read as they are asked for."""
-    for cell in _cells(store.engine, THREAD):
+    """Yield all threads, sorted by id."""
+    for cell in paging.cells(store.engine, STORE, prefix=THREAD):
         record = _live(store, cell)
         if record is not None:
             yield cell.name.removeprefix(THREAD), record
 
 
 def agents(store: Space) -> Iterator[AgentRecord]:
-    """All agents by name, read as they are asked for."""
-    yield from (cells.read(cell, _agents) for cell in _cells(store.engine, AGENT))
+    """Yield all agents, sorted by name."""
+    yield from (cells.read(cell, _agents) for cell in paging.cells(store.engine, STORE, prefix=AGENT))
 
 
 def _closed(store: Space, thread: Space) -> bool:
-    """Close the thread's space to everybody; False if that has to be tried again."""
+    """Close the thread's space to all writers; False if another writer was first."""
     if thread.engine.cell(thread.name, ALIVE) is not None:
         return True
     inside = msgspec.structs.replace(store, name=thread.name, fences=thread.fences)
@@ -184,22 +188,15 @@ def _closed(store: Space, thread: Space) -> bool:
 
 
 def _emptied(store: Space, thread: Space, id: str) -> bool:
-    """Empty the record of the thread, unless it is another's by now; False if that has to be tried again."""
+    """Empty the record of the thread, unless its id has a new thread; False if another writer was first."""
     cell = store.engine.cell(STORE, THREAD + id)
     if cell is None or cell.value is None or cells.read(cell, _records).space != thread.name:
         return True
     return _write(store, f"remove:{store.ids()}", _cell(THREAD + id, cell, None))
 
 
-def _cells(engine: Engine, prefix: str) -> Iterator[Cell]:
-    after = ""
-    while page := engine.cells(STORE, prefix=prefix, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].name
-
-
 def _live(store: Space, cell: Cell | None) -> Record | None:
-    """The record, unless it is of a thread whose removal was not finished."""
+    """Read the record in the cell; None if it is empty, or the removal of the thread was interrupted."""
     if cell is None or cell.value is None:
         return None
     record = cells.read(cell, _records)
@@ -211,7 +208,7 @@ def _cell(name: str, before: Cell | None, value: bytes | None) -> CellWrite:
 
 
 def _write(space: Space, op_id: str, cell: CellWrite) -> bool:
-    """Write one cell; False if it was changed by somebody else first."""
+    """Write one cell; False if another writer changed it first."""
     intent = digest_of(Kind.BODY, canonical.encode([op_id, cell.name]))
     try:
         space.engine.apply(
@@ -225,13 +222,19 @@ def _write(space: Space, op_id: str, cell: CellWrite) -> bool:
 def _no_thread(store: Space, id: str, advice: str) -> NotFound:
     close = [each for each in near(id, _like(store.engine, id)) if _is_there(store, each)]
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
-    return NotFound(f"there is no thread '{id}'; nothing was begun. {hint}{advice}")
+    return NotFound(
+        f"there is no thread '{id}'; nothing was begun.",
+        code="thread_not_found",
+        advice=f"{hint}{advice}",
+        thread=id,
+        near=tuple(close),
+    )
 
 
 def _like(engine: Engine, id: str) -> Iterator[str]:
-    """Ids that may be close to one: a few that begin as it does, however many there are, then the first ones."""
+    """Yield ids that may be close to one: a bounded number with the same beginning, then the first ids."""
     for length in sorted({max(len(id) - 1, 1), max(len(id) - 2, 1), len(id) // 2, 0}, reverse=True):
-        for cell in islice(_cells(engine, THREAD + id[:length]), _COMPARED):
+        for cell in islice(paging.cells(engine, STORE, prefix=THREAD + id[:length]), _COMPARED):
             yield cell.name.removeprefix(THREAD)
 
 

@@ -1,16 +1,13 @@
-"""The outbox: what threads change in their agent's map and in memory, taken over by a second write.
+"""The outbox: applies the changes that threads make to their agent's map and to memory, by a second write.
 
-A thread's commit that changes the agent's map holds the patch, one that writes to its owner's
-memory holds the items, and a listed cell `outbox/<commit>` says that it is still to be applied.
-Applying it is a write to the other space whose op_id derives from the commit, so it happens
-once, whoever does it and however often; then the cell is emptied.  What a process that died left behind is finished when the
-store is next opened; a process that lives may be doing the same at that moment, and one of
-them finds the work done.
+A thread's commit that changes the agent's map has the patch, a commit that writes to the owner's memory has the items,
+and a listed cell `outbox/<commit>` says that they are still to be applied.  The write to the other space has an op_id
+that derives from the commit, so it is applied once, by any process and after any number of attempts; then the cell is
+emptied.  The next opening of the store finishes what a crashed process has left; if a live process does the same at
+that moment, one of the two finds the work done.
 
-Handing over: one thread's patch for its agent's map, applied where that map stands now.
-
-The map may have moved since the thread read it.  The ops are then applied on top; where
-somebody else has changed the same path meanwhile, the commit says so in a `conflict` event.
+The agent's map may have changed since the thread read it.  The patch is then applied on top, and if another writer
+changed the same path, the commit has a `conflict` event.
 """
 
 from __future__ import annotations
@@ -21,7 +18,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from perdure.engines.contract import Cell, CellWrite, Engine, Move, Step, Write
+from perdure.engines import paging
+from perdure.engines.contract import Cell, CellWrite, Move, Step, Write
+from perdure.engines.retry import ATTEMPTS_MAX
 from perdure.errors import Conflict, NotFound, PerdureError, StaleHead, Unavailable
 from perdure.history import ancestry, artifacts, cells, gc_generation, writer
 from perdure.history.ancestry import Stretch
@@ -45,16 +44,14 @@ from perdure.store.plumbing import directory
 __all__ = ["Spaces", "finish", "finish_all", "promotion", "deliver", "encode_patch"]
 
 
-_TRIES_MAX = 64
-
-
 def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, line: str, op_id: str) -> None:
-    """Apply what `step` of the thread changed to a line of the agent's map, once.
+    """Apply the changes of `step` of the thread to a timeline of the agent's map, once.
 
-    Raises `Unavailable` if the store cannot be written now; doing it again finishes it.
+    Raises `Unavailable` if the store cannot be written now; a repeated call finishes it.
     """
     intent = digest_of(Kind.BODY, canonical.encode(["agent.changed", step.digest, line]))
-    for _ in range(_TRIES_MAX):
+    # Not `Attempts`: the thread's commit is durable, so the caller sees a delay and no conflict.
+    for _ in range(ATTEMPTS_MAX):
         if writer.once(agent, op_id, intent) is not None:
             return
         head = _head(agent, line, step)
@@ -66,18 +63,22 @@ def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, lin
             continue
         return
     raise Unavailable(
-        f"agent '{agent.label}' is being changed by others all the time; its map was not changed yet. "
-        "The next change of the thread, or the next opening of the store, does it."
+        f"other writers changed agent '{agent.label}' during each of {ATTEMPTS_MAX} attempts; its map was not "
+        "changed yet.",
+        code="contended",
+        advice="The next change of the thread, or the next opening of the store, does it.",
+        attempts=ATTEMPTS_MAX,
+        agent=agent.label,
     )
 
 
 def encode_patch(patch: Patch) -> Object:
-    """The body that holds a patch for another map."""
+    """Return the object of a patch for another map."""
     return Object.of(Kind.BODY, canonical.encode_struct(patch))
 
 
 def _head(agent: Space, line: str, step: Step) -> Head:
-    """Where the line of the agent's map stands; one that does not exist begins where the thread looked."""
+    """Return the head of the agent map's timeline; a missing one is begun at the commit that the thread read."""
     hold = agent.engine.hold(agent.name, line)
     return hold.head if hold else _begun(agent, line, step)
 
@@ -98,7 +99,7 @@ def _begun(agent: Space, line: str, step: Step) -> Head:
     except Conflict:
         hold = agent.engine.hold(agent.name, line)
         if hold is None:
-            raise  # it was not that somebody else has begun the line
+            raise  # the conflict is not that another process has begun the timeline
         return hold.head
 
 
@@ -107,7 +108,7 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
     root = agent.root_at(head.commit)
     covered = list(patch_builder.covered(agent, step.commit.reads.agent_root or EMPTY, root, patch))
     ops = Ops(agent, root)
-    source = ValueSource(lambda stored: _kept(thread, agent, stored), thread.body)
+    source = ValueSource(lambda stored: _copied(thread, agent, stored), thread.body)
     for op in patch.ops:
         reapply(ops, op, source)
     patched = ops.finish()
@@ -124,65 +125,65 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
     )
 
 
-def _kept(thread: Space, agent: Space, stored: Stored) -> StoredValue:
-    """A value of the thread's space, to be kept in the agent's; raises `NotFound` for one between two ops of a patch."""
+def _copied(thread: Space, agent: Space, stored: Stored) -> StoredValue:
+    """Copy a value of the thread's space to the agent's; `NotFound` for a value that a later op of the patch replaces."""
     found = thread.engine.objects(thread.name, (stored.value,))[0]
     if found.kind is not Kind.ARTIFACT:
-        return StoredValue(stored, (found,), body=found.body)  # the next op may edit it before it is written
+        return StoredValue(stored, (found,), body=found.body)  # a later op may edit it before it is written
     staged = artifacts.stage(agent, artifacts.get(thread, stored.value), media_type=stored.media_type)
     return StoredValue(stored, staged.objects, staged.cells)
 
 
 _PROMOTED = OUTBOX + "promoted/"
-_PAGE = 100
 
 Spaces: TypeAlias = Callable[[str], Space]
-"""The space of that name."""
+"""Returns the space of that name."""
 
 
-class _Left(msgspec.Struct, frozen=True):
+class _Pending(msgspec.Struct, frozen=True):
     """The value of an outbox cell."""
 
     depth: int
-    down_to: int = -1  # for a promotion: the depth of the last commit that both lines share
-    version: int = 0  # of the timeline, when this became true: after an undo a later commit can be less deep
+    down_to: int = -1  # for a promotion: the depth of the last commit that both timelines share
+    version: int = 0  # of the timeline at the commit; depth alone is no order: after an undo it is smaller
 
 
-_left = msgspec.json.Decoder(_Left)
+_pending = msgspec.json.Decoder(_Pending)
 
 
 def finish(spaces: Spaces, thread: Space) -> None:
     """Apply everything in the outbox of one thread, in the order of its commits.
 
-    Raises `Unavailable` if the store cannot be written now; what is left stays in the outbox.
+    Raises `Unavailable` if the store cannot be written now; the rest stays in the outbox.
     """
-    # Cells come by digest, so the first page says nothing about which commit came first.
-    for cell in sorted(_cells(thread), key=_turn):
+    # The engine returns cells by digest, so all are read before the first commit is known.
+    for cell in sorted(paging.cells(thread.engine, thread.name, prefix=OUTBOX), key=_order):
         _apply(spaces, thread, cell)
         _empty(thread, cell)
 
 
-def _turn(cell: Cell) -> tuple[int, int, str]:
-    """When a cell's change became true.  Timelines have their own lines in the agent's space, so they do not mix."""
-    left = _read(cell)
-    return left.version, left.depth, cell.name
+def _order(cell: Cell) -> tuple[int, int, str]:
+    """Return the order of a cell's change.  Each timeline changes its own timeline of the agent's map."""
+    pending = _read(cell)
+    return pending.version, pending.depth, cell.name
 
 
 def finish_all(spaces: Spaces, store: Space) -> None:
-    """Apply what processes that died have left in any outbox.
+    """Apply what crashed processes have left in any outbox.
 
-    What cannot be applied, because something it needs is damaged or the store cannot be
-    written, stays where it is: that must not keep anybody from opening the store.
+    What cannot be applied, because data are damaged or the store cannot be written, stays in the outbox: it must not
+    prevent a program from opening the store.
     """
     with suppress(PerdureError):
-        for name in _left_in(store.engine):
+        for name in dict.fromkeys(cell.space for cell in paging.listed(store.engine, prefix=OUTBOX)):
             with suppress(PerdureError):
                 finish(spaces, spaces(name))
 
 
 def promotion(thread: Space, agent: Space, main: Head, other: Head) -> tuple[CellWrite, ...]:
-    """The cell that promises to take over to the agent's map what the line to be promoted changed on its own."""
-    if other.commit is None or not (agent.engine.holds(agent.name, limit=1) or _is_left(thread)):
+    """Return the outbox cell for the changes of the agent's map that only the promoted timeline has; none if none."""
+    has_pending = bool(thread.engine.cells(thread.name, prefix=OUTBOX, limit=1))
+    if other.commit is None or not (agent.engine.holds(agent.name, limit=1) or has_pending):
         return ()
     tip = ancestry.point(thread, other.commit)
     shared = ancestry.meet(thread, tip, ancestry.point(thread, main.commit)) if main.commit else None
@@ -191,29 +192,8 @@ def promotion(thread: Space, agent: Space, main: Head, other: Head) -> tuple[Cel
         return ()
     name = _PROMOTED + other.commit
     before = thread.engine.cell(thread.name, name)
-    value = canonical.encode_struct(_Left(tip.depth, floor, main.version + 1))
+    value = canonical.encode_struct(_Pending(tip.depth, floor, main.version + 1))
     return (CellWrite(name=name, expected=before.revision if before else 0, value=value, listed=True),)
-
-
-def _left_in(engine: Engine) -> Iterator[str]:
-    """The spaces that have something in their outbox."""
-    after = ("", "")
-    while page := engine.listed(prefix=OUTBOX, after=after, limit=_PAGE):
-        yield from dict.fromkeys(cell.space for cell in page)
-        after = (page[-1].name, page[-1].space)
-
-
-def _is_left(thread: Space) -> bool:
-    """Whether anything is in the outbox of a thread."""
-    return bool(thread.engine.cells(thread.name, prefix=OUTBOX, limit=1))
-
-
-def _cells(thread: Space) -> Iterator[Cell]:
-    """Everything in the outbox of one thread."""
-    after = ""
-    while page := thread.engine.cells(thread.name, prefix=OUTBOX, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].name
 
 
 def _apply(spaces: Spaces, thread: Space, cell: Cell) -> None:
@@ -229,14 +209,14 @@ def _apply(spaces: Spaces, thread: Space, cell: Cell) -> None:
 
 
 def _deliver(spaces: Spaces, thread: Space, step: Step, *, line: str | None, op_id: str) -> None:
-    """Hand over what `step` changed; to the line that it names itself where `line` is None."""
+    """Deliver the changes of `step` to the agent's map, on `line`; None: on the timeline that the event names."""
     for event in _changes(step):
         agent = _roomy(spaces(f"agent:{event.agent}"))
         deliver(thread, agent, step, event, line=line or event.timeline, op_id=op_id)
 
 
 def _remember(spaces: Spaces, thread: Space, step: Step) -> None:
-    """Hand over what `step` wrote to memory; a promotion needs none of this, as memory has no lines of its own."""
+    """Deliver what `step` wrote to memory; a promotion delivers nothing, because memory has no timelines."""
     events = [event for event in step.changeset.events if isinstance(event, MemoryWritten)]
     if not events:
         return
@@ -247,7 +227,7 @@ def _remember(spaces: Spaces, thread: Space, step: Step) -> None:
 
 
 def _agent_of(spaces: Spaces, thread: Space, step: Step) -> str | None:
-    """Whose thread it is, as the directory says; None if it was removed."""
+    """Return the agent of the thread, as the directory says; None if the thread was removed."""
     try:
         return directory.find(spaces(STORE), step.commit.thread).agent
     except NotFound:
@@ -255,7 +235,7 @@ def _agent_of(spaces: Spaces, thread: Space, step: Step) -> str | None:
 
 
 def _roomy(agent: Space) -> Space:
-    """The space with room for what a thread was allowed to write, and what is said about it."""
+    """Return the space with limits high enough for any write of a thread and the events about it."""
     most = Limits()
     limits = msgspec.structs.replace(
         agent.limits, write_bytes_max=4 * most.write_bytes_max, write_events_max=most.write_events_max
@@ -264,7 +244,7 @@ def _roomy(agent: Space) -> Space:
 
 
 def _apart(step: Step) -> bool:
-    """Whether the commit changed the agent's map on a line apart from main."""
+    """True if the commit changed the agent's map on another timeline than main."""
     return any(event.timeline != MAIN for event in _changes(step))
 
 
@@ -273,7 +253,7 @@ def _changes(step: Step) -> Iterator[AgentChanged]:
 
 
 def _empty(thread: Space, cell: Cell) -> None:
-    """Say that the work is done; whoever did the same at the same time has said it already."""
+    """Empty the cell; a process that did the same work at the same time may have emptied it already."""
     done = CellWrite(name=cell.name, expected=cell.revision, value=None, listed=True)
     op_id = f"done:{cell.revision}:{cell.name}"
     intent = digest_of(Kind.BODY, canonical.encode(["done", cell.name]))
@@ -283,5 +263,5 @@ def _empty(thread: Space, cell: Cell) -> None:
         return
 
 
-def _read(cell: Cell) -> _Left:
-    return cells.read(cell, _left)
+def _read(cell: Cell) -> _Pending:
+    return cells.read(cell, _pending)

@@ -1,6 +1,6 @@
-"""The shelf: an open engine with what comes from outside, and the spaces on it.
+"""The resources of an open store: its engine, clock, ids, limits, models and caches, and the spaces in it.
 
-Clock, ids and the catalog of models are passed in.  The cache of nodes is one for all spaces of the store.
+Clock, ids and the catalog of models are passed in.  All spaces of the store share one cache of nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perdure.memory.embedding import Embedder
 from perdure.memory.owner_memory import ReachableMemory
 from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, shipped
-from perdure.store.plumbing.deferred import deferred
+from perdure.store.plumbing.handles import deferred
 
 if TYPE_CHECKING:
     from perdure.runtime.session import environment
@@ -32,7 +32,7 @@ __all__ = ["StoreResources"]
 
 
 def in_memory(owner: str | None) -> SearchIndex:
-    """An index that lies in memory, whosever it is."""
+    """Return a search index in memory."""
     return registry.open_search("memory:", owner, read_only=False)
 
 
@@ -40,14 +40,16 @@ _FENCES = (Fence(ALIVE, 0),)
 
 
 class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that handles on one store share."""
+    """Everything that the handles on one store share."""
 
     engine: Engine
     clock: Callable[[], int]  # µs since 1970, UTC
     ids: Callable[[], str]
     limits: Limits = Limits()
-    models: Callable[[], Catalog] = shipped  # what is known of them; read when it is first asked for
-    indexes: Callable[[str | None], SearchIndex] = in_memory  # of an owner's memory; None: of nobody's
+    models: Callable[[], Catalog] = shipped  # the catalog of models; read at the first use
+    indexes: Callable[[str | None], SearchIndex] = (
+        in_memory  # the index of an owner's memory; None: of no owner
+    )
     embedder: Embedder | None = None  # None: memory is searched for words alone
     read_only: bool = False
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
@@ -55,7 +57,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     _memories: list[Memories] = msgspec.field(default_factory=list[Memories])
 
     def __post_init__(self) -> None:
-        """Make what needs the rest of it."""
+        """Create the memories, which need the other fields."""
         reach = ReachableMemory(lambda name, label: self._space(name, label, ()))
         self._memories.append(
             Memories(self.named, reach, self.indexes, self.embedder, read_only=self.read_only)
@@ -67,20 +69,19 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
         return self.named(STORE)
 
     def agent(self, name: str) -> Space:
-        """The space of an agent's own map."""
+        """Return the space of an agent's own map."""
         return self._space(AGENTS + name, name, ())
 
     def thread(self, id: str, space: str) -> Space:
-        """The space of a thread; nothing is written there once the thread is removed."""
+        """Return the space of a thread; writes to it are refused once the thread is removed."""
         return self._space(space, id, _FENCES)
 
     @property
     def store_runtime(self) -> StoreRuntime:
-        """What the runs of the store share, made when the first run needs it."""
+        """What the runs of the store share, created when the first run needs it."""
         if not self.runtimes:
-            self.runtimes.append(
-                environment.StoreRuntime()
-            )  # of two that are made at once both use the first
+            # Two threads may both append one; both then use the first.
+            self.runtimes.append(environment.StoreRuntime())
         return self.runtimes[0]
 
     @property
@@ -89,7 +90,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
         return self._memories[0]
 
     def close(self) -> None:
-        """Release everything, once what runs in the background has ended."""
+        """Wait for background work to end, then release everything."""
         for runtime in self.runtimes:
             runtime.close()
         for each in self._memories:
@@ -97,7 +98,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
         self.engine.close()
 
     def named(self, name: str) -> Space:
-        """Any space, without the rules of what it is for."""
+        """Return any space by name, without the fences of a thread."""
         return self._space(name, label_of(self.engine, name), ())
 
     def _space(self, name: str, label: str, fences: tuple[Fence, ...]) -> Space:

@@ -1,4 +1,4 @@
-"""Moments: what may be handed in where a moment is wanted, and commits as a program sees them."""
+"""Moments: the values that a program may pass to name a moment, and commits as a program sees them."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     root: Digest
     reason: str
     at: int  # µs since 1970, UTC; data, never an order
-    depth: int  # commits before it on its line
+    depth: int  # commits before it on its timeline
     turn: int  # from 1
     run: str | None = None
     parent_run: str | None = None  # the run whose tool, or whose open calls, began this one
-    run_meta: RunMeta | None = None  # on a run's first and last commit: who began it, how it ended
+    run_meta: RunMeta | None = None  # on a run's first and last commit: how it began, how it ended
     author: str | None = None
     events: tuple[Event, ...] = ()
     patch: Patch = Patch()
 
     @classmethod
     def of(cls, step: Step) -> LogEntry:
-        """The commit as a program sees it."""
+        """Return the commit as a program sees it."""
         return cls(
             digest=step.digest,
             parents=step.commit.parents,
@@ -60,14 +60,14 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Moment: TypeAlias = str | Head | Turn | LogEntry | TranscriptEntry | None
-"""A name, or something that stands at one commit; a turn means the moment after it, None the one before the first."""
+"""A name, or a value that has a commit; a turn means the moment after it, None the moment before the first commit."""
 
 Wanted: TypeAlias = Moment | UnsetType
 """A moment, or unset for now."""
 
 
 def name_of(moment: Moment) -> Name | None:
-    """How history is asked for a moment; None before the first commit."""
+    """Return the name of a moment for `history.revisions`; None is before the first commit."""
     match moment:
         case None | str():
             return moment
@@ -76,17 +76,15 @@ def name_of(moment: Moment) -> Name | None:
         case Turn(after=commit) | LogEntry(digest=commit):
             return Exactly(commit)
         case _:  # pyright: ignore[reportUnnecessaryComparison]  # programs without a type checker
-            raise _no_moment(moment)
-
-
-def _no_moment(given: object) -> Invalid:
-    return Invalid(
-        f"a moment is a name, a head, a turn, a commit or a transcript entry, not {given!r}; nothing was done."
-    )
+            raise Invalid(
+                f"a moment is a name, a head, a turn, a commit or a transcript entry, not {moment!r}; nothing was "
+                "done.",
+                code="not_a_moment",
+            )
 
 
 def resolve(space: Space, head: Head, moment: Wanted) -> Digest | None:
-    """The commit that `moment` means, seen from `head`; raises `NotFound` or `Invalid`."""
+    """Return the commit that `moment` means, seen from `head`; raises `NotFound` or `Invalid`."""
     if moment is UNSET:
         return head.commit
     name = name_of(moment)

@@ -1,8 +1,7 @@
-"""What cannot be done to a line while a run is on it: it raises `Busy`, and no run begins meanwhile.
+"""Keeps writes and runs apart: what a run excludes raises `Busy`, and no run begins while it is written.
 
-Removing a thread: not under a run, and not while nobody knows what became of a call.
-
-With the thread its ledger goes, and with it what keeps a call from being made twice.
+A thread is not removed under a run, nor while one of its calls is not settled: with the thread its ledger is removed,
+and with the ledger the protection against making a call twice.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Moved
 from perdure.history import timelines
 from perdure.history.space import Space
@@ -26,22 +26,22 @@ __all__ = ["commit_beside_run", "without_runs", "removed"]
 
 
 _T = TypeVar("_T")
-_TRIES_MAX = 16
 
 
 def without_runs(space: Space, lines: Sequence[str], what: str, act: Callable[[Space], _T]) -> _T:
-    """Do `act` on a space whose writes are refused if a run begins on one of `lines`.
+    """Call `act` with a space whose writes are refused if a run begins on one of the timelines `lines`.
 
-    Raises `Busy`, having done nothing, if a run is on one, be it live or interrupted.
+    Raises `Busy`, having done nothing, if a run holds one of them, be it live or interrupted.
     """
-    for _ in range(_TRIES_MAX):
+    attempts = Attempts(f"{what} of '{space.label}' was not done")
+    while True:
+        attempts.begin()
         fences = tuple(leases.check_free(space, line, what) for line in lines)
         try:
             return act(msgspec.structs.replace(space, fences=(*space.fences, *fences)))
         except Moved:
-            if all(_stands(space, each) for each in fences):
+            if all(_is_unchanged(space, each) for each in fences):
                 raise
-    raise Conflict(f"runs begin on '{space.label}' all the time; {what} was not done. Try again.")
 
 
 def commit_beside_run(
@@ -50,15 +50,16 @@ def commit_beside_run(
     proposals: Sequence[Proposal],
     commit: Callable[[Space, Head, Sequence[Proposal]], CommitOutcome],
 ) -> CommitOutcome:
-    """Commit a change by hand; while a run is on the line it belongs to that run's turn.
+    """Commit a change that no run makes; while a run holds the timeline the change belongs to that run's turn.
 
-    Raises `Busy`, having written nothing, if it says something there.
+    Raises `Busy`, having written nothing, if the change adds a message while a run holds the timeline.
     """
     line = head.timeline
-    for _ in range(_TRIES_MAX):
+    attempts: Attempts | None = None  # created at the first conflict, because most commits meet none
+    while True:
         cell = space.engine.cell(space.name, leases.LEASE + line)
         held = None if cell is None or cell.value is None else leases.current(space, line)
-        if held is not None and any(_says_something(proposal) for proposal in proposals):
+        if held is not None and any(_adds_message(proposal) for proposal in proposals):
             raise leases.busy(space, held, "saying something")
         fence = leases.Fence(leases.LEASE + line, cell.revision if cell else 0)
         run = held.run if held else None
@@ -66,21 +67,21 @@ def commit_beside_run(
         try:
             return commit(msgspec.structs.replace(space, fences=(*space.fences, fence)), head, placed)
         except Moved:
-            if _stands(space, fence):
+            if _is_unchanged(space, fence):
                 raise
-    raise Conflict(f"runs begin and end on '{line}' all the time; nothing was written. Try again.")
+            attempts = attempts or Attempts(f"nothing was written to '{line}'")
+            attempts.begin()
 
 
-def _says_something(proposal: Proposal) -> bool:
+def _adds_message(proposal: Proposal) -> bool:
     return any(isinstance(event, MessageAppended) for event in proposal.events)
 
 
-def _stands(space: Space, fence: leases.Fence) -> bool:
+def _is_unchanged(space: Space, fence: leases.Fence) -> bool:
     cell = space.engine.cell(space.name, fence.cell)
     return (cell.revision if cell else 0) == fence.revision
 
 
-_PAGE = 200
 _SHOWN = 3
 _UNSETTLED = UNCLEAR | {"started", "awaiting_approval", "approved", "requested"}
 
@@ -88,7 +89,7 @@ _UNSETTLED = UNCLEAR | {"started", "awaiting_approval", "approved", "requested"}
 def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> None:
     """Remove the thread of that space; raises `Busy` under a run, `Conflict` while a call is not settled.
 
-    With `force` calls that are not settled are given up.
+    With `force` the thread is removed with its unsettled calls.
     """
 
     def act(fenced: Space) -> None:
@@ -96,23 +97,20 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
             _check_settled(fenced)
         remove(fenced)
 
-    # A live run comes first: it has calls that are not settled, and they are its own business.
+    # The lease is checked before the calls: the unsettled calls of a live run are no error of their own.
     lines = [hold.head.timeline for hold in timelines.timelines(space)]
     without_runs(space, lines, "removing the thread", act)
 
 
 def _check_settled(space: Space) -> None:
-    after, left = "", list[str]()
-    while page := calls.listing(space, after=after, limit=_PAGE):
-        left += [
-            f"{each.record.tool} '{each.record.id}' is {each.record.state}"
-            for each in page
-            if each.record.state in _UNSETTLED
-        ]
-        after = page[-1].record.id
+    left = [each.record for each in calls.every(space) if each.record.state in _UNSETTLED]
     if left:
+        shown = ", ".join(f"{each.tool} '{each.id}' is {each.state}" for each in left[:_SHOWN])
         more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
         raise Conflict(
-            f"'{space.label}' has calls that are not settled: {', '.join(left[:_SHOWN])}{more}; it was not removed. "
-            "Settle them (resume, decide, resolve), or give them up with force."
+            f"'{space.label}' has calls that are not settled: {shown}{more}; it was not removed.",
+            code="calls_unsettled",
+            advice="Settle them (resume, decide, resolve), or give them up with force.",
+            thread=space.label,
+            calls=tuple(each.id for each in left),
         )

@@ -1,20 +1,16 @@
-"""Extraction: a checkpoint from one commit and the ledger up to a position, by stated rules and no model.
+"""Derives a checkpoint from one commit and the ledger up to a position, by stated rules and without a model.
 
-Explicit state first (`/task/…`), then rules over messages; every sentence names where it comes from.
-What is read is bounded, whatever the length of the conversation.  The same commit and position give
-the same bytes, in any process and on any store that holds that history.
+Explicit state (`/task/…`) comes first, then rules over messages; every sentence names its source.  The amount read is
+bounded for any length of the conversation.  The same commit and position give the same bytes, in any process and on
+any store with that history.
 
-Recalling: which items of the owner's memory bear on where a conversation stands.
+A checkpoint lists every external write of the last ledger entries: also one of another timeline of the thread, or one
+that was undone since, because the outside world has no timelines.  Earlier writes are counted by tool, and none is left
+out.  Of other calls the last few of this timeline are listed.
 
-The question is made of the goal and the task.  What is found is named with the commit of the memory, so
-a reference stays what it is; but what is found depends on the memory of the moment and on how it is
-searched.  So a checkpoint records the references, and deriving it again takes them from there.
-
-Tool calls in a checkpoint: what was done, never to be replayed, and what waits for somebody.
-
-Every external write that the last entries are about is listed: also one of another line of the
-thread, or one that was undone since, because the world does not know of lines.  Those before them are
-counted by tool, and none is left out.  Of other calls the last few of this line are listed.
+References to the owner's memory are found by a query of goal and task.  A reference names the commit of the memory, so
+its meaning never changes; but which references are found depends on the memory at that time and on the search.  So a
+checkpoint records the references, and deriving it again takes them from there.
 """
 
 from __future__ import annotations
@@ -70,14 +66,14 @@ __all__ = [
 
 
 Recall: TypeAlias = Callable[[str], Sequence[str]]
-"""References to what bears on a question."""
+"""Returns references to memory items that match a query."""
 
 MEMORY_MAX = 8
 QUERY_MAX = 500  # characters
 
 
 def recalling(memory: OwnerMemory | None, space: str, commit: Digest | None) -> Recall | None:
-    """How the memory of a thread's owner is asked from a commit of the thread; None: it has no owner."""
+    """Return a function that searches the owner's memory as seen from a commit; None: the thread has no owner."""
     if memory is None:
         return None
 
@@ -101,7 +97,7 @@ _FORGOTTEN = "(forgotten)"
 
 
 def digest_of_calls(space: Space, seen: Window, commit: Digest | None) -> tuple[tuple[Done, ...], int]:
-    """The calls to be told of, oldest first, and how many of those that were read are left out."""
+    """Return the calls to list, oldest first, and how many of the calls that were read are left out."""
     writes = [known for known in seen.stand.calls if known.record.reach.guarded]
     others = [known for known in seen.stand.calls if not known.record.reach.guarded]
     here = _last_here(space, seen, others, commit)
@@ -115,7 +111,7 @@ def digest_of_calls(space: Space, seen: Window, commit: Digest | None) -> tuple[
 
 
 def counted(space: Space, seen: Window, commit: Digest | None) -> tuple[Many, ...]:
-    """The external writes before those that are listed, by tool and by what became of them."""
+    """Return the external writes before the listed ones, counted by tool and outcome."""
     records = [record for group in seen.earlier.groups for record in group.named]
     args = _bodies(space, [record.args for record in records])
     return tuple(
@@ -136,11 +132,11 @@ def counted(space: Space, seen: Window, commit: Digest | None) -> tuple[Many, ..
 
 
 def pending(space: Space, seen: Window, commit: Digest | None, timeline: str) -> tuple[Pending, ...]:
-    """Every approval that is seen from the commit and still to be given on that timeline.
+    """Return every approval that is visible from the commit and not decided on that timeline.
 
-    A call by hand waits before anything of it is committed, so it is seen from everywhere.  What was
-    decided on another timeline waits here still, unless the decision came along with the history, or
-    it was decided here too, by a copy of the call.
+    A direct call waits before anything of it is committed, so it is visible from everywhere.  A ticket that was
+    decided on another timeline still waits here, unless the decision is in this history, or a copy of the call was
+    decided here.
     """
     copied = {known.record.copied_from for known in seen.stand.calls if known.record.timeline == timeline}
     waiting = [
@@ -205,7 +201,7 @@ def _done(record: CallRecord, args: str, *, elsewhere: bool) -> Done:
 
 
 def _bodies(space: Space, digests: Iterable[Digest]) -> dict[Digest, str]:
-    """The arguments of calls, each cut where it is long."""
+    """Read the arguments of calls, each shortened if it is long."""
     wanted = list(dict.fromkeys(digests))
     try:
         found: list[bytes | None] = list(space.nodes(wanted))
@@ -226,8 +222,8 @@ def _shown(body: bytes | None) -> str:
 
 
 ARTIFACTS_MAX = 24  # the newest
-TEXT_MAX = 2_000  # characters of one text that the state holds
-TEXTS_MAX = 48  # of one list that the state holds, the last ones
+TEXT_MAX = 2_000  # characters of one text of the state
+TEXTS_MAX = 48  # texts of one list of the state, the last ones
 
 
 def derive(
@@ -242,13 +238,13 @@ def derive(
     recall: Recall | None = None,
     extractor: str = EXTRACTOR,
 ) -> Checkpoint:
-    """The checkpoint of the conversation that ends at `commit`; None is before the first, where nothing was said.
+    """Derive the checkpoint of the conversation that ends at `commit`; None is before the first commit.
 
-    `from_backend` is the line's own where it is not given.  `ledger` says how far the log of calls is
-    read; None: as far as the commit itself had read it.  `timeline` is where it is to be gone on with:
-    what was decided on others does not count there.  `memory` are references that were found relevant
-    before; `recall` finds them by goal and task.  `extractor` names the rules: by older ones the ledger was looked
-    at no further than its last entries.  Raises `Corrupt` if the ledger is not the one that was read there.
+    None for `from_backend` takes the timeline's own.  `ledger` says how far the ledger is read; None: as far as the
+    commit itself had read it.  `timeline` is where the conversation continues: decisions on other timelines do not
+    count there.  `memory` are references that were found before; `recall` finds them by goal and task.  `extractor`
+    names the rules: older rules read no more than the last ledger entries.  Raises `Corrupt` if the ledger is not the
+    one that was read there.
     """
     upto = _read_by(space, commit) if ledger is None else ledger
     is_whole = extractor == EXTRACTOR
@@ -284,7 +280,7 @@ def _read_by(space: Space, commit: Digest | None) -> LedgerRead:
 
 
 def derive_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
-    """The same once more, from the history that the checkpoint names; a model's summary is not derived, and left out."""
+    """Derive a checkpoint again from the history that it names, without the summary of a model."""
     return derive(
         space,
         checkpoint.commit,
@@ -298,17 +294,17 @@ def derive_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
 
 
 def made_again(space: Space, checkpoint: Checkpoint) -> Checkpoint:
-    """The same once more, with what cannot be derived as it was kept: a model's summary, or why it was left out."""
+    """Derive a checkpoint again, with the stored summary of a model, or the stored reason why it was left out."""
     again = derive_again(space, checkpoint)
-    kept, notes = checkpoint.validation, again.validation.notes
-    is_more = kept.notes[: len(notes)] == notes and len(kept.notes) > len(notes)
+    stored, notes = checkpoint.validation, again.validation.notes
+    is_more = stored.notes[: len(notes)] == notes and len(stored.notes) > len(notes)
     return msgspec.structs.replace(
-        again, told=checkpoint.told, validation=kept if is_more else again.validation
+        again, told=checkpoint.told, validation=stored if is_more else again.validation
     )
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """One sentence of a summary, and where it comes from."""
+    """One sentence of a summary, and its source."""
 
     text: str
     rule: str
@@ -323,21 +319,21 @@ class _SummaryPart(msgspec.Struct, frozen=True):
     sources: tuple[_Source, ...]
 
     def claims(self) -> Iterator[Claim]:
-        """What each of its sentences rests on."""
+        """Yield the source of each sentence."""
         for index, each in enumerate(self.sources):
             yield Claim(part=self.part, index=index, event=each.event, path=each.path, rule=each.rule)
 
 
 def _sources(seen: Window) -> Iterator[tuple[Part, tuple[_Source, ...]]]:
-    """Where each part comes from: what the state says, or else what the rules find."""
-    held, said = seen.working, _spoken(seen.said)
+    """Yield each part with its sources: the state, or else what the rules find."""
+    state, said = seen.working, _spoken(seen.said)
     first = next(iter(_spoken((seen.first,) if seen.first else ())), None)
     one, several = _of_text, _of_texts
-    yield "user_goal", one(held.goal, GOAL) or _found(heuristics.goal(first, said, whole=seen.is_whole))
-    yield "current_task", one(held.current, CURRENT) or _found(heuristics.task(said))
-    yield "decision", several(held.decisions, DECISIONS, heuristics.decisions(said))
-    yield "open_question", several(held.questions, QUESTIONS, heuristics.questions(said))
-    yield "active_goal", several(held.goals, GOALS, ())
+    yield "user_goal", one(state.goal, GOAL) or _found(heuristics.goal(first, said, whole=seen.is_whole))
+    yield "current_task", one(state.current, CURRENT) or _found(heuristics.task(said))
+    yield "decision", several(state.decisions, DECISIONS, heuristics.decisions(said))
+    yield "open_question", several(state.questions, QUESTIONS, heuristics.questions(said))
+    yield "active_goal", several(state.goals, GOALS, ())
 
 
 def _spoken(said: Iterable[TranscriptEntry]) -> list[Utterance]:
@@ -349,12 +345,12 @@ def _spoken(said: Iterable[TranscriptEntry]) -> list[Utterance]:
 
 
 def _of_text(text: str | None, path: str) -> tuple[_Source, ...]:
-    told = clean(text or "")
-    return (_Source(shortened(told, TEXT_MAX), "state", path=path),) if told else ()
+    cleaned = clean(text or "")
+    return (_Source(shortened(cleaned, TEXT_MAX), "state", path=path),) if cleaned else ()
 
 
 def _of_texts(texts: Sequence[str] | None, path: str, found: Sequence[RuleMatch]) -> tuple[_Source, ...]:
-    """What a list of the state says, even if it is empty: then there is nothing of the kind."""
+    """Return the texts of a list of the state, also if it is empty; None: what the rules found."""
     if texts is None:
         return tuple(source for each in found for source in _found(each))
     return tuple(source for text in texts[-TEXTS_MAX:] for source in _of_text(text, path))
@@ -369,7 +365,7 @@ def _texts(parts: Iterable[_SummaryPart], part: Part) -> tuple[str, ...]:
 
 
 def _question(parts: Sequence[_SummaryPart]) -> str:
-    """What the owner's memory is asked: where the work is to lead, and what is being done."""
+    """Return the query for the owner's memory: goals and current task."""
     return " ".join(_texts(parts, "user_goal") + _texts(parts, "current_task") + _texts(parts, "active_goal"))
 
 

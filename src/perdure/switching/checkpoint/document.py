@@ -1,4 +1,4 @@
-"""A checkpoint as a document: YAML or JSON in the envelope that people read, exchange and keep.
+"""A checkpoint as a document: YAML or JSON in the envelope that people read, exchange and store.
 
     apiVersion: perdure.dev/v1alpha1
     kind: StateCheckpoint
@@ -6,9 +6,8 @@
     spec: conversationRef, fromBackend, toBackend, summary, activeArtifacts, relevantMemoryRefs, and what makes it
           checkable: the commit, the ledger's position, the claims with their sources, the calls, what waits
 
-The document says everything that the object says, and reading it gives the same bytes; `summary` and
-`validation` are there even where they say nothing.  Documents of the
-API group that the format was first drawn up in are read, and written back as they were.
+The document has everything that the object has, and reading it gives the same bytes; `summary` and `validation` are
+written even if they are empty.  Documents of the format's first API group are read, and written back unchanged.
 """
 
 from __future__ import annotations
@@ -69,14 +68,14 @@ _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]|\[\.\.\.\]")
 class _DocumentPart(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
-    """Names as documents have them; what is not known is refused."""
+    """A part of a document: names in camel case, unknown fields refused."""
 
 
 class _Ref(_DocumentPart, frozen=True):
     name: str
 
 
-# Without `omit_defaults`: that a call may not be repeated has to be written too.
+# Without `omit_defaults`: `idempotent: false` has to be written too.
 class _Effects(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     level: Effect
     idempotent: bool = False
@@ -93,7 +92,7 @@ class _CallDocument(_DocumentPart, frozen=True):
     idempotency_key: str | None = None
     backend: str | None = None
     elsewhere: bool = False
-    note: str | None = None  # for whoever reads it; it follows from the rest
+    note: str | None = None  # for readers; it follows from the other fields
 
 
 class _Many(_DocumentPart, frozen=True):
@@ -103,7 +102,7 @@ class _Many(_DocumentPart, frozen=True):
 
 
 class _Spec(_DocumentPart, frozen=True):
-    """What a checkpoint says, in the order in which people read it."""
+    """The fields of a checkpoint, in the order in which people read them."""
 
     conversation_ref: _Ref
     timeline: str = MAIN
@@ -143,11 +142,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_named_after_its_content(self) -> bool:
-        """Whether the name is the one that its content has: then nobody has altered it since it was written."""
+        """True if the name matches the content: then the document was not altered since it was written."""
         return self.name == name_of(object_of(self.checkpoint).digest)
 
     def shape(self) -> dict[str, Json]:
-        """The document as plain JSON, in the order in which it is written."""
+        """Return the document as plain JSON, in the order in which it is written."""
         document = _Document(
             api_version=self.api_version,
             kind=KIND,
@@ -156,16 +155,16 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         )
         shape = cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(document)))
         if self.api_version.startswith(_OWN):
-            shape["spec"] = _with_what_is_always_said(shape["spec"])
+            shape["spec"] = _with_required_fields(shape["spec"])
         return shape
 
     def yaml(self) -> str:
-        """The document as YAML."""
+        """Return the document as YAML."""
         return write_yaml(self.shape())
 
 
 def enclose(checkpoint: Checkpoint) -> Envelope:
-    """The checkpoint as a document, named after its content."""
+    """Return the checkpoint as a document, named after its content."""
     return Envelope(checkpoint=checkpoint, name=name_of(object_of(checkpoint).digest))
 
 
@@ -177,18 +176,27 @@ def load_checkpoint(source: str | PathLike[str]) -> Envelope:
     if isinstance(source, str):
         return read(source)
     if not isinstance(source, PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(f"a checkpoint is read from a text or a path, not from {source!r}; nothing was read.")
+        raise Invalid(
+            f"a checkpoint is read from a text or a path, not from {source!r}; nothing was read.",
+            code="not_text_or_path",
+        )
     try:
         text = Path(source).read_bytes().decode()
     except UnicodeDecodeError as error:
-        raise Invalid(f"{source} is not UTF-8: {error}; nothing was read.") from error
+        raise Invalid(
+            f"{source} is not UTF-8: {error}; nothing was read.", code="not_utf8", path=str(source)
+        ) from error
     except OSError as error:
-        raise NotFound(f"the file {source} could not be read: {error}; nothing was read.") from error
+        raise NotFound(
+            f"the file {source} could not be read: {error}; nothing was read.",
+            code="file_unreadable",
+            path=str(source),
+        ) from error
     return read(text, name=str(source))
 
 
 def read(text: str, *, name: str = "the document") -> Envelope:
-    """The checkpoint that a YAML or JSON text holds; raises `Invalid`, naming the line, if it is none."""
+    """Read the checkpoint in a YAML or JSON text; raises `Invalid`, naming the line, if it is none."""
     document = read_yaml(text, name=name)
     _check_head(document)
     try:
@@ -305,21 +313,21 @@ def _done_of(call: _CallDocument) -> Done:
     )
 
 
-def _with_what_is_always_said(spec: dict[str, Any]) -> dict[str, Any]:
-    """The fields in their order, with those that are written even where they say nothing."""
+def _with_required_fields(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields in their order, with those that are written even if they are empty."""
     full = {key: {**nothing, **spec.get(key, {})} for key, nothing in _ALWAYS.items()}
     order = [field.encode_name for field in msgspec.structs.fields(_Spec)]
     return {key: full.get(key, spec.get(key)) for key in order if key in spec or key in full}
 
 
 def _same(value: Any, default: Any) -> Any:
-    """The default itself where the value equals it: only then is it left out."""
+    """Return the default object itself if the value equals it, because only that object is left out."""
     return default if value == default else value
 
 
-def _misshapen(document: Document, told: str) -> Invalid:
-    """The error that names the line, from one that names the place in its own way (`$.spec.summary[0]`)."""
-    what, _, where = told.partition(" - at `$")
+def _misshapen(document: Document, message: str) -> Invalid:
+    """Return an error that names the line, for a message of msgspec that names the place (`$.spec.summary[0]`)."""
+    what, _, where = message.partition(" - at `$")
     steps = [int(index) if index else name for name, index in _STEP.findall(where.rstrip("`"))]
     unknown = re.search(r"unknown field `([^`]*)`", what)
     place: Place = (*steps, unknown[1]) if unknown else tuple(steps)

@@ -1,30 +1,28 @@
-"""What lies before the last entries of a long log: every effect of the thread, counted by tool.
+"""Counts the effects of a thread that are older than the last entries of a long ledger.
 
-    window          the last entries; each call that they are about is told by itself
-    before them     external writes that were made, may have been made or still wait, by tool and by what became
-                    of them: how many, and the first and the last by name; of those that are not settled all
+    window          the last entries; each of their calls is described by itself
+    before them     external writes that were made, may have been made or still wait, by tool and outcome:
+                    how many, with the first and the last by name; the unsettled ones all by name
 
-A log is read whole once.  From then on whoever looks starts from what was found before: by the newest
-checkpoint of the line, which says it, or by this process, which remembers it.  Only the entries since, and
-the last ones before that, are read again.  What comes out is the same as if all had been read: where it
-could be another, because a call was touched again that is only counted, all is read.
+A ledger is read whole once.  Later reads start from an earlier count: that of the timeline's newest checkpoint, or that
+which this process remembers.  Only the entries since, and the last ones before, are read again.  The result is the same
+as if all were read: if it could differ, because a call changed that is only counted, the whole ledger is read.
 
-What a line's own commits say of calls, beyond the ledger as they had read it.
-
-A commit is written together with the entries that belong to it, so it had not read them: a call that
-it asks for, settles or brings from elsewhere enters the ledger just behind its position.  The history
-names such calls, and says what became of them; the ledger says, in the entry by which each came in,
-what it was.  Neither ever changes.
+A commit is written together with its own ledger entries, so it had not read them: a call that it requests, settles or
+imports enters the ledger just after the position that the commit has read.  `named_in` takes such calls and their
+outcomes from the history, and `with_named` takes their records from the entries that entered them.  Neither changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.engines.contract import Entry, Step
+from perdure.engines import paging
+from perdure.engines.contract import Step
 from perdure.errors import Corrupt, Forgotten
 from perdure.history.space import Space
 from perdure.ledger import calls, snapshot
@@ -58,35 +56,35 @@ __all__ = [
 ]
 
 
-EXTRACTOR = "perdure-rules/2"  # of checkpoints that count what is before the window as it is counted here
+EXTRACTOR = "perdure-rules/2"  # the extractor of checkpoints that count as this module does
 
-FIRST_MAX = 3  # of settled calls that came to the same, those that are named beside the last
-OPEN_MAX = 32  # of calls that are not settled, those that are named
-GROUPS_MAX = 64  # what is still another counts as one group
+FIRST_MAX = 3  # named settled calls with the same outcome, beside the last
+OPEN_MAX = 32  # named calls that are not settled
+GROUPS_MAX = 64  # all further groups count as one
 
-_KNOWN_MAX = 256  # spaces of which is remembered what was found
+_KNOWN_MAX = 256  # spaces whose counts are remembered
 
 _Key: TypeAlias = tuple[str, str, bool, str, str]  # tool, effect, idempotent, state, outcome
 _REST: _Key = ("", "", False, "succeeded", "")
 
 
 class CallGroup(msgspec.Struct, frozen=True):
-    """Calls of one tool that came to the same; of those that are named the records."""
+    """Calls of one tool with the same outcome, and the records of the named ones."""
 
-    tool: str  # "": of several, which are too many to be told apart
+    tool: str  # "": of several tools, which are too many to be separate groups
     count: int
     named: tuple[CallRecord, ...]
 
 
 class EarlierEffects(msgspec.Struct, frozen=True):
-    """What there is before the window."""
+    """The calls before the window."""
 
     groups: tuple[CallGroup, ...] = ()
     others: int = 0  # calls that changed nothing outside, or did not happen
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """The window, and what is before it."""
+    """The window, and the calls before it."""
 
     stand: LedgerSnapshot
     earlier: EarlierEffects = EarlierEffects()
@@ -98,11 +96,11 @@ class _Counted(msgspec.Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of them are named."""
+        """True if all of them are named."""
         return self.count == len(self.named)
 
     def with_one(self, call: str, *, settled: bool) -> _Counted:
-        """The same with one more, which came after the others."""
+        """Return the count with one more call, which is later than the others."""
         if settled:
             keep = 1 + FIRST_MAX
             named = (*self.named, call) if len(self.named) < keep else (*self.named[:FIRST_MAX], call)
@@ -111,12 +109,12 @@ class _Counted(msgspec.Struct, frozen=True):
         return _Counted(self.count + 1, named)
 
     def without(self, call: str) -> _Counted:
-        """The same without one that is named."""
+        """Return the count without one named call."""
         return _Counted(self.count - 1, tuple(each for each in self.named if each != call))
 
 
 class _Base(msgspec.Struct, frozen=True):
-    """What was found before: up to a position, the calls whose last entry lies at `start` or before it."""
+    """An earlier count: up to a position, the calls whose last entry is at `start` or before it."""
 
     upto: LedgerRead = NO_LEDGER
     start: int = 0
@@ -126,11 +124,11 @@ class _Base(msgspec.Struct, frozen=True):
 
 _BLANK = _Base()
 
-_known: dict[str, _Base] = {}  # by space: what was found furthest on
+_known: dict[str, _Base] = {}  # by space: the count with the highest position
 
 
 def look(space: Space, commit: Digest | None, read: LedgerRead, timeline: str) -> Looked:
-    """The last entries up to a position and what is before them, for whoever stands at `commit` on that timeline."""
+    """Read the last entries up to a position and count the calls before them, as seen from `commit` on that timeline."""
     if read.position <= ENTRIES_MAX:
         return Looked(snapshot.stand(space, read, timeline=timeline))
     base = _remembered(space, read) or _kept(space, commit, read) or _BLANK
@@ -139,21 +137,22 @@ def look(space: Space, commit: Digest | None, read: LedgerRead, timeline: str) -
     if found is None or (base is not _BLANK and not stand.later.isdisjoint(_names(found))):
         stand = snapshot.stand(space, read, timeline=timeline, limit=read.position)
         found = _found(_BLANK, stand, read)
-    assert found is not None, "from the beginning on nothing is missing"
+    assert found is not None, "a count of the whole ledger misses nothing"
     _remember(space, found)
     window = tuple(known for known in stand.calls if known.position > found.start)
     return Looked(
-        msgspec.structs.replace(stand, calls=window, before=found.start), _told(space, found, stand.calls)
+        msgspec.structs.replace(stand, calls=window, before=found.start),
+        _with_records(space, found, stand.calls),
     )
 
 
 def outcome_of(record: CallRecord) -> Literal["done", "not_done"] | None:
-    """What somebody found out about a call beyond its state."""
+    """Return the outcome of a call as evidence or a person's statement says; None: its state says it."""
     return "done" if record.evidence is not None else record.outcome
 
 
 def _found(base: _Base, stand: LedgerSnapshot, read: LedgerRead) -> _Base | None:
-    """What is before the window up to a position; None if that cannot be told from the base."""
+    """Count the calls before the window up to a position; None if the base is not enough."""
     taken = _without(base, [known for known in stand.calls if _was_there(known, base)])
     if taken is None:
         return None
@@ -174,12 +173,12 @@ def _found(base: _Base, stand: LedgerSnapshot, read: LedgerRead) -> _Base | None
 
 
 def _was_there(known: CallAtPosition, base: _Base) -> bool:
-    """Whether a call that was touched since is among those that the base counts."""
+    """True if a call with later entries is among those that the base counts."""
     return not known.begun and known.first > base.upto.position
 
 
 def _without(base: _Base, touched: Iterable[CallAtPosition]) -> _Base | None:
-    """The base without these calls; None if one of them may be among those that are only counted."""
+    """Return the base without these calls; None if one of them may be among those that are only counted."""
     groups, others = dict(base.groups), base.others
     places = {call: key for key, counted in groups.items() for call in counted.named}
     vague = {key[0] for key, counted in groups.items() if not counted.is_whole}
@@ -199,7 +198,7 @@ def _without(base: _Base, touched: Iterable[CallAtPosition]) -> _Base | None:
 
 
 def _matters(record: CallRecord) -> bool:
-    """Whether whoever goes on has to know of it: an external write that was made, may have been, or waits."""
+    """True if the next backend must know of the call: an external write that was made, may have been, or waits."""
     outcome = outcome_of(record)
     happened = outcome == "done" or (outcome is None and record.state not in NOTHING_HAPPENED)
     return record.reach.guarded and happened
@@ -217,8 +216,8 @@ def _names(found: _Base) -> Iterator[str]:
     return (call for counted in found.groups.values() for call in counted.named)
 
 
-def _told(space: Space, found: _Base, read: Iterable[CallAtPosition]) -> EarlierEffects:
-    """The groups in an order of their own, with the records of those that are named."""
+def _with_records(space: Space, found: _Base, read: Iterable[CallAtPosition]) -> EarlierEffects:
+    """Return the groups, sorted, with the records of the named calls."""
     records = {known.record.id: known.record for known in read}
     groups = tuple(
         CallGroup(key[0], counted.count, tuple(_record(space, records, call) for call in counted.named))
@@ -234,8 +233,11 @@ def _record(space: Space, records: Mapping[str, CallRecord], call: str) -> CallR
     held = calls.find(space, call)
     if held is None:
         raise Corrupt(
-            f"the ledger of '{space.label}' has no call '{call}', which a checkpoint names; nothing was derived from it. "
-            "Run `perdure verify`."
+            f"the ledger of '{space.label}' has no call '{call}', which a checkpoint names; nothing was derived from it.",
+            code="call_of_checkpoint_missing",
+            advice="Run `perdure verify`.",
+            call=call,
+            thread=space.label,
         )
     return held.record
 
@@ -258,7 +260,7 @@ def _remember(space: Space, found: _Base) -> None:
 
 
 def _kept(space: Space, commit: Digest | None, read: LedgerRead) -> _Base | None:
-    """What the newest checkpoint of the line says, if it counts as it is counted here."""
+    """Return the count of the timeline's newest checkpoint, if it counts as this module does; else None."""
     try:
         checkpoint = stored.last(space, commit)
     except Forgotten:
@@ -284,7 +286,7 @@ def _key_of(many: Many) -> _Key:
 
 
 def _leads_to(space: Space, upto: LedgerRead, read: LedgerRead) -> bool:
-    """Whether the log up to one position is the beginning of the log up to another."""
+    """True if the ledger up to one position is the beginning of the ledger up to another."""
     if upto.chain is None or upto.position > read.position:
         return False
     if upto.position == read.position:
@@ -293,22 +295,20 @@ def _leads_to(space: Space, upto: LedgerRead, read: LedgerRead) -> bool:
     return bool(there) and there[0].chain == upto.chain
 
 
-_PAGE = 100
-
 _records = msgspec.json.Decoder(CallRecord)
 _tickets = msgspec.json.Decoder(Ticket)
 
 
 class NamedEffects(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last commits of a line name."""
+    """The calls and tickets that the last commits of a timeline name."""
 
     calls: frozenset[str] = frozenset()
-    tickets: frozenset[str] = frozenset()  # that were asked and not decided there
-    completed: dict[str, ToolCallCompleted] = {}  # by call: what was said of it last
+    tickets: frozenset[str] = frozenset()  # tickets that were opened and not decided there
+    completed: dict[str, ToolCallCompleted] = {}  # by call: the last event about its completion
 
 
 def named_in(steps: Iterable[Step], spoken: Iterable[TranscriptEntry]) -> NamedEffects:
-    """What these commits, given oldest first, and their messages name."""
+    """Collect the calls and tickets that these commits, oldest first, and their messages name."""
     found = {call.id for entry in spoken if entry.words for call in entry.words.tool_calls}
     asked: set[str] = set()
     completed: dict[str, ToolCallCompleted] = {}
@@ -330,12 +330,13 @@ def named_in(steps: Iterable[Step], spoken: Iterable[TranscriptEntry]) -> NamedE
 
 
 def with_named(space: Space, read: LedgerRead, stand: LedgerSnapshot, named: NamedEffects) -> LedgerSnapshot:
-    """The same with the calls and questions that the history names and the ledger, as it was read, did not have yet."""
+    """Add the calls and tickets that the history names and the ledger, as it was read, did not have yet."""
     calls = set(named.calls) - {known.record.id for known in stand.calls}
     tickets = set(named.tickets) - {ticket.id for ticket in stand.waiting}
     more: list[CallAtPosition] = []
     waiting: list[Ticket] = []
-    for entry in _behind(space, read.position):
+    # The entries of a commit are not far after the position that it has read.
+    for entry in islice(paging.entries(space.engine, space.name, after=read.position), ENTRIES_MAX):
         if not calls and not tickets:
             break
         step = decode_transition(entry.body)
@@ -345,27 +346,15 @@ def with_named(space: Space, read: LedgerRead, stand: LedgerSnapshot, named: Nam
         if step.ticket and (ticket := _tickets.decode(step.ticket)).id in tickets:
             tickets.discard(ticket.id)
             waiting.append(ticket)
-    told = [_as_told(known, named) for known in (*stand.calls, *more)]
+    completed = [_as_completed(known, named) for known in (*stand.calls, *more)]
     asked = sorted((*stand.waiting, *waiting), key=lambda ticket: ticket.id)
-    return msgspec.structs.replace(stand, calls=tuple(told), waiting=tuple(asked))
+    return msgspec.structs.replace(stand, calls=tuple(completed), waiting=tuple(asked))
 
 
-def _as_told(known: CallAtPosition, named: NamedEffects) -> CallAtPosition:
-    """The call as the history leaves it, where the ledger had not got so far."""
+def _as_completed(known: CallAtPosition, named: NamedEffects) -> CallAtPosition:
+    """Return the call as the history leaves it, if the ledger as it was read did not have its completion yet."""
     record, event = known.record, named.completed.get(known.record.id)
     if event is None or record.state in SETTLED or event.status not in STATES:
         return known
     result = event.result_ref or record.result
     return CallAtPosition(msgspec.structs.replace(record, state=event.status, result=result), known.position)
-
-
-def _behind(space: Space, position: int) -> Iterator[Entry]:
-    """The entries just behind a position; what belongs to a commit does not lie far from it."""
-    left = ENTRIES_MAX
-    while left and (page := _page(space, position, min(left, _PAGE))):
-        yield from page
-        position, left = page[-1].position, left - len(page)
-
-
-def _page(space: Space, position: int, limit: int) -> Sequence[Entry]:
-    return space.engine.entries(space.name, after=position, limit=limit)

@@ -1,4 +1,4 @@
-"""References in words: artifacts, memory and addresses, and whether what they name is there."""
+"""Finds references in texts, to artifacts, memory and addresses, and checks whether they resolve."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _REFERENCE = re.compile(
 
 
 def references_in(text: str) -> list[str]:
-    """Everything in a text that names something elsewhere."""
+    """Return every reference in a text."""
     return [found.rstrip(".,;:!?)]}") for found in _REFERENCE.findall(text)]
 
 
 def is_there(space: Space, reference: str) -> bool:
-    """Whether what a reference names is in the space; an address of elsewhere is not looked up and counts as there.
+    """True if the artifact of a reference is in the space; an address elsewhere is not looked up and counts as there.
 
-    Memory is another space: there a reference has to have the form of one.
+    Memory is another space, so a memory reference is checked for its form alone.
     """
     if reference.lower().startswith("artifact:"):
         return reference.startswith(ARTIFACT) and _has(space, reference.removeprefix(ARTIFACT))

@@ -1,7 +1,7 @@
-"""What an extraction reads: the first words, the last ones, the task's own state and the ledger's last part.
+"""Reads the sources of a checkpoint: the first message, the last ones, the task's state and the ledger's last part.
 
-Whatever the length of a conversation, this much is read and no more.  All of it follows from the
-commit, the roots that it read, and the ledger up to a position.
+The amount read is the same for any length of the conversation.  All of it follows from the commit, the roots that it
+read, and the ledger up to a position.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from perdure.switching.current_backend import backend_at, backend_of
 
 __all__ = ["MESSAGES_MAX", "Window", "is_behind", "notes_under", "read_working", "spoken_before", "window"]
 
-MESSAGES_MAX = 96  # the last ones; those of tools are counted and not read
-STEPS_MAX = 400  # commits that are looked at for them
-FIRST_STEPS_MAX = 16  # commits at the beginning in which the first words of the user are looked for
-BODY_BYTES_MAX = 256 * 1024  # of one message; a larger one is taken as if it said nothing
+MESSAGES_MAX = 96  # the last messages; those of tools are counted and not read
+STEPS_MAX = 400  # commits that are searched for them
+FIRST_STEPS_MAX = 16  # commits at the beginning that are searched for the first message of the user
+BODY_BYTES_MAX = 256 * 1024  # of one message; a larger one is ignored
 VALUE_BYTES_MAX = 64 * 1024  # of one value of the task's state
 NOTES_MAX = 200
 
@@ -51,25 +51,25 @@ _KNOWN = (GOAL, CURRENT, GOALS, DECISIONS, QUESTIONS)
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is looked at."""
+    """Everything that a checkpoint is derived from."""
 
-    first: TranscriptEntry | None = None  # the first words of the user, wherever they stand
-    said: tuple[TranscriptEntry, ...] = ()  # the last words of user and assistant, oldest first
+    first: TranscriptEntry | None = None  # the first message of the user
+    said: tuple[TranscriptEntry, ...] = ()  # the last messages of user and assistant, oldest first
     working: WorkingMemory = WorkingMemory()
     stand: LedgerSnapshot = LedgerSnapshot()
-    earlier: EarlierEffects = EarlierEffects()  # what the ledger's last part does not say
-    artifacts: tuple[str, ...] = ()  # that came up in the last messages, oldest first
-    names: frozenset[str] = frozenset()  # of messages and runs in the last commits
-    is_whole: bool = True  # nothing lies before the last messages
-    backend: str | None = None  # whose turn it is, as the line's history says
+    earlier: EarlierEffects = EarlierEffects()  # calls before the ledger's last part
+    artifacts: tuple[str, ...] = ()  # artifacts of the last messages, oldest first
+    names: frozenset[str] = frozenset()  # the ids of messages and runs in the last commits
+    is_whole: bool = True  # True: there is nothing before the last messages
+    backend: str | None = None  # of the next turn, as the timeline's history says
 
 
 def window(
     space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str, *, extractor: str = EXTRACTOR
 ) -> Window:
-    """What there is to be looked at in the conversation that ends at `commit`, on that timeline.
+    """Read the sources for the conversation that ends at `commit`, on that timeline.
 
-    Before the first commit nothing was said; but the ledger may know of calls, on other timelines or undone.
+    Before the first commit there is no message; but the ledger may have calls, on other timelines or undone.
     """
     looked = _looked(space, commit, ledger, timeline, extractor)
     if commit is None:
@@ -92,7 +92,7 @@ def window(
 
 
 def spoken_before(space: Space, commit: Digest | None) -> list[TranscriptEntry]:
-    """The last words of user and assistant up to a commit, oldest first; those of a window."""
+    """Read the last messages of user and assistant up to a commit, oldest first, as `window` does."""
     if commit is None:
         return []
     steps = _last_steps(space, commit)
@@ -101,7 +101,7 @@ def spoken_before(space: Space, commit: Digest | None) -> list[TranscriptEntry]:
 
 
 def read_working(space: Space, commit: Digest | None) -> WorkingMemory:
-    """The working memory at a commit."""
+    """Read the working memory at a commit."""
     notes = notes_under(space, commit, TASK)
     found = {note.path: note for note in notes}
     known = {path: found[path] for path in _KNOWN if path in found}
@@ -118,17 +118,17 @@ def read_working(space: Space, commit: Digest | None) -> WorkingMemory:
 
 
 def notes_under(space: Space, commit: Digest | None, prefix: str) -> tuple[Note, ...]:
-    """The paths under a prefix, by what they hold, sorted."""
+    """Return the paths under a prefix, sorted, with digest and size of their values."""
     return tuple(Note(entry.path, entry.value, entry.size) for entry in reader.paths(space, commit, prefix))
 
 
 def is_behind(space: Space, seen: Window, label: str | None, commit: Digest | None) -> bool:
-    """Whether what a label names is in the history of the commit."""
+    """True if the commit that a label names is in the history of the commit."""
     return label is not None and (label in seen.names or present(space, label, commit))
 
 
 def is_said(space: Space, seen: Window, label: str | None, commit: Digest | None) -> bool:
-    """Whether what a label names is in the conversation of the commit: on its line, not only merged into it."""
+    """True if the commit that a label names is in the conversation: on the timeline itself, not merged into it."""
     return label is not None and (label in seen.names or stands_on(space, label, commit))
 
 
@@ -151,7 +151,7 @@ def _last_steps(space: Space, commit: Digest) -> list[Step]:
 
 
 def _backend(space: Space, steps: Sequence[Step]) -> str | None:
-    """What the last commits name; where they name none, what is named before them."""
+    """Return the backend that the last commits name; if they name none, the one named before them."""
     named = next((name for step in reversed(steps) if (name := backend_of(step)) is not None), None)
     return backend_at(space, steps[0].commit.first_parent) if named is None else named
 
@@ -163,7 +163,7 @@ def _readable(said: Sequence[MessageAt]) -> list[MessageAt]:
 
 
 def _first(space: Space, commit: Digest) -> TranscriptEntry | None:
-    """The first message of the user, if it is among the first commits."""
+    """Read the first message of the user, if it is among the first commits."""
     length = space.step(commit).place.depth + 1
     first = space.back(commit, skip=max(0, length - FIRST_STEPS_MAX), limit=FIRST_STEPS_MAX)
     for step in reversed(first):

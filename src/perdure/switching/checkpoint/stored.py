@@ -1,8 +1,7 @@
-"""Checkpoints as they are kept: objects of a thread's space, named by the events of its line.
+"""Reads stored checkpoints: objects of a thread's space, which events on its timelines name.
 
-A checkpoint never changes; the newest on a line is the one that the newest `checkpoint.created`
-among its first parents names.  Which one that is follows from the commit alone, so it is
-remembered for good.
+A checkpoint never changes.  The newest on a timeline is the one that the newest `checkpoint.created` among its first
+parents names; that follows from the commit alone, so it is cached without expiry.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _NAME = 12
 
 _known: dict[
     Digest, Digest | Literal[""]
-] = {}  # by commit: the newest checkpoint on its line, "" if there is none
+] = {}  # by commit: the newest checkpoint of its timeline, "" for none
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint of a line, and the commit that made it part of it."""
+    """A checkpoint of a timeline, and the commit that names it."""
 
     digest: Digest
     commit: Digest
@@ -41,37 +40,41 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def object_of(checkpoint: Checkpoint) -> Object:
-    """The object that holds a checkpoint."""
+    """Return the object that stores a checkpoint."""
     return Object.of(Kind.CHECKPOINT, encode_checkpoint(checkpoint))
 
 
 def name_of(digest: Digest) -> str:
-    """What people call a checkpoint."""
+    """Return the name of a checkpoint for people."""
     return f"chk-{digest[:_NAME]}"
 
 
 def read(space: Space, digest: Digest) -> Checkpoint:
-    """The checkpoint of that digest; raises `NotFound` if there is none, or it is something else."""
+    """Read the checkpoint of that digest; raises `NotFound` if there is none, or the object is something else."""
     found = space.objects((digest,))[0]
     if found.kind is not Kind.CHECKPOINT:
-        raise NotFound(f"{digest} is a {found.kind}, not a checkpoint; nothing was read.")
+        raise NotFound(
+            f"{digest} is a {found.kind}, not a checkpoint; nothing was read.",
+            code="not_a_checkpoint",
+            digest=digest,
+        )
     return decode_checkpoint(found.body)
 
 
 def made_by(space: Space, commit: Digest) -> Checkpoint | None:
-    """The checkpoint that one commit made a part of its line; None if it made none."""
+    """Read the checkpoint that one commit names; None if it names none."""
     digest = _created(space.step(commit))
     return None if digest is None else read(space, digest)
 
 
 def last(space: Space, commit: Digest | None) -> Checkpoint | None:
-    """The newest checkpoint on the line that ends at `commit`; None if it has none."""
+    """Read the newest checkpoint on the timeline that ends at `commit`; None if there is none."""
     digest = last_digest(space, commit)
     return None if digest is None else read(space, digest)
 
 
 def last_digest(space: Space, commit: Digest | None) -> Digest | None:
-    """The digest of the newest checkpoint on the line that ends at `commit`; None if it has none."""
+    """Return the digest of the newest checkpoint on the timeline that ends at `commit`; None if there is none."""
     found: Digest | None = None
     for step in reader.recent(space, commit):
         known = _known.get(step.digest)
@@ -86,7 +89,7 @@ def last_digest(space: Space, commit: Digest | None) -> Digest | None:
 
 
 def listing(space: Space, commit: Digest | None, *, limit: int | None = None) -> list[Kept]:
-    """The checkpoints of the line that ends at `commit`, newest first; None is all of them."""
+    """Read the checkpoints of the timeline that ends at `commit`, newest first; None reads all."""
     return list(islice(_listed(space, commit), limit))
 
 

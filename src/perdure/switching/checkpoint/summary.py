@@ -1,28 +1,25 @@
-"""Summaries by a model: asked for, checked, and put beside what was derived, or left out with a note.
+"""Asks a model for a summary, validates it, and adds it to a checkpoint, or a note why it was left out.
 
-The model that summarises is given by the caller and is shown messages as data.  What it answers is
-taken as text from a stranger: `validate` decides whether any of it is kept.  Whatever goes wrong, the
-checkpoint stands as it was derived.
+The caller gives the model, which is shown messages as data.  Its answer is untrusted text: `judged` decides whether it
+is used.  If anything goes wrong, the derived checkpoint stays as it is.
 
-Validation: what a checkpoint may say, and what a model's summary has to show before any of it is kept.
-
-A model's word is never enough.  Its summary is dropped as a whole, with the reason, unless
+A summary is dropped as a whole, with the reason, unless
 
     it is one JSON object of the stated shape, within the stated lengths;
-    every sentence cites messages that it was shown, a goal or a decision at least one of the user's;
+    every sentence cites messages that the model was shown, a goal or a decision at least one of the user's;
     it is a quotation of each message that it cites: the same words one after another;
     every reference in it resolves, and is one that the conversation has;
-    nothing in it is shaped like an instruction to a model.
+    nothing in it looks like an instruction to a model.
 
-This keeps out what a conversation does not say.  It cannot tell whether the conversation is right.
+This excludes what the conversation does not say.  It cannot check whether the conversation is right.
 
-Grounding: whether a sentence is a quotation of the messages that it cites.
+A sentence is grounded, which means a quotation of the messages that it cites, if
 
-    its words stand there one after another, whatever the case, the spaces and the punctuation between them
-    the sentence there from which it is taken has no "not", "before", "only", "?" and the like that it leaves out
+    its words occur there one after another, whatever the case, the spaces and the punctuation between them;
+    the sentence from which it is taken has no "not", "before", "only", "?" and the like that it leaves out.
 
-Any other telling can say the opposite in the same words: who pays whom, what comes first, which sum is which.
-The second rule is made for English.  It refuses more than it has to: a summary that is refused costs nothing.
+Any other paraphrase can say the opposite in the same words: who pays whom, what comes first, which sum is which.  The
+second rule is made for English.  It refuses more than necessary, which costs nothing but the summary.
 """
 
 from __future__ import annotations
@@ -77,7 +74,7 @@ _ENDS = re.compile(
 
 
 def grounded(text: str, cited: Sequence[str]) -> str | None:
-    """Why `text` is no quotation of each of the cited texts; None if it is."""
+    """Say why `text` is no quotation of each of the cited texts; None if it is."""
     wanted = [word for word, _, _ in _words(text)]
     if not wanted:
         return "there are no words in it"
@@ -91,7 +88,7 @@ def grounded(text: str, cited: Sequence[str]) -> str | None:
 
 
 def _sources(wanted: Sequence[str], text: str) -> Iterator[str]:
-    """The sentences of a text, each time that the words stand there one after another."""
+    """Yield the sentence of a text for each place where the words occur one after another."""
     words = list(_words(text))
     ends = [(found.start(), found.end()) for found in _ENDS.finditer(text)]
     for at in range(len(words) - len(wanted) + 1):
@@ -103,7 +100,7 @@ def _sources(wanted: Sequence[str], text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> Iterator[tuple[str, int, int]]:
-    """The words, numbers and signs of a text, and where each begins and ends."""
+    """Yield the words, numbers and signs of a text, with start and end of each."""
     for found in _TOKEN.finditer(text):
         yield found[0].casefold().replace("’", "'"), found.start(), found.end()
 
@@ -128,7 +125,7 @@ _INSTRUCTS = re.compile(
 
 
 class Dropped(Exception):
-    """A summary is not kept; the words say why."""
+    """A summary is not used; the message says why."""
 
 
 class _Sentence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,7 +136,7 @@ class _Sentence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a summariser answers."""
+    """The answer of a summariser."""
 
     user_goal: _Sentence | None = None
     current_task: _Sentence | None = None
@@ -153,7 +150,7 @@ _Placed: TypeAlias = tuple[Part, int, _Sentence]
 def judged(
     space: Space, checkpoint: Checkpoint, text: str, *, by: str, shown: Sequence[TranscriptEntry]
 ) -> Told:
-    """The summary that `text` holds, checked against the messages that its model was shown; raises `Dropped`."""
+    """Read the summary in `text` and check it against the messages that the model was shown; raises `Dropped`."""
     answer = _read(text)
     messages = {entry.id: entry for entry in shown}
     placed = list(_placed(answer))
@@ -165,7 +162,7 @@ def judged(
 
 
 def faults(space: Space, checkpoint: Checkpoint) -> list[str]:
-    """What a checkpoint names that is not there; nothing if all of it is."""
+    """Return what a checkpoint names and the history lacks; empty if nothing is missing."""
     claims = (*checkpoint.claims, *(checkpoint.told.claims if checkpoint.told else ()))
     return [
         *(fault for claim in claims for fault in _unfounded(space, checkpoint, claim)),
@@ -212,28 +209,28 @@ def _placed(answer: _Answer) -> Iterator[_Placed]:
 def _check(
     space: Space, checkpoint: Checkpoint, placed: _Placed, messages: Mapping[str, TranscriptEntry]
 ) -> None:
-    """Raise `Dropped` unless the sentence stands up.  The reason does not quote it: none of its words are kept."""
+    """Raise `Dropped` unless the sentence passes every check.  The reason does not quote it: its text is untrusted."""
     part, index, sentence = placed
-    text, said = sentence.text, f"{part} {index + 1}"
+    text, name = sentence.text, f"{part} {index + 1}"
     if not text.strip() or len(text) > SENTENCE_MAX or text != clean(text):
-        raise Dropped(f"{said} is empty, longer than {SENTENCE_MAX} characters, or not one plain line")
+        raise Dropped(f"{name} is empty, longer than {SENTENCE_MAX} characters, or not one plain line")
     if _INSTRUCTS.search(text):
-        raise Dropped(f"{said} is shaped like an instruction")
+        raise Dropped(f"{name} is shaped like an instruction")
     if not 0 < len(sentence.cites) <= CITES_MAX:
-        raise Dropped(f"{said} cites no message, or more than {CITES_MAX}")
+        raise Dropped(f"{name} cites no message, or more than {CITES_MAX}")
     cited = [messages[cite] for cite in sentence.cites if cite in messages]
     if len(cited) < len(sentence.cites):
-        raise Dropped(f"{said} cites what is not among the messages that were shown")
+        raise Dropped(f"{name} cites what is not among the messages that were shown")
     if part in ("user_goal", "decision") and not any(entry.role == "user" for entry in cited):
-        raise Dropped(f"{said} cites no words of the user")
+        raise Dropped(f"{name} cites no words of the user")
     for reference in references_in(text):
         if not any(reference in entry.text for entry in cited) and reference not in _known(checkpoint):
-            raise Dropped(f"{said} names a reference that the conversation does not")
+            raise Dropped(f"{name} names a reference that the conversation does not")
         if not is_there(space, reference):
-            raise Dropped(f"{said} names a reference that does not resolve")
+            raise Dropped(f"{name} names a reference that does not resolve")
     lacking = grounded(text, [entry.text for entry in cited])
     if lacking is not None:
-        raise Dropped(f"{said} is not what it cites says: {lacking}")
+        raise Dropped(f"{name} is not what it cites says: {lacking}")
 
 
 def _known(checkpoint: Checkpoint) -> set[str]:
@@ -262,9 +259,9 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return value
 
 
-SECONDS = 60.0  # that a summariser may take
+SECONDS = 60.0  # the time limit of a summariser
 MESSAGE_MAX = 2_000  # characters of one message that it is shown
-SHOWN_MAX = 60_000  # of all of them; the last ones are shown
+SHOWN_MAX = 60_000  # characters of all messages; the last ones are shown
 
 _SYSTEM = (
     "You summarise a conversation between a user and an assistant so that another assistant can go on with it. "
@@ -280,7 +277,7 @@ _SYSTEM = (
 async def summarised(
     space: Space, checkpoint: Checkpoint, model: Model, *, seconds: float = SECONDS
 ) -> Checkpoint:
-    """The checkpoint with what the model says beside it if that stands up, else with a note why it does not."""
+    """Return the checkpoint with the model's summary if it passes every check, else with a note why it does not."""
     shown = spoken_before(space, checkpoint.commit)
     try:
         async with asyncio.timeout(seconds):
@@ -292,36 +289,36 @@ async def summarised(
         return _noted(checkpoint, model, f"it took longer than {seconds:g} seconds")
     except PerdureError as error:
         return _noted(checkpoint, model, f"it failed: {error}")
-    except Exception as error:  # noqa: BLE001  # a stranger's failure must not stop a switch
+    except Exception as error:  # noqa: BLE001  # an error of the model must not stop a switch
         return _noted(checkpoint, model, f"it failed: {type(error).__name__}: {error}")
     return msgspec.structs.replace(checkpoint, told=told)
 
 
 async def answer(model: Model, context: Context) -> str:
-    """What the model says; raises `Dropped` as soon as that is too long, and if it stops in the middle."""
+    """Read the model's answer; raises `Dropped` as soon as it is too long, and if it is incomplete."""
     size = 0
     async for event in model.step(context):
         if isinstance(event, TextDelta):
             size += len(event.text)
-        said = event.message.text if isinstance(event, Finished) else ""
-        if max(size, len(said)) > ANSWER_MAX:
+        text = event.message.text if isinstance(event, Finished) else ""
+        if max(size, len(text)) > ANSWER_MAX:
             raise Dropped(f"it is longer than {ANSWER_MAX} characters")
         if isinstance(event, Finished):
             stop = stop_reason(event.stop, event.stop_kind, has_calls=bool(event.message.tool_calls))
             if stop.reason != "completed":
                 raise Dropped(f"it is not complete: {stop}")
-            return said
+            return text
     raise Dropped("it stopped in the middle")
 
 
 def context_for(shown: Sequence[TranscriptEntry]) -> Context:
-    """What the model is shown: our words, and the conversation as data."""
+    """Return what the model is shown: the instructions, and the conversation as data."""
     lines: list[str] = []
-    state_view = SHOWN_MAX
+    left = SHOWN_MAX
     for entry in reversed(shown):
         line = canonical.encode(_line(entry)).decode()
-        state_view -= len(line)
-        if state_view < 0:
+        left -= len(line)
+        if left < 0:
             break
         lines.append(line)
     data = "\n".join(reversed(lines))

@@ -18,7 +18,7 @@ from perdure.cli.options import EVERYWHERE, ApprovedBy, DryRun, Everywhere, ToBa
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
-from perdure.store.backend import ThreadMoved, moved
+from perdure.store.runs import ThreadMoved, moved
 from perdure.store.store import Store
 
 __all__ = ["AgentSwitched", "ThreadSwitched", "switch"]
