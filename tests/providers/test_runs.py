@@ -20,6 +20,7 @@ from perdure.providers import adapter
 from perdure.providers.transport.errors import AccessRefused, RateLimited
 from perdure.runtime.agent.agent import model_of
 from perdure.testing import Script, say
+from tests.coded import raises
 from tests.providers.playing import playing, streamed, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS, Vendor
 from tests.surfaces.shell import Shell
@@ -218,7 +219,7 @@ def test_an_object_that_takes_steps_is_used_as_it_is() -> None:
 
 def test_an_agent_without_a_backend_does_not_run() -> None:
     """The error says what to give."""
-    with pytest.raises(Invalid, match="has no backend="):
+    with raises(Invalid, "no_backend", agent="planner"):
         model_of(Agent("planner"))
 
 

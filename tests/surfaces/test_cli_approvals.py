@@ -296,7 +296,7 @@ def test_an_approval_of_what_was_undone_says_how_to_go_on(house: Shell) -> None:
 
     assert refused.code == 4
     assert (
-        "It was undone: take the undo back with `perdure threads redo house`, "
+        "it was undone; nothing was decided. Take the undo back with `perdure threads redo house`, "
         f"or end its run with `perdure runs cancel house {run}`."
     ) in refused.err
 

@@ -24,6 +24,7 @@ from perdure.providers.transport.errors import (
 )
 from perdure.switching.route import Trigger, lacking, needs, trigger_of
 from perdure.testing import Script
+from tests.coded import raises
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-haiku-4-5", "google:gemini-2.5-pro"
 
@@ -126,7 +127,5 @@ def test_what_a_backend_lacks_is_named() -> None:
 
 def test_a_name_of_nobody_is_refused_where_the_route_is_declared() -> None:
     """A route that would lead nowhere is told before anybody needs it."""
-    with pytest.raises(
-        Invalid, match="the route names 'nope:x': no provider is called 'nope'; nothing was declared"
-    ):
+    with raises(Invalid, "route_backend_unknown", backend="nope:x"):
         Route(["nope:x"])

@@ -13,6 +13,7 @@ from perdure import Agent, Policy, Store, Thread, Tool
 from perdure.errors import Refused
 from perdure.testing import Script, say, use
 from perdure.testing.script import Step
+from tests.coded import raises
 from tests.switching.scenes import Counting, committed
 
 B = "anthropic:claude-sonnet-5-5"
@@ -73,7 +74,7 @@ def test_a_policy_can_leave_it_to_a_person(store: Store, world: Counting) -> Non
     """Refused without a name; with one the switch is made, and the checkpoint lists the call as maybe done."""
     thread = uncertain(store, world, Policy(unfinished="approve"))
 
-    with pytest.raises(Refused, match="Somebody has to approve"):
+    with raises(Refused, "switch_needs_approval"):
         thread.switch(B)
     report = thread.switch(Script(say("Hello."), backend=B), approved_by="ann")
 

@@ -73,7 +73,8 @@ What it prints goes to the error stream.
 | 6 | corrupt | `Corrupt`, and `verify` if it found a fault |
 | 7 | unavailable | `Unavailable`, `InDoubt` |
 
-Errors go to the error stream; with `--json` as `{"error": "StaleHead", "message": "…"}`.
+Errors go to the error stream; with `--json` as `{"error": "NotFound", "code": "thread_not_found", "message": "…", "facts": {"thread": "shopping"}, "hint": "…"}`.
+The `code` names the failure and does not change between releases; the `facts` are what the message says, by name; the sentences may be reworded.
 `PERDURE_DEBUG=1` adds where in the code it happened.
 
 ## JSON

@@ -46,7 +46,12 @@ def hold_of(space: Space, timeline: str) -> Hold:
     """Where the timeline stands; raises `NotFound` if there is none of that name, or the thread was removed."""
     hold = space.engine.hold(space.name, timeline)
     if removed(space):
-        raise NotFound(f"thread '{space.label}' was removed; nothing was read. Begin it again with agent=.")
+        raise NotFound(
+            f"thread '{space.label}' was removed; nothing was read.",
+            code="thread_removed",
+            advice="Begin it again with agent=.",
+            thread=space.label,
+        )
     if hold is None:
         raise _no_timeline(space, timeline)
     return hold
@@ -71,7 +76,12 @@ def entry_at(space: Space, at: Digest | None, path: str) -> Entry:
     """What the map held at `path`; raises `NotFound`."""
     found = space.tree_at(at).get(names.check_path(path))
     if found is None:
-        raise NotFound(f"there is nothing at {path}{_moment(at)}. See what there is with paths().")
+        raise NotFound(
+            f"there is nothing at {path}{_moment(at)}.",
+            code="path_not_found",
+            advice="See what there is with paths().",
+            path=path,
+        )
     return found
 
 
@@ -202,8 +212,15 @@ def _body(space: Space, digest: Digest) -> bytes | Forgotten:
 def _no_timeline(space: Space, timeline: str) -> NotFound:
     known = [hold.head.timeline for hold in space.engine.holds(space.name, limit=_SHOWN)]
     near = get_close_matches(timeline, known, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "See what there is with timelines()."
-    return NotFound(f"'{space.label}' has no timeline '{timeline}'; nothing was read. {hint}")
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return NotFound(
+        f"'{space.label}' has no timeline '{timeline}'; nothing was read.{hint}",
+        code="timeline_not_found",
+        advice="See what there is with timelines().",
+        timeline=timeline,
+        thread=space.label,
+        near=tuple(near),
+    )
 
 
 def _moment(at: Digest | None) -> str:

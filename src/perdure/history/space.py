@@ -208,7 +208,12 @@ def _any(engine: Engine, name: str) -> Iterator[Digest]:
 
 def _absence(engine: Engine, name: str, label: str, digest: Digest) -> Corrupt | NotFound:
     if engine.cell(name, ALIVE) is not None:
-        return NotFound(f"thread '{label}' was removed; nothing was read. Begin it again with agent=.")
+        return NotFound(
+            f"thread '{label}' was removed; nothing was read.",
+            code="thread_removed",
+            advice="Begin it again with agent=.",
+            thread=label,
+        )
     return Corrupt(
         f"'{label}' names {digest}, which is not in the store any more; nothing was returned. "
         "Run `perdure verify`, and restore a backup.",

@@ -248,5 +248,8 @@ def _undone(space: Space, head: Head) -> Digest | None:
 def _nothing_to_redo(space: Space, head: Head) -> NotFound:
     return NotFound(
         f"timeline '{head.timeline}' of '{space.label}' has no undo to redo, or something was committed after it; "
-        "nothing was moved. Any commit can still be reached by undo(to=…) or fork."
+        "nothing was moved.",
+        code="nothing_to_redo",
+        advice="Any commit can still be reached by undo(to=…) or fork.",
+        timeline=head.timeline,
     )

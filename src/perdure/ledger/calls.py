@@ -146,8 +146,15 @@ def read(space: Space, id: str) -> VersionedCall:
     if found is None:
         known = [held.record.id for held in listing(space, limit=_SHOWN)]
         near = get_close_matches(id, known, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "See what there is with calls()."
-        raise NotFound(f"'{space.label}' has no call '{id}'; nothing was read. {hint}")
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise NotFound(
+            f"'{space.label}' has no call '{id}'; nothing was read.{hint}",
+            code="call_not_found",
+            advice="See what there is with calls().",
+            call=id,
+            thread=space.label,
+            near=tuple(near),
+        )
     return found
 
 

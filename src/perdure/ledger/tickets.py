@@ -168,7 +168,11 @@ def read(space: Space, id: str) -> StoredTicket:
     found = find(space, id)
     if found is None:
         raise NotFound(
-            f"'{space.label}' has no ticket '{id}'; nothing was read. See what waits with approvals()."
+            f"'{space.label}' has no ticket '{id}'; nothing was read.",
+            code="ticket_not_found",
+            advice="See what waits with approvals().",
+            ticket=id,
+            thread=space.label,
         )
     return found
 

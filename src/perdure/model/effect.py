@@ -68,8 +68,10 @@ def check_decider(effect: Effect, by: str | None, what: str) -> None:
     """Raise `Invalid` if a decision about a call of this effect needs a name and has none; `what` names the call."""
     if by is None and _RANK[effect] >= _FINANCIAL:
         raise Invalid(
-            f"{what} is {effect}: from financial up it is recorded who decided; nothing was recorded. "
-            "Give the name of who decides with by=."
+            f"{what} is {effect}: from financial up it is recorded who decided; nothing was recorded.",
+            code="decider_missing",
+            advice="Give the name of who decides with by=.",
+            effect=effect,
         )
 
 

@@ -98,6 +98,7 @@ class Patch(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 _decoder = msgspec.json.Decoder(Patch)
+# msgspec names what it does not know in the text of its error alone.
 _NEWER = re.compile(r"Invalid (?:enum )?value .* - at `\$.*\.(?:type|op|verb)`\Z", re.DOTALL)
 
 

@@ -6,6 +6,8 @@ itself.  Here it becomes text that can be sent; what it was stays where it is ke
 
 from __future__ import annotations
 
+from perdure.errors import PerdureError
+
 __all__ = [
     "SHOWN_BYTES",
     "WHY_CHARACTERS_MAX",
@@ -46,16 +48,16 @@ def shown(text: str) -> str:
     return f"{head}\n[… {left:,} of {len(text):,} characters are left out here, and were not kept …]\n{tail}"
 
 
-def said_by(error: BaseException) -> str:
-    """An error in one line, for a record: what it is and what it says."""
-    return shortened(told_by(error))
+def said_by(error: BaseException, *, advice: bool = True) -> str:
+    """An error in one line, for a record: what it is and what it says, if wanted without what it advises."""
+    return shortened(told_by(error, advice=advice))
 
 
-def told_by(error: BaseException) -> str:
-    """An error in words: what it is and all that it says."""
+def told_by(error: BaseException, *, advice: bool = True) -> str:
+    """An error in words: what it is and all that it says, if wanted without what it advises."""
     kind = type(error).__name__
     try:
-        said = str(error)
+        said = error.message if isinstance(error, PerdureError) and not advice else str(error)
     except Exception as failure:  # noqa: BLE001  # others' code: an error that cannot say what it is
         said = f"(it cannot be shown: {type(failure).__name__})"
     notes = [each for each in getattr(error, "__notes__", ()) if isinstance(each, str)]

@@ -47,7 +47,10 @@ class Cursor(msgspec.Struct, frozen=True):
         parts = str(text).split(".")
         if len(parts) != 3 or not (parts[0].isdecimal() and parts[1].isdecimal() and len(parts[2]) == 64):
             raise Invalid(
-                f"{text!r} is not a cursor; nothing was followed. Give event.cursor of an earlier event."
+                f"{text!r} is not a cursor; nothing was followed.",
+                code="invalid_cursor",
+                advice="Give event.cursor of an earlier event.",
+                cursor=text,
             )
         return cls(int(parts[0]), Digest(parts[2]), int(parts[1]))
 

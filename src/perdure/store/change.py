@@ -103,7 +103,12 @@ class Edits:
         if default is UNSET:
             default = declared(self._defaults, path, type)
         if default is UNSET:
-            raise NotFound(f"there is nothing at {path}. See what there is with paths(), or give a default.")
+            raise NotFound(
+                f"there is nothing at {path}.",
+                code="path_not_found",
+                advice="See what there is with paths(), or give a default.",
+                path=path,
+            )
         return default
 
     def paths(self, prefix: str = "/") -> list[str]:
@@ -444,7 +449,12 @@ class Change(Edits):
         if held is not None and held.record.state not in SETTLED:
             raise Conflict(
                 f"call '{call}' of {held.record.tool} is {held.record.state}, and a message cannot answer it; nothing was "
-                "written. Decide it with decide(), go on with resume(), or say what became of it with resolve()."
+                "written.",
+                code="call_open",
+                advice="Decide it with decide(), go on with resume(), or record its outcome with resolve().",
+                call=call,
+                tool=held.record.tool,
+                state=held.record.state,
             )
 
     def _finish(self, ops: Ops) -> None:

@@ -143,8 +143,11 @@ class Memory:
         found = judge.item(check_item_id(id))
         if found is None or not found.counts:
             raise NotFound(
-                f"'{self.owner}' has no item '{id}' in memory, or it was withdrawn; nothing was done. See what there is "
-                "with items()."
+                f"'{self.owner}' has no item '{id}' in memory, or it was withdrawn; nothing was done.",
+                code="item_not_found",
+                advice="See what there is with items().",
+                owner=self.owner,
+                item=id,
             )
         return found
 

@@ -91,7 +91,10 @@ class Line(View):
         """Step back over whole turns, or `to` any moment (None: before the first commit); the head afterwards."""
         if not isinstance(turns, int) or isinstance(turns, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
-                f"undo goes back a number of turns, not {turns!r}; nothing was moved. For a moment use undo(to=…)."
+                f"undo goes back a number of turns, not {turns!r}; nothing was moved.",
+                code="invalid_turns",
+                advice="For a moment use undo(to=…).",
+                turns=turns,
             )
         if to is UNSET:
             act = partial(timelines.undo, turns=turns, op_id=given(op_id))

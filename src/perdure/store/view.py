@@ -309,6 +309,9 @@ class View:
             commit = self._now()[1]
             where = f"at {commit[:12]}" if commit else "before the first commit"
             raise NotFound(
-                f"there is nothing at {path} {where}. See what there is with paths(), or give a default."
+                f"there is nothing at {path} {where}.",
+                code="path_not_found",
+                advice="See what there is with paths(), or give a default.",
+                path=path,
             )
         return found

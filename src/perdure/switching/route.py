@@ -92,7 +92,10 @@ def _check_provider(given: BackendRef) -> None:
         registry.target(given)
     except (NotFound, Invalid) as error:
         raise Invalid(
-            f"the route names {given!r}: {str(error).partition(';')[0]}; nothing was declared."
+            f"the route names {given!r}; nothing was declared: {error.message}",
+            code="route_backend_unknown",
+            advice=error.advice,
+            backend=given,
         ) from error
 
 

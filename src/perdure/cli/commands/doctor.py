@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from perdure.cli.app import version
 from perdure.cli.errors import code_of
-from perdure.cli.hints import Subject, in_words_of_the_shell, with_store
+from perdure.cli.hints import Subject, explain, with_store
 from perdure.cli.input.stores import engine, writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
@@ -125,7 +125,7 @@ def doctor(
         advice=[*_software(facts), *advice, *_outside(place, facts, files, free)],
         error=None
         if error is None
-        else in_words_of_the_shell(str(error), Subject(store=to_be_named(everywhere.store))),
+        else " ".join(explain(error, Subject(store=to_be_named(everywhere.store)))).rstrip(),
         exit=0 if error is None else code_of(error),
         repaired=repaired,
     )

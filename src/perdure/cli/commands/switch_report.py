@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from perdure.cli.errors import CODES
-from perdure.cli.hints import Subject, in_words_of_the_shell
+from perdure.cli.hints import Subject, advice_for
 from perdure.cli.input.user_code import found_in, what_to_type
 from perdure.cli.output.screen import Screen
 from perdure.cli.output.shapes import LossShape, losses_of
@@ -13,7 +13,7 @@ from perdure.errors import Invalid, Refused
 from perdure.runtime.agent.agent import Agent
 from perdure.store.store import Store
 from perdure.switching.commit import checkpoint_name
-from perdure.switching.report import Report
+from perdure.switching.report import Report, refusal
 
 __all__ = ["REFUSED", "GradeShape", "ReportShape", "agent_for", "show_report"]
 
@@ -80,8 +80,13 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
             approved_by=report.approved_by,
             checkpoint=checkpoint_name(report),
             commit=report.commit,
-            told=in_words_of_the_shell(str(report), Subject(thread=report.thread)),
+            told=str(report) if report.ok else _refusal(report),
         )
+
+
+def _refusal(report: Report) -> str:
+    error = refusal(report)
+    return f"{error.why} {advice_for(error, Subject(thread=report.thread))}"
 
 
 def show_report(screen: Screen, report: ReportShape) -> None:

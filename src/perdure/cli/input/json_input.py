@@ -35,7 +35,8 @@ def parsed(given: str, option: str) -> Any:
     try:
         return parse_value(text, option)
     except Invalid as error:
-        raise Invalid(f"{error} Text is written with quotes, as '\"milk\"'.") from error
+        advice = "Text is written with quotes, as '\"milk\"'."
+        raise Invalid(error.message, code=error.code, advice=advice) from error
 
 
 def _read(name: str, option: str) -> str:

@@ -66,9 +66,9 @@ def _known(everywhere: Everywhere, opened: Callable[[], _T]) -> _T:
         close = near(everywhere.store, here) or here[:_TOLD_MAX]
         if not close:
             raise
-        raise NotFound(
-            f"{error} Did you mean --store {' or --store '.join(map(shlex.quote, close))}?"
-        ) from error
+        meant = f"Did you mean --store {' or --store '.join(map(shlex.quote, close))}?"
+        facts = error.facts | {"near": tuple(close)}
+        raise NotFound(f"{error.message} {meant}", code=error.code, advice=error.advice, **facts) from error
 
 
 def _stores_beside(path: Path) -> list[str]:

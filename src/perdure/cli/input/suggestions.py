@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 
 from perdure.errors import Forgotten, Invalid, NotFound
-from perdure.model.names import COMPARED_MAX, did_you_mean
+from perdure.model.names import COMPARED_MAX, did_you_mean, near
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
@@ -28,10 +28,12 @@ def guessing(name: str, known: Callable[[], Iterable[str]]) -> Generator[None]:
     except Forgotten:
         raise
     except NotFound as error:
-        hint = "" if "Did you mean" in str(error) else did_you_mean(name, known())
-        if not hint:
+        close = [] if error.facts.get("near") else near(name, known())
+        if not close:
             raise
-        raise NotFound(f"{error} {hint.rstrip()}") from error
+        facts = error.facts | {"near": tuple(close)}
+        message = f"{error.message} Did you mean {' or '.join(map(repr, close))}?"
+        raise NotFound(message, code=error.code, advice=error.advice, **facts) from error
 
 
 def agent_names(store: Store) -> Iterator[str]:

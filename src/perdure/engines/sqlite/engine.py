@@ -219,7 +219,10 @@ class SqliteEngine:
             raise Unavailable(f"{self._path} was closed; nothing was written. Open it again.")
         if self._group is None:
             raise Unavailable(
-                f"{self._path} was opened read-only; nothing was written. Open it without read_only=True."
+                f"{self._path} was opened read-only; nothing was written.",
+                code="opened_read_only",
+                advice="Open it without read_only=True.",
+                path=str(self._path),
             )
         return self._group
 
@@ -535,7 +538,12 @@ def open_sqlite(
             f"durability {durability!r} is not 'power_loss' or 'process_crash'; nothing was opened."
         )
     if not path.exists() and (read_only or not create):
-        raise NotFound(f"there is no store at {path}; nothing was opened. Create one with `perdure init`.")
+        raise NotFound(
+            f"there is no store at {path}; nothing was opened.",
+            code="store_not_found",
+            advice="Create one with `perdure init`.",
+            path=str(path),
+        )
     if path.is_dir():
         raise NotFound(
             f"{path} is a directory, not a store; nothing was opened. Name a file in it, such as {path / 'perdure.db'}."

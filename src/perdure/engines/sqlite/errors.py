@@ -163,6 +163,8 @@ def _full(doing: str, place: str) -> Unavailable:
 
 def _read_only(doing: str, place: str, detail: str) -> Unavailable:
     return Unavailable(
-        f"{place} cannot be written: the file or its directory is read-only ({detail}); {doing} was not done. "
-        "Change the rights; to read only, open it with read_only=True."
+        f"{place} cannot be written: the file or its directory is read-only ({detail}); {doing} was not done.",
+        code="file_read_only",
+        advice="Change the rights; to read only, open it with read_only=True.",
+        path=place,
     )

@@ -180,8 +180,10 @@ class Presence:
             self._check_open()
             if self._read_only:
                 raise Unavailable(
-                    f"{self._place} was opened read-only, so nothing can be held there; nothing was done. "
-                    "Open it without read_only=True."
+                    f"{self._place} was opened read-only, so nothing can be held there; nothing was done.",
+                    code="opened_read_only",
+                    advice="Open it without read_only=True.",
+                    path=str(self._place),
                 )
             if self._mark is None:
                 self._mark = self._marked()

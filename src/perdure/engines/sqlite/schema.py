@@ -268,7 +268,12 @@ def lay(connection: Database, place: str, *, may_write: bool) -> bool:
     """
     is_there = check(connection, place)
     if not is_there and not may_write:
-        raise NotFound(f"{place} holds no store; nothing was opened. Create one with `perdure init`.")
+        raise NotFound(
+            f"{place} holds no store; nothing was opened.",
+            code="store_not_found",
+            advice="Create one with `perdure init`.",
+            path=place,
+        )
     if may_write and not (is_there and _number(connection, "user_version") == SCHEMA_VERSION):
         _transaction(connection, (lambda db: _upgrade(db, place)) if is_there else _create)
     return not is_there

@@ -82,8 +82,9 @@ def check_vectors() -> str:
         import sqlite_vec  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
         raise Unsupported(
-            "searching by vectors needs the package sqlite-vec; nothing was opened. Install it with "
-            "`pip install 'perdure[memory]'`, or open the store without embed=."
+            "searching by vectors needs the package sqlite-vec; nothing was opened.",
+            code="vector_package_missing",
+            advice="Install it with `pip install 'perdure[memory]'`, or open the store without embed=.",
         ) from error
     return sqlite_vec.loadable_path()
 

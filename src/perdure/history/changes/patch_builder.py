@@ -83,7 +83,12 @@ class Ops:
         """The value at `path` now; raises `NotFound`."""
         found = self.entry(path)
         if found is None:
-            raise NotFound(f"there is nothing at {path}. See what there is with paths().")
+            raise NotFound(
+                f"there is nothing at {path}.",
+                code="path_not_found",
+                advice="See what there is with paths().",
+                path=path,
+            )
         return values.decode(found.form, self._bytes(found.value, path))
 
     def paths(self, prefix: str) -> list[str]:

@@ -159,7 +159,10 @@ def _depth_of(space: Space, good: Digest | None, at: Digest) -> int:
         return -1
     if good == at or not reader.is_ancestor(space, good, at):
         raise Invalid(
-            f"{good[:12]} does not stand before {at[:12]} on its line, so nothing was searched. Name a commit that "
-            "log() shows after it."
+            f"{good[:12]} does not stand before {at[:12]} on its line, so nothing was searched.",
+            code="not_an_ancestor",
+            advice="Name a commit that log() shows after it.",
+            good=good,
+            at=at,
         )
     return space.step(good).place.depth

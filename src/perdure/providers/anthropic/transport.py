@@ -108,5 +108,9 @@ def _created(client: Any, request: Request) -> Any:
 
 def _no_key(request: Request) -> AccessRefused:
     return AccessRefused(
-        f"{request.backend} needs a key, and there is none; set ANTHROPIC_API_KEY, or give api_key="
+        f"{request.backend} needs a key, and there is none.",
+        code="api_key_missing",
+        advice="Set ANTHROPIC_API_KEY, or give api_key=.",
+        backend=request.backend,
+        variable="ANTHROPIC_API_KEY",
     )

@@ -134,8 +134,10 @@ def _client_of(request: Request) -> Any:
 
     if request.api_key is not None:
         raise Invalid(
-            f"{request.backend} takes its keys from AWS's own configuration; nothing was sent. Leave api_key= out, or "
-            "give a client=."
+            f"{request.backend} takes its keys from AWS's own configuration; nothing was sent.",
+            code="api_key_not_taken",
+            advice="Leave api_key= out, or give a client=.",
+            backend=request.backend,
         )
     ours = _is_ours(request)
     key = (os.getpid(), request.base_url, ours, request.timeout, settings("AWS_"))
@@ -229,7 +231,10 @@ def _translated(request: Request, error: Any) -> PerdureError:
     if status in (401, 403) and request.client is None and not _is_ours(request):
         return AccessRefused(
             f"{request.backend} refused the request, which was not signed: AWS credentials go to AWS alone; nothing was "
-            'done. Give provider="bedrock" if that address is a way to it, or a client=.'
+            "done.",
+            code="request_not_signed",
+            advice='Give provider="bedrock" if that address is a way to it, or a client=.',
+            backend=request.backend,
         )
     wait = retry_after(about.get("HTTPHeaders", {}))
     return fault(request.backend, Trouble(status, f"{code}: {told.get('Message', '')}", wait))

@@ -66,7 +66,11 @@ def _base_url(request: Request) -> str:
     base_url = request.base_url or _first(_ADDRESSES)
     if not base_url:
         raise Invalid(
-            f"{request.backend} has no address; nothing was sent. Set {_ADDRESSES[0]}, or give Backend(…, base_url=…)."
+            f"{request.backend} has no address; nothing was sent.",
+            code="address_variable_missing",
+            advice=f"Set {_ADDRESSES[0]}, or give Backend(…, base_url=…).",
+            backend=request.backend,
+            variable=_ADDRESSES[0],
         )
     return base_url
 
@@ -78,7 +82,11 @@ def _whereabouts(request: Request) -> tuple[str, str]:
     api_key = request.api_key or _first(_KEYS)
     if not api_key:
         raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set {_KEYS[0]}, or give api_key="
+            f"{request.backend} needs a key, and there is none.",
+            code="api_key_missing",
+            advice=f"Set {_KEYS[0]}, or give api_key=.",
+            backend=request.backend,
+            variable=_KEYS[0],
         )
     return base_url, api_key
 

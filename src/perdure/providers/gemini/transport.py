@@ -142,7 +142,11 @@ async def client_of(request: Request) -> Any:
         return await held(key, made, close)
     except ValueError as error:
         raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set GEMINI_API_KEY, or give api_key="
+            f"{request.backend} needs a key, and there is none.",
+            code="api_key_missing",
+            advice="Set GEMINI_API_KEY, or give api_key=.",
+            backend=request.backend,
+            variable="GEMINI_API_KEY",
         ) from error
 
 

@@ -127,7 +127,11 @@ async def client_of(request: Request) -> Any:
         return await held(key, made, openai.AsyncOpenAI.close)
     except openai.OpenAIError as error:
         raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set OPENAI_API_KEY, or give api_key="
+            f"{request.backend} needs a key, and there is none.",
+            code="api_key_missing",
+            advice="Set OPENAI_API_KEY, or give api_key=.",
+            backend=request.backend,
+            variable="OPENAI_API_KEY",
         ) from error
 
 
@@ -136,7 +140,10 @@ def _base_url(request: Request) -> str | None:
     base_url = request.base_url or PLACES.get(request.provider, _ELSEWHERE).base_url
     if base_url == "":
         raise Invalid(
-            f"{request.backend} has no address of its own; nothing was sent. Give one: Backend(…, base_url=…)."
+            f"{request.backend} has no address of its own; nothing was sent.",
+            code="address_missing",
+            advice="Give one: Backend(…, base_url=…).",
+            backend=request.backend,
         )
     return base_url
 
@@ -149,7 +156,11 @@ def _whereabouts(request: Request) -> tuple[str | None, str | None]:
     key = _key(base_url, request, place)
     if key is None and place.key and request.base_url is None:
         raise AccessRefused(
-            f"{request.backend} needs a key, and there is none; set {place.key}, or give api_key="
+            f"{request.backend} needs a key, and there is none.",
+            code="api_key_missing",
+            advice=f"Set {place.key}, or give api_key=.",
+            backend=request.backend,
+            variable=place.key,
         )
     return base_url, key or NO_KEY
 

@@ -109,7 +109,7 @@ def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureEr
     status, said, wait = trouble
     quoted = _quoted(said, secret)
     if status in (401, 403) or _NO_ACCESS.search(said):
-        return AccessRefused(_no_access(backend, status, quoted, secret))
+        return _no_access(backend, status, quoted, secret)
     if status == 402 or _NO_CREDIT.search(said):
         return AccessRefused(f"{backend} has no credit for this account{quoted}")
     if status == 429:
@@ -175,15 +175,22 @@ def _rejected(backend: str, status: int, said: str, quoted: str) -> PerdureError
     return RequestRejected(f"{backend} rejected the request with status {status}; nothing was done.{quoted}")
 
 
-def _no_access(backend: str, status: int | None, quoted: str, secret: object) -> str:
+def _no_access(backend: str, status: int | None, quoted: str, secret: object) -> AccessRefused:
     # What vendors say of a wrong key repeats parts of it.
     told = quoted if status == 403 else ""
     if secret == NO_KEY:
-        return (
-            f"{backend} wants a key, and none was sent: a key in a variable goes to its vendor's own address alone. "
-            f"Give api_key=, or provider= if that address is a way to the vendor.{told}"
+        return AccessRefused(
+            f"{backend} wants a key, and none was sent: a key in a variable goes to its vendor's own address alone.{told}",
+            code="api_key_not_sent",
+            advice="Give api_key=, or provider= if that address is a way to the vendor.",
+            backend=backend,
         )
-    return f"{backend} does not accept the key, or not for this; set the key of its SDK, or api_key=.{told}"
+    return AccessRefused(
+        f"{backend} does not accept the key, or not for this.{told}",
+        code="api_key_refused",
+        advice="Set the key of its SDK, or api_key=.",
+        backend=backend,
+    )
 
 
 def _waiting(wait: float | None) -> str:

@@ -87,7 +87,11 @@ def resolve(
     if record.state == "started":
         raise Conflict(
             f"call '{id}' to {record.tool} is started, and its run has not said what became of it; nothing was "
-            "resolved. resume() or cancel() that run first."
+            "resolved.",
+            code="call_started",
+            advice="resume() or cancel() that run first.",
+            call=id,
+            run=record.run,
         )
     said = f"A person says that it was {outcome}{f': {why}' if why else ''}."
     if outcome == "not_done" or value is None:
@@ -129,13 +133,20 @@ def _tool(env: RunEnvironment, record: CallRecord) -> Tool:
     tool = env.agent.toolbox.get(record.tool)
     if tool is None:
         raise Invalid(
-            f"agent '{env.agent.name}' as it was given has no tool '{record.tool}'; nothing was asked. "
-            "Give the agent that declares it."
+            f"agent '{env.agent.name}' as it was given has no tool '{record.tool}'; nothing was asked.",
+            code="tool_not_declared",
+            advice="Give the agent that declares it.",
+            agent=env.agent.name,
+            tool=record.tool,
         )
     if tool.reconciler is None:
         raise Unsupported(
             f"tool '{tool.name}' has no reconcile hook, so only a person can say what became of call '{record.id}'; "
-            "nothing was asked. Use resolve()."
+            "nothing was asked.",
+            code="no_reconcile_hook",
+            advice="Use resolve().",
+            tool=tool.name,
+            call=record.id,
         )
     return tool
 

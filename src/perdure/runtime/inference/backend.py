@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from perdure.errors import Invalid, NotFound, ServerChanged, Unsupported
+from perdure.errors import Invalid, NotFound, PerdureWarning, ServerChanged, Unsupported
 from perdure.history import reader
 from perdure.model.digest import Digest
 from perdure.providers.contract import Model, sent_by, server_of
@@ -50,8 +50,13 @@ def warn_of_end(env: RunEnvironment, model: Model) -> None:
     today = datetime.fromtimestamp(env.space.clock() / 1_000_000, UTC).date().isoformat()
     when = f"is served until {ends}" if today <= ends else f"was served until {ends}"
     warnings.warn(
-        f"{model.backend} {when}, as its vendor announced: move its threads to another model. "
-        "`perdure models ls` lists those that stay.",
+        PerdureWarning(
+            f"{model.backend} {when}, as its vendor announced.",
+            code="model_ends",
+            advice="Move its threads to another model; `perdure models ls` lists those that stay.",
+            backend=model.backend,
+            ends=ends,
+        ),
         stacklevel=2,
     )
 
@@ -98,11 +103,14 @@ def model_for(env: RunEnvironment, recorded: RecordedBackend) -> Model:
     try:
         found = taking_steps(recorded.name)
     except (Invalid, NotFound, Unsupported) as error:
-        why = str(error).partition(";")[0].rstrip(".")
         raise Invalid(
-            f"'{env.space.label}' is on {recorded.name}, and nothing takes steps for that here: {why}; nothing was "
-            "run. Give the agent that backend, or move the thread to another with switch(…); a run that was cut off has "
-            "to be ended first, with cancel()."
+            f"'{env.space.label}' is on {recorded.name}, and nothing takes steps for that here; nothing was run: "
+            f"{error.message}",
+            code="backend_not_given",
+            advice="Give the agent that backend, or move the thread to another with switch(…); a run that was cut off "
+            "has to be ended first, with cancel().",
+            thread=env.space.label,
+            backend=recorded.name,
         ) from error
     _warn(env.agent, env.space.label, recorded.name)
     check_server(env, recorded, found)
@@ -167,8 +175,16 @@ def _known(env: RunEnvironment) -> Iterator[BackendRef]:
 
 def _warn(agent: Agent, label: str, name: str) -> None:
     if agent.backend is not None:
+        declared = name_of(agent.backend)
         warnings.warn(
-            f"agent '{agent.name}' is declared on {name_of(agent.backend)}, but '{label}' is on {name}, which counts: "
-            f"a thread that has begun is moved by thread.switch('{name_of(agent.backend)}'), after a check.",
+            PerdureWarning(
+                f"agent '{agent.name}' is declared on {declared}, but '{label}' is on {name}, which counts.",
+                code="backend_differs",
+                advice=f"A thread that has begun is moved by thread.switch('{declared}'), after a check.",
+                agent=agent.name,
+                thread=label,
+                backend=name,
+                declared=declared,
+            ),
             stacklevel=2,
         )

@@ -77,7 +77,10 @@ def render(env: RunEnvironment, backend: BackendRef, *, at: Digest | None) -> Re
     target = seen.target
     if target is None:
         raise Unsupported(
-            f"{name_of(backend)} takes steps itself and is sent no request; nothing was rendered. See plan(…) instead."
+            f"{name_of(backend)} takes steps itself and is sent no request; nothing was rendered.",
+            code="backend_without_requests",
+            advice="See plan(…) instead.",
+            backend=name_of(backend),
         )
     plan = planned(env, backend, at=at)
     own: Mapping[str, Json] = backend.options if isinstance(backend, Backend) else {}
@@ -116,7 +119,10 @@ def last_step(space: Space, at: Digest | None) -> Digest:
             return step.digest
     raise NotFound(
         f"no model has spoken on '{space.label}' up to there, or it was not recorded what it was shown; "
-        "nothing was made again. See what the next step would be shown with plan()."
+        "nothing was made again.",
+        code="no_recorded_step",
+        advice="See what the next step would be shown with plan().",
+        thread=space.label,
     )
 
 
@@ -204,7 +210,10 @@ def _own(env: RunEnvironment, current: RecordedBackend | None) -> BackendRef:
         return given_for(env, current)
     if env.agent.backend is None:
         raise Invalid(
-            f"'{env.space.label}' was never run and its agent has no backend; nothing was planned. Name one."
+            f"'{env.space.label}' was never run and its agent has no backend; nothing was planned.",
+            code="no_backend_to_plan_for",
+            advice="Name one.",
+            thread=env.space.label,
         )
     return env.agent.backend
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.contract import CellWrite
-from perdure.errors import Conflict, Invalid, Moved, Refused, StaleHead
+from perdure.errors import Conflict, Invalid, Moved, StaleHead
 from perdure.history import reader, writer
 from perdure.history.space import Space, removed
 from perdure.history.writer import Proposal
@@ -61,7 +61,7 @@ from perdure.switching.commit import (
     unfinished_items,
 )
 from perdure.switching.current_backend import RecordedBackend
-from perdure.switching.report import Report
+from perdure.switching.report import Report, refusal
 
 __all__ = ["SwitchRequest", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
 
@@ -171,7 +171,7 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
         if _is_there(env, report):
             return _already(report)
         if not report.ok:
-            raise Refused(report)
+            raise refusal(report)
         if teller is not None:
             check_server_on_record(env, head.commit, teller)
             report = _summarised(env, report, teller, attempt)

@@ -403,7 +403,11 @@ def _check_present(env: RunEnvironment, record: RunRecord) -> None:
     if not _is_present(env.space, record):
         raise NotFound(
             f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
-            "resumed. Take the undo back with redo(), or end it with cancel()."
+            "resumed.",
+            code="run_undone",
+            advice="Take the undo back with redo(), or end it with cancel().",
+            run=record.id,
+            timeline=record.timeline,
         )
 
 

@@ -24,6 +24,7 @@ from perdure.model.text import shortened, well_formed
 __all__ = ["Arguments", "integral", "json_name", "read", "refusal", "why_refused", "without_path"]
 
 _FLOAT_EXACT_MAX = 2.0**53
+# msgspec names the place of a fault in the text of its error alone.
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`)?\Z", re.DOTALL)
 _LIMIT = 200  # characters of a text that is shown back
 

@@ -58,7 +58,8 @@ class NoMemory(Invalid):
     def __init__(self) -> None:
         """Say what is missing."""
         super().__init__(
-            "this thread has no owner, and so no memory; nothing was read or written. Begin threads with owner=."
+            "this thread has no owner, and so no memory; nothing was read or written.",
+            advice="Begin threads with owner=.",
         )
 
 
@@ -206,7 +207,12 @@ class CallMap:
                 return typed(path, ops.value(full), type)
         found = declared(self._defaults, path, type) if default is UNSET else default
         if found is UNSET:
-            raise NotFound(f"there is nothing at {path}. See what there is with paths(), or give a default.")
+            raise NotFound(
+                f"there is nothing at {path}.",
+                code="path_not_found",
+                advice="See what there is with paths(), or give a default.",
+                path=path,
+            )
         return found
 
     def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:

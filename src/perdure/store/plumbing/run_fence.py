@@ -113,6 +113,8 @@ def _check_settled(space: Space) -> None:
     if left:
         more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
         raise Conflict(
-            f"'{space.label}' has calls that are not settled: {', '.join(left[:_SHOWN])}{more}; it was not removed. "
-            "Settle them (resume, decide, resolve), or give them up with force."
+            f"'{space.label}' has calls that are not settled: {', '.join(left[:_SHOWN])}{more}; it was not removed.",
+            code="calls_not_settled",
+            advice="Settle them (resume, decide, resolve), or give them up with force.",
+            thread=space.label,
         )

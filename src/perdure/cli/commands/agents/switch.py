@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from perdure.cli.commands.models.shapes import meant_backend
 from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report
 from perdure.cli.errors import code_of
-from perdure.cli.hints import Subject, in_words_of_the_shell
+from perdure.cli.hints import Subject, explain
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.suggestions import no_agent
 from perdure.cli.input.user_code import SwitchCode
@@ -142,6 +142,6 @@ def _shape(each: ThreadMoved) -> ThreadSwitched:
         report=None if each.report is None else ReportShape.of(each.report),
         error=None
         if each.error is None
-        else in_words_of_the_shell(str(each.error), Subject(thread=each.thread)),
+        else " ".join(explain(each.error, Subject(thread=each.thread))).rstrip(),
         exit_code=code,
     )

@@ -22,7 +22,7 @@ from perdure.cli.commands.approvals.show import diff_of, until
 from perdure.cli.commands.calls.show import show_json
 from perdure.cli.commands.chat.output import paint
 from perdure.cli.errors import FAILED, USAGE, code_of, report
-from perdure.cli.hints import Subject, command, in_words_of_the_shell
+from perdure.cli.hints import Subject, command, explain
 from perdure.cli.input.terminal import Terminal
 from perdure.cli.input.users import os_user
 from perdure.cli.output.formatting import stamp
@@ -209,7 +209,7 @@ class ChatSession:
                 self._run(self._thread.resume_stream())
             elif self._thread.approvals():
                 self._decide()
-        except (PerdureError, RunFailed) as error:
+        except PerdureError as error:
             self._fail(error)
 
     def _run(self, events: Iterator[Happening]) -> None:
@@ -225,7 +225,7 @@ class ChatSession:
         except KeyboardInterrupt:
             self._stop()
             return None
-        except (PerdureError, RunFailed) as error:
+        except PerdureError as error:
             self._fail(error)
             return None
         if result.status not in ("succeeded", "waiting"):
@@ -301,15 +301,15 @@ class ChatSession:
         known += [("/on TIMELINE", "Go on on another timeline"), ("/quit", "Leave; everything is kept")]
         self._screen.facts(known)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: PerdureError) -> None:
         """Say what went wrong and what to do now: on the screen at a terminal, else where errors go."""
         self.code = self.code or code_of(error)
         about = Subject(thread=self._thread.id, store=self._named)
-        told = in_words_of_the_shell(str(error), about)
+        message, advice = explain(error, about)
         hint = command("runs show THREAD", about) if isinstance(error, RunFailed) else None
         if not sys.stdin.isatty():
-            report(type(error).__name__, told, hint=hint, json=False)
+            report(type(error).__name__, message, advice=advice, hint=hint, json=False)
             return
-        self._screen.say((f"{type(error).__name__}: ", "bad"), told)
+        self._screen.say((f"{type(error).__name__}: ", "bad"), f"{message} {advice}".rstrip())
         if hint:
             self._screen.say(("Look at it: ", "quiet"), hint)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from perdure.cli.commands.runs.ls import shape
-from perdure.cli.hints import Subject, in_words_of_the_shell
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
 from perdure.cli.output.answer import Answer, lately
@@ -76,12 +75,12 @@ class Run(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print facts, words and calls, and what can be done now."""
-        run, about = self.run, Subject(thread=self.thread, store=screen.store)
+        run = self.run
         screen.say(("run ", "quiet"), (run.id, "title"))
         screen.facts(
             [
                 ("state", state(run.stands)),
-                *((("why", in_words_of_the_shell(run.why, about)),) if run.why else ()),
+                *((("why", run.why),) if run.why else ()),
                 *((("stop", _stop(run.stop)),) if run.stop else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),

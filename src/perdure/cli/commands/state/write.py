@@ -153,10 +153,10 @@ def _value(content: bytes, media_type: str | None) -> Value:
             f"the value is not text ({error}); nothing was written. Name its --media-type."
         ) from error
     except Invalid as error:
-        if not str(error).startswith("not JSON"):
+        if error.code != "not_json":
             raise
         advice = "Text is written with quotes, as '\"milk\"', or kept as it is with --media-type text/plain."
-        raise Invalid(f"{error} {advice}") from error
+        raise Invalid(error.message, code=error.code, advice=advice) from error
 
 
 class Deleted(WriteAnswer, frozen=True, kw_only=True):
