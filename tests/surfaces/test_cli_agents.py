@@ -211,7 +211,7 @@ def test_a_tool_that_is_not_given_is_named() -> None:
     name, definition = read_definition(FILE)
     from perdure.runtime.agent.file import agent_of
 
-    with pytest.raises(perdure.errors.Invalid, match="names the tool book"):
+    with pytest.raises(perdure.errors.Invalid):
         agent_of(name, definition)
 
 

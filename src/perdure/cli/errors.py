@@ -30,7 +30,7 @@ CODES: dict[type[errors.PerdureError], int] = {
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), FAILED)
 
 
@@ -58,8 +58,8 @@ def report(
         print(safe_json(shape, indent=None), file=sys.stderr)
         return
     screen = Screen(console(stderr=True))
-    tell = screen.wrap if screen.is_terminal else screen.say
-    tell((f"{name}: ", "bad"), f"{message} {advice}".rstrip())
+    print_line = screen.wrap if screen.is_terminal else screen.say
+    print_line((f"{name}: ", "bad"), f"{message} {advice}".rstrip())
     if hint:
         screen.say(("Try: ", "quiet"), hint)
 

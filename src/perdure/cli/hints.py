@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, str] = {
     "backend_differs": "A thread that has begun is moved by <threads switch THREAD --to {declared}>, after a check.",
     "backend_not_given": (
         "Name the code that has it with --code, or move the thread to another with "
-        "<threads switch THREAD --to BACKEND>; a run that was cut off has to be ended first, with "
+        "<threads switch THREAD --to BACKEND>; an interrupted run has to be ended first, with "
         "<runs cancel THREAD>."
     ),
     "backend_without_requests": "See <threads context THREAD> instead.",
@@ -92,7 +92,7 @@ COMMANDS: Mapping[str, str] = {
     "run_undone": "Take the undo back with <threads redo THREAD>, or end it with <runs cancel THREAD>.",
     "server_changed": (
         "Name the code that has its Backend with --code, or move the thread on purpose with "
-        "<threads switch THREAD --to BACKEND>; a run that was cut off has to be ended first, with "
+        "<threads switch THREAD --to BACKEND>; an interrupted run has to be ended first, with "
         "<runs cancel THREAD>."
     ),
     "store_not_found": "Create one with <init>, or name another with --store or $PERDURE_STORE.",
@@ -170,5 +170,5 @@ class _Facts(dict[str, object]):
 
     @property
     def quoted(self) -> _Facts:
-        """The facts as words for a shell."""
+        """Return the facts as words for a shell."""
         return _Facts({name: shlex.quote(str(value)) for name, value in self.items()})

@@ -32,7 +32,7 @@ _PIPE_CLOSED = 141
 
 
 def run(words: Sequence[str]) -> int:
-    """Do what `words` say; the exit code."""
+    """Run the command in `words`; return the exit code."""
     _accept_any_text()
     app = build()
     asked = usage.tidied(words)
@@ -129,13 +129,13 @@ def _warning(about: Subject) -> Generator[None]:
 
 
 def _accept_any_text() -> None:
-    """Let no stream refuse a character that its encoding lacks."""
+    """Let streams escape a character that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _without_reader() -> int:
-    """Nobody reads on, as in `perdure threads log t | head -1`: end quietly."""
+    """End quietly, because the reader of the output has ended, as in `perdure threads log t | head -1`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _PIPE_CLOSED
