@@ -113,9 +113,7 @@ Reason: TypeAlias = Annotated[
 ]
 OpId: TypeAlias = Annotated[
     str | None,
-    Parameter(
-        name="--op-id", metavar="ID", help="Do it only once, even if it is repeated with this id"
-    ),
+    Parameter(name="--op-id", metavar="ID", help="Do it only once, even if it is repeated with this id"),
 ]
 ToBackend: TypeAlias = Annotated[
     str,

@@ -271,38 +271,20 @@ def export(
     """
     if format == "sqlite":
         return _tabled(thread, output, everywhere)
-    if thread is None or output is not None:
-        if thread is None:
-            raise Invalid(
-                "no thread was named; nothing was written.",
-                code="thread_missing",
-                advice="Name one: only --format sqlite takes all.",
-            )
-        raise Invalid(
-            "--output belongs to --format sqlite; nothing was written.",
-            code="output_not_taken",
-            advice="Leave it out: a request goes to the output.",
-        )
+    if thread is None:
+        raise _refused("no thread was named", "thread_missing", "Name one: only --format sqlite takes all.")
+    if output is not None:
+        why, advice = "--output belongs to --format sqlite", "Leave it out: a request goes to the output."
+        raise _refused(why, "output_not_taken", advice)
     if git is not None:
         if format is not None or model is not None or at is not None or timeline != MAIN:
-            raise Invalid(
-                "--git writes the whole thread; nothing was written.",
-                code="options_conflict",
-                advice="Leave out --format, --model, --timeline and --at.",
-            )
+            advice = "Leave out --format, --model, --timeline and --at."
+            raise _refused("--git writes the whole thread", "options_conflict", advice)
         return (follow_git if follow else project)(thread, git, everywhere)
-    if format is None or follow:
-        if follow:
-            raise Invalid(
-                "there is no --follow without --git; nothing was written.",
-                code="git_missing",
-                advice="Name a directory.",
-            )
-        raise Invalid(
-            "no format was named; nothing was written.",
-            code="format_missing",
-            advice="Give --format API or --git DIR.",
-        )
+    if follow:
+        raise _refused("there is no --follow without --git", "git_missing", "Name a directory.")
+    if format is None:
+        raise _refused("no format was named", "format_missing", "Give --format API or --git DIR.")
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         rendered = found.export(format, model=model, at=UNSET if at is None else at)
@@ -317,11 +299,8 @@ def export(
 
 def _tabled(thread: str | None, output: str | None, everywhere: Everywhere) -> Tabled:
     if output is None:
-        raise Invalid(
-            "--format sqlite writes a file; nothing was written.",
-            code="output_missing",
-            advice="Name a new one with --output FILE.",
-        )
+        advice = "Name a new one with --output FILE."
+        raise _refused("--format sqlite writes a file", "output_missing", advice)
     if thread is None:
         with engine(everywhere):
             pass  # raises the usual error if this is no store
@@ -331,3 +310,7 @@ def _tabled(thread: str | None, output: str | None, everywhere: Everywhere) -> T
     with closing(open_sql(everywhere.store, entries=map_entries)) as opened:
         written = export_tables(opened, Path(output), thread=thread)
     return Tabled(thread=thread, output=output, tables=written)
+
+
+def _refused(why: str, code: str, advice: str) -> Invalid:
+    return Invalid(f"{why}; nothing was written.", code=code, advice=advice)
