@@ -286,10 +286,12 @@ class Unsupported(PerdureError):
 class Refused(PerdureError):
     """A policy said no; the report says why."""
 
-    def __init__(self, report: object, *, code: str = "", advice: str = "", **facts: object) -> None:
-        """Carry the report."""
-        self.report = report
-        super().__init__(f"refused, nothing was done: {report}", code=code, advice=advice, **facts)
+    def __init__(
+        self, report: object, *, why: str = "", code: str = "", advice: str = "", **facts: object
+    ) -> None:
+        """Carry the report; `why` says the reason in one sentence, "" if the report itself is one."""
+        self.report, self.why = report, why or str(report)
+        super().__init__(f"refused, nothing was done: {self.why}", code=code, advice=advice, **facts)
 
 
 class ServerChanged(Refused):
@@ -348,11 +350,11 @@ class NotDone(PerdureError):
 class RunFailed(PerdureError):
     """An agent's run ended in failure."""
 
-    def __init__(self, run: object) -> None:
-        """Carry the run."""
+    def __init__(self, run: object, *, code: str = "", advice: str = "") -> None:
+        """Carry the run; `advice` is that of the error that made it fail."""
         self.run = run
-        told = str(run)
-        super().__init__(f"run {told}" if " failed" in told else f"run {told} failed")
+        ended = "" if hasattr(run, "status") else " failed"  # a result says itself how the run ended
+        super().__init__(f"run {run}{ended}", code=code, advice=advice)
 
 
 def _restored(kind: type[_Coded], args: tuple[object, ...], facts: dict[str, object]) -> _Coded:

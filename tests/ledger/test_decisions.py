@@ -273,7 +273,7 @@ def test_an_answer_can_become_the_arguments(desk: Desk) -> None:
         ("edit", "{", "not_json"),
         ("edit", '{"a":1,"a":2}', "not_json"),
         ("edit", None, "value_missing"),
-        ("approve", "{}", "value_unexpected"),
+        ("approve", "{}", "value_not_taken"),
         ("answer", "NaN", "not_json"),
         ("answer", '{"seat":3}', "schema_mismatch"),
         ("expire", None, "verdict_unknown"),
@@ -436,12 +436,12 @@ def test_after_an_undo_past_the_call_there_is_nothing_to_decide(desk: Desk) -> N
     root = desk.say("user", "pay")
     desk.fork("before", root)
     desk.suspend()
-    with raises(Conflict, "call_not_on_timeline", timeline="before", asked_on="main"):
+    with raises(Conflict, "call_elsewhere", timeline="main"):
         desk.decide("c", "approve", line="before")
 
     desk.undo()
 
-    with raises(Conflict, "call_not_on_timeline", timeline="main", asked_on="main"):
+    with raises(Conflict, "call_undone", timeline="main"):
         desk.decide("c", "approve")
     assert tickets.read(desk.space, "ticket-c").ticket.decision is None
 

@@ -248,7 +248,7 @@ def test_what_the_environment_holds_is_sent_where_the_user_says_whose_server_it_
 def test_a_key_that_is_named_for_a_backend_is_sent_alone(case: Case) -> None:
     """To a foreign address goes that key, and nothing beside it."""
     if case.api == "bedrock-converse":
-        with raises(Invalid, "key_not_taken"):
+        with raises(Invalid, "api_key_not_taken"):
             received(case, api_key=KEY)
         return
 
@@ -417,7 +417,7 @@ def test_a_refusal_at_a_foreign_address_says_that_no_key_was_sent(monkeypatch: p
 
     with (
         playing(whole({"error": {"message": "who are you?"}}, status=401)) as place,
-        raises(AccessRefused, "key_not_sent", status=401),
+        raises(AccessRefused, "api_key_not_sent", status=401),
     ):
         ask(Backend("anthropic:claude-m", base_url=place.url))
 

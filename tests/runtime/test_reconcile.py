@@ -226,7 +226,7 @@ def test_a_started_call_is_not_resolved(tmp_path: Path) -> None:
     """Its run says first what became of it, or that nobody knows."""
     thread = killed(tmp_path / "s.db", [dont_know])
 
-    with raises(Conflict, "call_is_running"):
+    with raises(Conflict, "call_started"):
         thread.resolve(thread.calls()[0].id, "done", by="ann")
 
 

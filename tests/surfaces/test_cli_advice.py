@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure.cli.hints import ADVICE, Subject, in_words_of_the_shell
+from perdure.cli.hints import COMMANDS, Subject, advice_for
+from perdure.errors import NotFound
 from tests.architecture.source import Module, modules
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, shop
@@ -41,7 +43,8 @@ DECLARED = {
     "perdure.runtime.session.result": ("output=", "run()"),
     "perdure.runtime.run.start": ("change()",),
     "perdure.runtime.session.steering": ("run()",),
-    "perdure.store.change": ("on({})", "change()", "decide()", "resume()", "resolve()"),
+    "perdure.store.change": ("on({})", "change()"),
+    "perdure.store.plumbing.directory": ("agent=",),
     "perdure.store.plumbing.handles": ("perdure.aio",),
 }  # fmt: skip
 
@@ -134,23 +137,41 @@ def test_python_in_a_message_would_be_found() -> None:
     assert not PYTHON.search("run 'x' (SIGKILL), see `perdure state ls shopping --at HEAD~1` in app.py")
 
 
-def test_everything_that_is_put_in_other_words_is_still_said() -> None:
-    """A message of the library that changes takes its translation with it."""
-    texts = [text for module in library() for text in texts_of(module)]
+def test_each_code_of_the_table_is_one_of_the_library() -> None:
+    """A code that the library gives no error any more has no row."""
+    codes = {code for module in library() for code in codes_in(module.tree)}
 
-    unsaid = [said for said in ADVICE if not any(found_in(said, text) for text in texts)]
-
-    assert unsaid == []
+    assert set(COMMANDS) - codes == set()
 
 
-def test_whatever_the_library_says_in_python_has_other_words_for_the_shell() -> None:
-    """A new piece of advice needs a row in the table, or belongs to what only programs can meet."""
-    said = [(module.name, text) for module in library() for text in texts_of(module)]
+def test_each_error_has_the_facts_that_its_commands_name() -> None:
+    """A command with a hole in it cannot be typed."""
+    for module in library():
+        for call in ast.walk(module.tree):
+            if isinstance(call, ast.Call):
+                given = {each.arg for each in call.keywords}
+                for code in keyword_texts(call, "code"):
+                    named = set(re.findall(r"{(\w+)}", COMMANDS.get(code, "")))
+                    assert named <= given, (module.name, code)
 
-    python = [(name, text) for name, text in said if PYTHON.search(left_over(name, text))]
 
-    assert python == []
-    assert any(PYTHON.search(text) for _, text in said)  # the control: it is there before it is translated
+def test_advice_in_python_belongs_to_an_error_that_has_commands() -> None:
+    """New advice in terms of methods needs a code and a row in the table, or belongs to what only programs meet."""
+    found = [(module.name, text) for module in library() for text in python_in(module.name, module.tree)]
+
+    assert found == []
+
+
+def test_advice_in_python_would_be_found() -> None:
+    """Control: an error without a row in the table may not name a method, and no message may."""
+    without_row = (
+        'def f():\n    raise NotFound("it is not there.", code="other", advice="See what is with paths().")'
+    )
+    in_message = (
+        'def f():\n    raise NotFound("it is not in paths() now.", code="path_not_found", advice="Look.")'
+    )
+    for text in (without_row, in_message):
+        assert python_in("x", ast.parse(text))
 
 
 @pytest.mark.parametrize(
@@ -181,9 +202,18 @@ def test_advice_names_the_store_that_was_named(street: Shell) -> None:
 
 def test_a_thread_with_a_strange_name_is_quoted() -> None:
     """What is suggested is for a shell, which would obey it."""
-    told = in_words_of_the_shell("See what there is with paths().", Subject(thread="a; rm -rf /"))
+    error = NotFound("there is nothing at /x.", code="path_not_found", path="/x")
 
-    assert told == "See what there is with `perdure state ls 'a; rm -rf /'`."
+    advice = advice_for(error, Subject(thread="a; rm -rf /"))
+
+    assert advice == "See what there is with `perdure state ls 'a; rm -rf /'`."
+
+
+def test_a_fact_with_a_strange_name_is_quoted() -> None:
+    """Ids come from models and files, and a shell would obey them."""
+    error = NotFound("it was undone.", code="call_undone", run="a; rm -rf /")
+
+    assert "`perdure runs cancel THREAD 'a; rm -rf /'`" in advice_for(error)
 
 
 @pytest.mark.parametrize(
@@ -287,19 +317,69 @@ def library() -> list[Module]:
     return [module for module in modules() if not module.name.startswith(("perdure.cli", "perdure.testing"))]
 
 
-def left_over(module: str, text: str) -> str:
-    """What the shell is told of a text, without what is about somebody's own program."""
-    left = in_words_of_the_shell(text)
+def python_in(name: str, tree: ast.AST) -> list[str]:
+    """The texts that a terminal would show and that name something of Python."""
+    allowed = {text for call in advising(tree) for text in texts_in(call)}
+    messages = {text for call in errors_in(tree) for each in call.args[:1] for text in texts_in(each)}
+    texts = [text for text in texts_in(tree) if text in messages or text not in allowed]
+    return [text for text in texts if PYTHON.search(without_declared(name, text))]
+
+
+def without_declared(module: str, text: str) -> str:
+    """A text without what is about the user's own program."""
     for known in DECLARED.get(module, ()):
-        left = left.replace(known, "")
-    return left.replace("{}", "")
+        text = text.replace(known, "")
+    return text.replace("{}", "")
+
+
+def advising(tree: ast.AST) -> Iterator[ast.AST]:
+    """The functions and classes that make an error whose advice the table has in commands."""
+    for node in ast.walk(tree):
+        own = isinstance(node, ast.ClassDef) and snake_case(node.name) in COMMANDS
+        if own or (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and codes_in(node) & set(COMMANDS)
+        ):
+            yield node
+
+
+def errors_in(tree: ast.AST) -> Iterator[ast.Call]:
+    """The calls that make an error with a code."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and any(each.arg == "code" for each in node.keywords):
+            yield node
+
+
+def codes_in(tree: ast.AST) -> set[str]:
+    """The texts that may be codes, and the codes of the classes."""
+    classes = {snake_case(node.name) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    return classes | {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def keyword_texts(call: ast.Call, name: str) -> set[str]:
+    """The texts that an argument of a call may be."""
+    values = [each.value for each in call.keywords if each.arg == name]
+    return {text for value in values for text in codes_in(value)}
+
+
+def snake_case(name: str) -> str:
+    """The code of a class of errors."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def texts_of(module: Module) -> list[str]:
     """The sentences in a module's code, {} for what is filled in; docstrings are none."""
+    return texts_in(module.tree)
+
+
+def texts_in(tree: ast.AST) -> list[str]:
+    """The sentences in a part of a module."""
     inner: set[ast.AST] = set()
     found: list[str] = []
-    for node in ast.walk(module.tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Expr):
             inner.add(node.value)
         if node in inner:
@@ -312,8 +392,3 @@ def texts_of(module: Module) -> list[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.append(node.value)
     return [text for text in found if re.search(r"[a-z]{2} [a-z]", text) and not FOREIGN.search(text)]
-
-
-def found_in(said: str, text: str) -> bool:
-    """Whether a row of the table is said by a text, whole or, where it is put together, by its longest part."""
-    return said in text or max(said.split("{}"), key=len).strip(" .:;") in text

@@ -10,7 +10,7 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.cli.app import ALONE, NOUNS, SPELLINGS, build, load
-from perdure.cli.hints import ADVICE
+from perdure.cli.hints import COMMANDS
 from tests.architecture.source import modules
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, commands, shop
@@ -92,7 +92,7 @@ def test_every_command_in_a_message_or_a_help_text_exists() -> None:
             assert_can_be_typed(
                 "\n".join(f"`{each}`" for each in re.findall(r"`(perdure [a-z][^`]*)`", text))
             )
-    for meant in ADVICE.values():
+    for meant in COMMANDS.values():
         for each in re.findall(r"<([^<>]+)>", meant):
             assert_can_be_typed(f"`perdure {each}`")
 

@@ -139,7 +139,7 @@ def test_an_approval_says_who_asks_for_what(house: Shell) -> None:
     shown = house.ok("approvals", "show", "house", call).out
     told = house.ok("approvals", "show", "house", call, "--json").json
 
-    for words in ("asks for approval", '"amount": 5000', "financial", "script:test", "somebody decides"):
+    for words in ("asks for approval", '"amount": 5000', "financial", "script:test", "a person decides"):
         assert words in shown
     for verb in ("approve", "deny", "edit", "answer"):
         assert f"perdure approvals {verb} house {call}" in shown
@@ -263,7 +263,7 @@ def test_where_no_schema_was_recorded_an_edit_says_that_nobody_checked_it(bell: 
     """The tool's schema says more than can be checked without the tool."""
     ended = bell.ok("approvals", "edit", "bell", "call-ann", "--value", '{"number": "two"}')
 
-    assert "Nobody has checked them: no schema was recorded." in ended.out
+    assert "They were not checked: no schema was recorded." in ended.out
 
 
 def test_a_beginning_of_an_id_is_enough(bell: Shell) -> None:
@@ -296,7 +296,7 @@ def test_an_approval_of_what_was_undone_says_how_to_go_on(house: Shell) -> None:
 
     assert refused.code == 4
     assert (
-        "It was undone: take the undo back with `perdure threads redo house`, "
+        "it was undone; nothing was decided. Take the undo back with `perdure threads redo house`, "
         f"or end its run with `perdure runs cancel house {run}`."
     ) in refused.err
 

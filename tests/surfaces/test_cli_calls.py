@@ -46,7 +46,7 @@ def test_calls_of_a_thread_are_listed_and_filtered(house: Shell) -> None:
 
 def test_without_calls_there_is_a_sentence(shell: Shell) -> None:
     """Not an empty screen."""
-    assert "No call waits for somebody to find out its outcome." in shell.ok("calls").out
+    assert "No call has an unknown outcome." in shell.ok("calls").out
     assert "There is no tool call here." in shell.ok("calls", "ls", "shopping").out
 
 

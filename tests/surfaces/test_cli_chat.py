@@ -193,7 +193,7 @@ def test_a_backend_without_a_key_fails_the_run_with_the_name_to_set(
     ended = empty("chat", "helper", "--to", "openai:gpt-5.6", stdin=b"Hello\n")
 
     assert ended.code == 1
-    assert "set OPENAI_API_KEY in the environment" in ended.err
+    assert "Set OPENAI_API_KEY in the environment" in ended.err
 
 
 def test_for_programs_the_output_says_where_it_was_left(empty: Shell) -> None:

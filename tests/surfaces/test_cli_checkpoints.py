@@ -157,7 +157,7 @@ def test_a_document_is_loaded_as_the_checkpoint_that_it_was(trip: Shell) -> None
 
     assert told == piped
     assert (told["thread"], told["document"], told["is_named_after_its_content"]) == ("trip", document, True)
-    assert "nobody has altered it" in trip.ok("checkpoints", "load", "chk.yaml").out
+    assert "it was not altered" in trip.ok("checkpoints", "load", "chk.yaml").out
 
 
 def test_a_document_that_was_altered_says_so(trip: Shell) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import perdure
 from perdure import Thread
-from perdure.cli.commands.demo import branches, payments, switching
+from perdure.cli.commands.demo import command, payments, switching
 from perdure.cli.commands.demo.bank import Bank
 from perdure.cli.commands.demo.screen import Stage
 from tests.surfaces.shell import Shell
@@ -44,7 +44,7 @@ TOLD = [
     "all five layers are byte for byte the same",
     "kind: StateCheckpoint",
     'note: "already done: do not repeat"',
-    "it was not run, somebody is asked",
+    "it was not run, a person is asked",
     "undo took the switch back",
     "the line was published once",
     "the whole store is intact",
@@ -84,7 +84,7 @@ def test_the_story_is_told_and_proved(empty: Shell) -> None:
 
     assert [words for words in TOLD if words not in ended.out] == []
     assert "✗ this" not in ended.out
-    assert "scripted backends stand in" in ended.out
+    assert "scripted backends are used" in ended.out
     assert ended.out.count("✓") >= 40
     assert ended.out.index("paid twice") < ended.out.index("milk")
     with perdure.open("perdure-demo.db", read_only=True) as store:
@@ -119,7 +119,7 @@ def test_the_commands_that_it_ends_with_work(
     empty: Shell, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six of them, to look inside: by the program's name, or by the module where that is not on the path."""
-    monkeypatch.setattr(branches, "which", lambda _name: found)
+    monkeypatch.setattr(command, "which", lambda _name: found)
     commands = [words for line in empty.ok("demo").out.splitlines() if (words := typed(line))]
 
     assert len(commands) == 6
@@ -185,7 +185,7 @@ def test_a_process_that_ends_by_itself_ends_the_story(empty: Shell, monkeypatch:
 
 def test_a_decision_that_is_taken_back_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: if nobody were told that it was decided, the demo would say so."""
-    monkeypatch.setattr(payments, "_refused", lambda _thread, _ticket: "nobody was told")
+    monkeypatch.setattr(payments, "_refused", lambda _thread, _ticket: "no error")
 
     told = empty("demo", "--json")
 
@@ -196,19 +196,22 @@ def test_a_race_that_nobody_is_told_of_ends_the_story(empty: Shell, monkeypatch:
     """Control: where Bob writes elsewhere, Ann is told nothing, and the demo says so."""
     elsewhere = perdure.open("memory:")
     elsewhere.thread("shopping", agent="helper")
-    monkeypatch.setattr(branches, "open_store", lambda _url: elsewhere)
+    opened = command.open_store
+    monkeypatch.setattr(
+        command, "open_store", lambda place: elsewhere if isinstance(place, str) else opened(place)
+    )
 
     told = empty("demo", "--json")
 
     assert told.code == 1
-    assert "Ann is told" in told.json["broken"]
+    assert "Ann gets an error" in told.json["broken"]
 
 
 def test_a_lost_commit_ends_the_story(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: a process that acknowledges what it never wrote is found out after the kill."""
     liar = empty.directory / "liar.py"
     liar.write_text("import sys, time\nfor n in range(99): print('0' * 64, flush=True)\ntime.sleep(60)\n")
-    monkeypatch.setattr(branches, "WRITER", "liar")
+    monkeypatch.setattr(command, "WRITER", "liar")
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(empty.directory), os.environ.get("PYTHONPATH", "")])
     )
@@ -224,7 +227,7 @@ def test_the_writer_is_really_killed(empty: Shell) -> None:
     with perdure.open("k.db") as store:
         store.thread("t", agent="a")
     with subprocess.Popen(
-        [sys.executable, "-m", branches.WRITER, "k.db", "t"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", command.WRITER, "k.db", "t"], stdout=subprocess.PIPE, text=True
     ) as writer:
         assert writer.stdout is not None
         said = [writer.stdout.readline().strip() for _ in range(5)]

@@ -71,7 +71,17 @@ def test_help_loads_no_engine_and_no_store(command: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "command",
-    ["threads ls", "threads log rent", "threads show rent", "state ls rent", "state get rent /title"],
+    [
+        "threads ls",
+        "threads log rent",
+        "threads show rent",
+        "state ls rent",
+        "state get rent /title",
+        "state blame rent /title",
+        "runs ls rent",
+        "calls ls rent",
+        "memory ls",
+    ],
 )
 def test_reading_loads_nothing_that_runs_an_agent(command: str, directory: Path) -> None:
     """A command that reads loads the store, and neither runs nor switches nor a provider's SDK."""

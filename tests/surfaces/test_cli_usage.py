@@ -141,7 +141,8 @@ def test_a_store_that_lies_here_under_another_name_is_told(shell: Shell) -> None
     ended = shell("threads")
 
     assert ended.code == 3
-    assert ended.err.rstrip().endswith("Did you mean --store agents.db?")
+    assert "Did you mean --store agents.db?" in ended.err
+    assert "notes.db" not in ended.err
 
 
 def test_options_may_stand_before_the_command(shell: Shell) -> None:
@@ -169,7 +170,10 @@ def test_an_error_is_json_where_json_was_asked_for(shell: Shell) -> None:
     misspelled = shell("threads", "nonsense", "--json")
 
     assert (missing.code, missing.out, missing.error["error"]) == (3, "", "NotFound")
+    assert missing.error["code"] == "thread_not_found"
+    assert missing.error["facts"] == {"thread": "shoping", "near": ["shopping"]}
     assert "Did you mean 'shopping'?" in missing.error["message"]
+    assert missing.error["hint"] == "Begin one with `perdure threads begin`, or see `perdure threads ls`."
     assert (misspelled.code, misspelled.error["error"]) == (2, "Usage")
 
 
@@ -213,7 +217,7 @@ def test_every_error_of_the_library_is_in_that_list() -> None:
     parameters = test_every_error_has_its_exit_code.pytestmark[0].args[1]  # pyright: ignore[reportFunctionMemberAccess]
     tried = {type(error).__name__ for error, _ in parameters}
 
-    assert {*errors.__all__} - {"PerdureError", "PathConflict"} == tried - {"ValueError"}
+    assert {*errors.__all__} - {"PerdureError", "PerdureWarning", "PathConflict"} == tried - {"ValueError"}
 
 
 def test_what_nobody_foresaw_is_no_traceback(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from perdure import Message, Policy, Store, Text
 from perdure.errors import Refused
 from perdure.model.event import BackendSwitched
 from perdure.testing import Script, say
+from tests.coded import raises
 from tests.surfaces.shell import Shell
 from tests.switching.scenes import Answer, committed, looked, researcher
 
@@ -148,7 +149,7 @@ def test_what_needs_an_approval_is_let_pass_by_name(store: Store) -> None:
     """Refused without a name; with one the commit says who."""
     thread = looked(store.thread("conv-123", agent=researcher(policy=Policy(approve=["computer_use"]))))
 
-    with pytest.raises(Refused) as refused:
+    with raises(Refused, "switch_needs_approval") as refused:
         thread.switch(CLAUDE)
     assert isinstance(refused.value.report, perdure.Report)
     assert refused.value.report.outcome == "approval"

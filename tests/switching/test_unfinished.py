@@ -13,6 +13,7 @@ from perdure import Agent, Policy, Store, Thread, Tool
 from perdure.errors import Refused
 from perdure.testing import Script, say, use
 from perdure.testing.script import ScriptStep
+from tests.coded import raises
 from tests.switching.scenes import Counting, committed
 
 B = "anthropic:claude-sonnet-5-5"
@@ -75,7 +76,7 @@ def test_a_policy_can_leave_it_to_a_person(store: Store, world: Counting) -> Non
     """Refused without a name; with one the switch is made, and the checkpoint lists the call as maybe done."""
     thread = uncertain(store, world, Policy(unfinished="approve"))
 
-    with pytest.raises(Refused) as refused:
+    with raises(Refused, "switch_needs_approval") as refused:
         thread.switch(B)
     assert isinstance(refused.value.report, perdure.Report)
     assert refused.value.report.outcome == "approval"

@@ -14,18 +14,8 @@ that is handed in (the predicate of `bisect`) is called there too, with a blocki
 
 from __future__ import annotations
 
-from perdure.aio.handles import (
-    AgentChange,
-    AgentMap,
-    Artifacts,
-    Change,
-    Definitions,
-    Memory,
-    Store,
-    Thread,
-    View,
-    open,
-)
+from perdure.aio.change import AgentChange, Change
+from perdure.aio.handles import AgentMap, Artifacts, Definitions, Memory, Store, Thread, View, open
 
 __all__ = [
     "AgentChange",

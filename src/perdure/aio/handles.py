@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Protocol, Self, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
 
-from perdure.aio import objects
-from perdure.aio.objects import AgentChange, Artifacts, Change, HeldProxy, Memory
+from perdure.aio.change import Change
 from perdure.aio.proxy import (
     AsyncIteratorMethod,
     AsyncMethod,
     AsyncProperty,
     AsyncWrappedMethod,
+    HeldProxy,
     as_it_is,
     handed,
     seen_through,
@@ -45,22 +46,14 @@ from perdure.runtime.session.result import Result
 from perdure.runtime.streaming import Following, Watching
 from perdure.runtime.tools.execution import running_inside
 from perdure.runtime.tools.tool import Tool
-from perdure.store import agents, open_store, store, thread, timeline, view
+from perdure.store import agents, artifacts, memory, open_store, store, thread, timeline, view
 
-__all__ = [
-    "AgentChange",
-    "AgentMap",
-    "Artifacts",
-    "Change",
-    "Definitions",
-    "Memory",
-    "Store",
-    "Thread",
-    "View",
-    "open",
-]
+__all__ = ["Store", "Thread", "View", "AgentMap", "Artifacts", "Definitions", "Memory", "open"]
 
 _WORKERS = 16
+_POLL_SECONDS = 0.05
+
+_running: set[asyncio.Task[Result]] = set()  # the event loop itself holds a task only weakly
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -111,7 +104,7 @@ class _View(HeldProxy[_V]):
     @overload
     async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
-        """The value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
+        """Return the value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
         return await self.work(lambda: self._held.get(path, type=type, default=default))
 
 
@@ -138,7 +131,7 @@ class _TimelineProxy(_View[_L]):
         head: Head | None = None,
         chain: bool = False,
     ) -> Change:
-        """A block of changes that becomes one commit, or nothing; for `async with`."""
+        """Return a block of changes that becomes one commit, or nothing; for `async with`."""
         make = partial(
             self._held.change,
             reason,
@@ -152,8 +145,43 @@ class _TimelineProxy(_View[_L]):
         return Change(self.tool_threads, make)
 
 
+class Artifacts(HeldProxy[artifacts.Artifacts]):
+    """What a thread keeps beside its state: content of any size, named by digest."""
+
+    put = AsyncMethod(artifacts.Artifacts.put)
+    get = AsyncIteratorMethod(artifacts.Artifacts.get, as_it_is)
+    show = AsyncMethod(artifacts.Artifacts.show)
+    ls = AsyncIteratorMethod(artifacts.Artifacts.ls, as_it_is)
+    names = AsyncMethod(artifacts.Artifacts.names)
+    resolve = AsyncMethod(artifacts.Artifacts.resolve)
+    preview = AsyncMethod(artifacts.Artifacts.preview)
+
+
+class Memory(HeldProxy[memory.Memory]):
+    """What is remembered for one owner, across all threads and agents of that owner."""
+
+    def __init__(self, tool_threads: ThreadPoolExecutor, held: memory.Memory) -> None:
+        """Hold a memory; `store.memory` is the way to get one."""
+        super().__init__(tool_threads, held)
+        self.owner = held.owner
+
+    head = AsyncProperty[Head]("head")
+    add = AsyncMethod(memory.Memory.add)
+    search = AsyncMethod(memory.Memory.search)
+    get = AsyncMethod(memory.Memory.get)
+    items = AsyncIteratorMethod(memory.Memory.items, as_it_is)
+    ls = items
+    forget = AsyncMethod(memory.Memory.forget)
+    keep = AsyncMethod(memory.Memory.keep)
+    resolve = AsyncMethod(memory.Memory.resolve)
+    log = AsyncMethod(memory.Memory.log)
+    at = AsyncMethod(memory.Memory.at)
+    undo = AsyncMethod(memory.Memory.undo)
+    redo = AsyncMethod(memory.Memory.redo)
+
+
 class AgentMap(_TimelineProxy[agents.AgentMap]):
-    """The map of one agent.  Nobody but this agent and its threads sees it."""
+    """The map of one agent.  Only this agent and its threads see it."""
 
     def __init__(self, tool_threads: ThreadPoolExecutor, held: agents.AgentMap) -> None:
         """Hold an agent's map; `store.agent` is the way to get one."""
@@ -207,12 +235,12 @@ class Thread(_TimelineProxy[thread.Thread]):
         on_failure: OnFailure = "restore",
         retry: bool = True,
     ) -> Result:
-        """Run the agent on this event loop with an input to its end, or until somebody has to decide something.
+        """Run the agent on this event loop with an input, to its end or until it waits for an approval.
 
         Cancelling the task that awaits it cancels the run, which says so in its last commit.  Raises
         `RunFailed` if it fails, `Busy` if another run lives on this line, `Conflict` if the id came with
-        other words or names a failed run that cannot be retried.  A store that is closed meanwhile leaves
-        the run interrupted: the error says so.
+        other words or names a failed run that cannot be retried.  If the store is closed before
+        the end, the run is interrupted: the error says so.
         """
         return await control.run(
             await self._env(),
@@ -236,7 +264,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         on_failure: OnFailure = "restore",
         retry: bool = True,
     ) -> AsyncIterator[Happening]:
-        """The same as events, as they happen.  Leaving the loop does not stop the run; `cancel` does.
+        """Run the agent and yield events as they happen.  Leaving the loop does not stop the run; `cancel` does.
 
         Raises, where the stream is read, what `run` raises.
         """
@@ -256,18 +284,18 @@ class Thread(_TimelineProxy[thread.Thread]):
             yield event
 
     async def follow(self, after: str | None = None, *, wait: bool = False) -> AsyncIterator[Happening]:
-        """The events of this line after a cursor, from any process; None begins with the run that lives here.
+        """Yield the events of this timeline after a cursor, from any process; None begins with the live run.
 
         Ends when no run lives here; with `wait` it goes on for the next one.  Raises `Invalid` for what
         is no cursor, `NotFound` for one of another thread.
         """
         env = await self._env()
         following = await self.work(lambda: Following(env, after, wait=wait))
-        async for event in objects.followed(self.work, following):
+        async for event in _followed(self.work, following):
             yield event
 
     async def resume(self, run: str | None = None) -> Result:
-        """Go on with a run that was cut off, or that has been decided; None: the one on this line.
+        """Resume a run that was interrupted, or whose approval was decided; None: the one on this timeline.
 
         Raises `NotFound` if there is nothing to go on with, `Busy` if a run lives on the line,
         `RunFailed` if it fails.
@@ -275,7 +303,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         return await control.resume(await self._env(), run)
 
     async def resume_stream(self, run: str | None = None) -> AsyncIterator[Happening]:
-        """The same as events, as they happen from here on; the last one has the result, unless the run fails.
+        """Resume a run and yield its events from here on; the last one has the result, unless the run fails.
 
         Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
         """
@@ -289,7 +317,7 @@ class Thread(_TimelineProxy[thread.Thread]):
     ) -> RunRecord:
         """Ask a run to stop, None: the one on this line.  Durable at once; a live run stops as soon as it can.
 
-        One that waits, or was cut off, is ended here and now.  `by` is who asks, for the record.  Raises
+        A run that waits or was interrupted ends at once.  `by` is who asks, for the record.  Raises
         `NotFound` if there is none.
         """
         env = await self._env()
@@ -297,10 +325,10 @@ class Thread(_TimelineProxy[thread.Thread]):
         return await control.end_cancelled(env, record)
 
     async def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
-        """Ask a call's tool what became of it, and settle it by the answer; nothing is attempted again here.
+        """Ask a call's tool for the outcome, and settle the call by the answer; the call is not made again.
 
-        `by` is who asks, for the record.  Raises `Conflict` if its outcome is known, `Busy` if somebody may
-        still be at it, `Unsupported` if its tool has no hook.
+        `by` is who asks, for the record.  Raises `Conflict` if its outcome is known, `Busy` if a process may
+        still make the call, `Unsupported` if its tool has no hook.
         """
         return await reconcile.reconcile(await self._env(), call, by=by)
 
@@ -309,30 +337,103 @@ class Thread(_TimelineProxy[thread.Thread]):
     ) -> CallResult:
         """Take one call through the ledger without an agent; the same id and arguments give the first result.
 
-        Raises `Conflict` if the id was used with other arguments, `Busy` while somebody else makes the
-        call, `StaleHead` if the line went back meanwhile: then the ledger has what the call came to.
+        Raises `Conflict` if the id was used with other arguments, `Busy` while another process makes the
+        call, `StaleHead` if the timeline moved back since: the ledger has the result of the call then.
         """
         return await direct_call.call(await self._env(), tool, arguments, id=id)
 
     async def _watched(
         self, env: RunEnvironment, work: Callable[..., Coroutine[Any, Any, Result]]
     ) -> AsyncIterator[Happening]:
-        """The events of a run that `work` begins, which tells `begun` of it."""
+        """Yield the events of the run that `work` begins; `work` calls `begun` when it has."""
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
-        watching = await self.work(lambda: Watching(env, objects.waker(loop, news)))
-        task = objects.begin(work(begun=watching.begun), watching)
-        async for event in objects.watched(self.work, watching, news, task):
+        watching = await self.work(lambda: Watching(env, _waker(loop, news)))
+        task = _begin(work(begun=watching.begun), watching)
+        async for event in _events_of(self.work, watching, news, task):
             yield event
 
     async def _env(self) -> RunEnvironment:
-        """The line, for a run on this event loop: the disk is kept away from it."""
+        """Return the environment of a run on this event loop, whose blocking work is done by workers."""
         env = await self.work(self._held._env)  # pyright: ignore[reportPrivateUsage]
         # The worker does not see the context of the tool that may be asking.
         parent = running_inside()
         return msgspec.structs.replace(
             env, run_blocking=partial(seen_through, self.tool_threads), owns_thread=False, parent_run=parent
         )
+
+
+class _Work(Protocol):
+    """How blocking work is done."""
+
+    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]:
+        """Return the result of `work`."""
+        ...
+
+
+def _begin(run: Coroutine[Any, Any, Result], watching: Watching) -> asyncio.Task[Result]:
+    """Run `run` as a task of its own, which does not end with its watcher."""
+    task = asyncio.create_task(run)
+    _running.add(task)
+
+    def ended(task: asyncio.Task[Result]) -> None:
+        _running.discard(task)
+        if task.cancelled():
+            watching.ended(None, asyncio.CancelledError())
+        elif task.exception() is not None:
+            watching.ended(None, task.exception())
+        else:
+            watching.ended(task.result(), None)
+
+    task.add_done_callback(ended)
+    return task
+
+
+def _waker(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> Callable[[], None]:
+    """Return a function that wakes the loop from any thread."""
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(news.set)
+
+    return wake
+
+
+async def _events_of(
+    work: _Work, watching: Watching, news: asyncio.Event, task: asyncio.Task[Result]
+) -> AsyncIterator[Happening]:
+    """Yield the events of a run; leaving the iteration does not stop the run."""
+    try:
+        while not watching.ready.is_set():
+            await _next(news)
+        while not watching.is_over:
+            await _next(news)
+            for event in await work(lambda: list(watching.news(0))):
+                yield event
+        await asyncio.wait((task,))
+        await asyncio.sleep(0)  # until the task's callback has run
+        for event in await work(lambda: list(watching.rest())):
+            yield event
+        yield watching.end()
+    finally:
+        watching.leave()
+
+
+async def _followed(work: _Work, following: Following) -> AsyncIterator[Happening]:
+    """Yield the events of a timeline as they are committed."""
+    try:
+        while (events := await work(lambda: following.step(0))) is not None:
+            for event in events:
+                yield event
+            if not events:
+                await asyncio.sleep(_POLL_SECONDS)
+    finally:
+        following.leave()
+
+
+async def _next(news: asyncio.Event) -> None:
+    await news.wait()
+    news.clear()
 
 
 class Definitions(HeldProxy[agents.Definitions]):
@@ -367,7 +468,7 @@ class Store(HeldProxy[store.Store]):
     approvals = AsyncMethod(store.Store.approvals)
 
     async def resume(self, agent: Agent) -> list[Result]:
-        """Go on with every run of this agent that was cut off, or has been decided, one after another.
+        """Resume every run of this agent that was interrupted, or whose approval was decided, one after another.
 
         A run that lives in another process is left alone; one that fails is in the list.  Raises
         `Invalid` if `agent` is not an Agent.

@@ -1,6 +1,6 @@
-"""Twins: how a blocking object is given an awaitable face, one line a method.
+"""Descriptors that make a blocking class awaitable, one line per method.
 
-Each descriptor here stands for a method or property of the blocking class and runs it on a
+Each descriptor wraps a method or property of the blocking class and runs it on a
 worker thread that the store owns.  What was handed to a worker is finished there, also if
 the task that waits for it is cancelled.
 """
@@ -22,6 +22,7 @@ __all__ = [
     "AsyncWrappedMethod",
     "AsyncProperty",
     "AsyncProxy",
+    "HeldProxy",
     "as_it_is",
     "handed",
     "seen_through",
@@ -32,10 +33,11 @@ _PAGE = 64
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _A = TypeVar("_A")
+_H = TypeVar("_H")
 
 
 class AsyncProxy(ABC):
-    """An awaitable face of some blocking object."""
+    """An awaitable proxy of a blocking object."""
 
     def __init__(self, tool_threads: ThreadPoolExecutor) -> None:
         """Run what there is to do on `tool_threads`."""
@@ -43,32 +45,57 @@ class AsyncProxy(ABC):
 
     @abstractmethod
     def target(self) -> Any:
-        """The blocking object; asked for on a worker."""
+        """Return the blocking object; a worker calls this."""
 
     def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
         """Do `work` on a worker, once it is awaited."""
         return handed(self.tool_threads, work)
 
 
+class HeldProxy(AsyncProxy, Generic[_H]):
+    """A proxy of an object that exists from the start."""
+
+    def __init__(self, tool_threads: ThreadPoolExecutor, held: _H) -> None:
+        """Hold `held`, and do what it does on `tool_threads`."""
+        super().__init__(tool_threads)
+        self._held = held
+
+    def __repr__(self) -> str:
+        """Name it by what it holds."""
+        return f"<aio {self._held!r}>"
+
+    def target(self) -> _H:
+        """Return the blocking object."""
+        return self._held
+
+
 async def handed(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
-    """What comes of `work`, done by `tool_threads`; if the waiting is cancelled, it is finished all the same."""
+    """Return the result of `work`, which a worker does; the worker finishes it even if the caller is cancelled."""
     try:
         doing = asyncio.get_running_loop().run_in_executor(tool_threads, work)
     except RuntimeError as error:
-        raise Unavailable("this store was closed; nothing was done. Open it again.") from error
+        raise Unavailable(
+            "this store was closed; nothing was done.",
+            code="store_closed",
+            advice="Open it again.",
+        ) from error
     doing.add_done_callback(_look)
     return await asyncio.shield(doing)
 
 
 async def seen_through(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
-    """What comes of `work`, done by `tool_threads`; a cancellation meanwhile takes effect when it is done.
+    """Return the result of `work`, which a worker does; a cancellation takes effect after it.
 
     For a run: nothing else may touch what it writes while it is being written.
     """
     try:
         doing = asyncio.get_running_loop().run_in_executor(tool_threads, work)
     except RuntimeError as error:
-        raise Unavailable("this store was closed; nothing was done. Open it again.") from error
+        raise Unavailable(
+            "this store was closed; nothing was done.",
+            code="store_closed",
+            advice="Open it again.",
+        ) from error
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
@@ -94,7 +121,7 @@ class AsyncMethod(Generic[_P, _R]):
     """A method, awaited."""
 
     def __init__(self, method: Callable[Concatenate[Any, _P], _R]) -> None:
-        """Stand for `method`."""
+        """Call `method` on a worker."""
         self._method = method
         self.__doc__ = method.__doc__
 
@@ -103,7 +130,7 @@ class AsyncMethod(Generic[_P, _R]):
     @overload
     def __get__(self, twin: AsyncProxy, owner: type) -> Callable[_P, Coroutine[Any, Any, _R]]: ...
     def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
-        """The method, bound to a twin."""
+        """Return the method, bound to a proxy."""
         if twin is None:
             return self
 
@@ -114,12 +141,12 @@ class AsyncMethod(Generic[_P, _R]):
 
 
 class AsyncWrappedMethod(Generic[_P, _R, _A]):
-    """A method, awaited, whose result gets an awaitable face as well."""
+    """A method, awaited, whose result gets an awaitable proxy as well."""
 
     def __init__(
         self, method: Callable[Concatenate[Any, _P], _R], wrap: Callable[[ThreadPoolExecutor, _R], _A]
     ) -> None:
-        """Stand for `method`; `wrap` its result."""
+        """Call `method` on a worker, and `wrap` its result."""
         self._method, self._wrap = method, wrap
         self.__doc__ = method.__doc__
 
@@ -128,7 +155,7 @@ class AsyncWrappedMethod(Generic[_P, _R, _A]):
     @overload
     def __get__(self, twin: AsyncProxy, owner: type) -> Callable[_P, Coroutine[Any, Any, _A]]: ...
     def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
-        """The method, bound to a twin."""
+        """Return the method, bound to a proxy."""
         if twin is None:
             return self
 
@@ -147,7 +174,7 @@ class AsyncIteratorMethod(Generic[_P, _R, _A]):
         method: Callable[Concatenate[Any, _P], Iterator[_R]],
         wrap: Callable[[ThreadPoolExecutor, _R], _A],
     ) -> None:
-        """Stand for `method`; `wrap` each item."""
+        """Call `method` on a worker, and `wrap` each item."""
         self._method, self._wrap = method, wrap
         self.__doc__ = method.__doc__
 
@@ -156,7 +183,7 @@ class AsyncIteratorMethod(Generic[_P, _R, _A]):
     @overload
     def __get__(self, twin: AsyncProxy, owner: type) -> Callable[_P, AsyncIterator[_A]]: ...
     def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
-        """The method, bound to a twin."""
+        """Return the method, bound to a proxy."""
         if twin is None:
             return self
 
@@ -173,7 +200,7 @@ class AsyncProperty(Generic[_R]):
     """A property, awaited."""
 
     def __init__(self, name: str) -> None:
-        """Stand for the property of that name."""
+        """Read the property of that name on a worker."""
         self._name = name
 
     @overload
@@ -181,16 +208,16 @@ class AsyncProperty(Generic[_R]):
     @overload
     def __get__(self, twin: AsyncProxy, owner: type) -> Coroutine[Any, Any, _R]: ...
     def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
-        """What the property gives."""
+        """Return the property, to be awaited."""
         return self if twin is None else twin.work(lambda: getattr(twin.target(), self._name))
 
 
 def as_it_is(tool_threads: ThreadPoolExecutor, found: _R) -> _R:
-    """A result that needs no awaitable face."""
+    """Return `found`, which needs no proxy."""
     return found
 
 
 def _look(doing: asyncio.Future[Any]) -> None:
-    """Look at what came of work that nobody waits for any more, so that the loop does not complain."""
+    """Read the error of work whose caller was cancelled, so that the loop does not log it."""
     if not doing.cancelled():
         doing.exception()

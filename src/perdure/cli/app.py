@@ -3,9 +3,7 @@
 A command's file is imported when it is used, so that `perdure --help` loads nothing that
 touches a store.
 
-The commands there are: nouns with their verbs, and those that stand alone.
-
-Each has the first line of its docstring here too, so that it can be listed without being loaded.
+`NOUNS` has the commands with a noun, `ALONE` those without.  Each has the first line of its docstring here too, so that it can be listed without being loaded.
 """
 
 from __future__ import annotations
@@ -38,124 +36,124 @@ class Alone(NamedTuple):
 
 _THREADS = {
     "ls": "List threads by id",
-    "show": "Show one thread: its timelines, its state in numbers, and what was said last",
-    "begin": "Begin a thread for an agent, or open the one there is",
-    "log": "Show what happened on a timeline, turn by turn, newest first",
-    "turns": "List the turns of a timeline, oldest first, a line each",
-    "follow": "Print what becomes durable on a timeline, as it happens",
-    "fork": "Begin a timeline at a moment of another, copying nothing",
-    "undo": "Step back over the last turn, or to any moment",
-    "redo": "Take back the last undo",
+    "show": "Show one thread: its timelines, the size of its state, and its last messages",
+    "begin": "Begin a thread for an agent, or open the existing one",
+    "log": "Show the log of a timeline, turn by turn, newest first",
+    "turns": "List the turns of a timeline, oldest first, one per line",
+    "follow": "Print the events of a timeline as they are committed",
+    "fork": "Fork a timeline at any of its commits; nothing is copied",
+    "undo": "Undo the last turn, or go back to any commit",
+    "redo": "Reverse the last undo",
     "promote": "Make another timeline main; the old main is kept, sealed",
-    "seal": "End writing on a timeline, for everybody and for good",
-    "merge": "Take in what another timeline changed",
-    "diff": "Compare two moments: state, messages and tool calls",
-    "context": "Show what a backend is shown of a thread: each item, its tokens, whether it is in, and why",
-    "render": "Show the request that a backend would be sent, and what is lost on the way",
-    "switch": "Let another backend take over a thread, after a check of what that keeps and loses",
-    "bisect": "Find the first moment at which something became true",
-    "rm": "Remove a thread, with all its timelines",
+    "seal": "Seal a timeline: it takes no more writes",
+    "merge": "Merge the changes of another timeline",
+    "diff": "Compare two commits: state, messages and tool calls",
+    "context": "Show the context that a backend gets: each item, its tokens, and why it is in or out",
+    "render": "Show the request that a backend would get, and what its format loses",
+    "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
+    "bisect": "Find the first commit at which a condition on a value became true",
+    "rm": "Remove a thread with all its timelines",
 }
 
 _STATE = {
-    "ls": "List paths and what they hold",
+    "ls": "List paths and their values",
     "get": "Print the value at a path",
-    "put": "Let a path hold a value, by a commit of its own",
-    "rm": "Let a path hold nothing, by a commit of its own; its past stays",
-    "log": "Show every value that a path has held, newest first",
+    "put": "Write a value to a path, in a commit of its own",
+    "rm": "Delete the value at a path, in a commit of its own; its history stays",
+    "log": "Show every value that a path has had, newest first",
     "blame": "Show which commit, turn, message and backend wrote a value",
 }
 
 _RUNS = {
-    "ls": "List the runs of a thread, or all that have not ended",
-    "show": "Show one run: how it stands, what was said in it, and its calls",
-    "resume": "Go on with a run that was cut off, or that has been decided",
-    "cancel": "Ask a run to stop; one that waits, or was cut off, is ended at once",
+    "ls": "List the runs of a thread, or all runs that have not ended",
+    "show": "Show one run: its state, its messages and its calls",
+    "resume": "Resume a run that was interrupted, or whose approval was decided",
+    "cancel": "Cancel a run; one that waits or was interrupted ends at once",
 }
 
 _CALLS = {
-    "ls": "List the tool calls of a thread, or all whose outcome nobody knows",
-    "show": "Show one call: arguments, result, and the way that it took",
-    "reconcile": "Ask a call's tool what became of it, and settle it by the answer",
-    "resolve": "Say what became of a call whose outcome nobody knows",
+    "ls": "List the tool calls of a thread, or all calls whose outcome is unknown",
+    "show": "Show one call: its arguments, its result and its changes of state",
+    "reconcile": "Ask a call's tool for the outcome, and settle the call by the answer",
+    "resolve": "Record the outcome of a call yourself, if it is unknown",
 }
 
 _APPROVALS = {
-    "ls": "List what waits for a decision",
-    "show": "Show one approval: who asks, for what, and until when",
-    "approve": "Let a call go on as it is",
-    "deny": "Refuse a call; the model is told",
-    "edit": "Let a call go on with other arguments, shown as a diff",
-    "answer": "Answer a call's question, or give its result yourself",
+    "ls": "List the calls that wait for a decision",
+    "show": "Show one approval: the call, the question and the deadline",
+    "approve": "Approve a call with its arguments as they are",
+    "deny": "Deny a call; the model gets the reason",
+    "edit": "Approve a call with other arguments, shown as a diff",
+    "answer": "Answer the question of a call, or give its result yourself",
 }
 
 _MEMORY = {
-    "ls": "List what is remembered for an owner, or who has a memory",
-    "add": "Remember something for an owner",
-    "search": "Find what is remembered for an owner, the best first",
-    "show": "Show one item: its words, who said it, and where it comes from",
-    "forget": "Let an item be remembered no more, whoever wrote it; its past stays",
+    "ls": "List the memory of an owner, or all owners",
+    "add": "Add an item to the memory of an owner",
+    "search": "Search the memory of an owner, best match first",
+    "show": "Show one item: its text, its author and its source",
+    "forget": "Forget an item, no matter which author wrote it; its history stays",
 }
 
 _ARTIFACTS = {
     "ls": "List the artifacts of a thread",
-    "show": "Show what is known of an artifact without reading its content",
+    "show": "Show the metadata of an artifact, without its content",
     "get": "Write the content of an artifact to a file or a pipe",
-    "put": "Keep a file as an artifact of a thread",
+    "put": "Store a file as an artifact of a thread",
 }
 
 _CHECKPOINTS = {
-    "ls": "List the checkpoints that switches left on a timeline, newest first",
-    "show": "Show one checkpoint as YAML, in the envelope in which it can be kept and exchanged",
-    "derive": "Show the checkpoint that a switch would make, as YAML; nothing is written",
-    "load": "Read a checkpoint from a file, and say whether it is what was written",
+    "ls": "List the checkpoints of a timeline, newest first",
+    "show": "Show one checkpoint as YAML, in the format in which files hold it",
+    "derive": "Derive the checkpoint that a switch would make; nothing is written",
+    "load": "Read a checkpoint from a file, and verify it",
 }
 
 _AGENTS = {
-    "ls": "List agents by name, and what is kept of them",
-    "show": "Show one agent: its definition, the versions of it, and its threads",
-    "apply": "Keep an agent that is written down as a file",
-    "export": "Write an agent's definition as the file that would apply it",
-    "switch": "Let another backend take over every open thread of an agent, each after a check",
+    "ls": "List agents by name, with their backends, versions and threads",
+    "show": "Show one agent: its definition, its versions and its threads",
+    "apply": "Store an agent that is defined in a file",
+    "export": "Write the definition of an agent as a file",
+    "switch": "Switch every open thread of an agent to another backend, each after a check",
 }
 
 _PROVIDERS = {
-    "ls": "List the providers that a backend may name, and their formats",
+    "ls": "List the providers that a backend can name, and their wire formats",
     "check": "Check a request by the rules of a provider's API",
 }
 
 _MODELS = {
-    "ls": "List the models that are known, what they can do, and when they end",
-    "show": "Show what is known of one model: limits, abilities and prices",
+    "ls": "List the known models, their abilities and their end dates",
+    "show": "Show one model: its limits, abilities and prices",
 }
 
 NOUNS = {
-    "threads": Noun("Look at threads, and move through their timelines", _THREADS, ("thread",)),
-    "state": Noun("Read and write what threads and agents know", _STATE),
-    "runs": Noun("See what agents do, go on after a crash, or stop them", _RUNS, ("run",)),
-    "calls": Noun("See what tools did, and settle what nobody knows", _CALLS, ("call",)),
-    "approvals": Noun("Decide what agents may do", _APPROVALS, ("approval",)),
-    "checkpoints": Noun("See what a backend is told that takes over", _CHECKPOINTS, ("checkpoint",)),
-    "agents": Noun("Keep agents as files, in versions", _AGENTS, ("agent",)),
-    "memory": Noun("Know what is kept across threads for an owner", _MEMORY, ("memories",)),
-    "artifacts": Noun("Keep bulky content beside a thread's state", _ARTIFACTS, ("artifact",)),
-    "models": Noun("Know what models can do, and what they cost", _MODELS, ("model",)),
-    "providers": Noun("Know the vendors' formats, and what they refuse", _PROVIDERS, ("provider",)),
+    "threads": Noun("Read, fork, undo and merge threads", _THREADS, ("thread",)),
+    "state": Noun("Read and write the state of threads and agents", _STATE),
+    "runs": Noun("Show, resume and cancel runs", _RUNS, ("run",)),
+    "calls": Noun("Show tool calls, and settle unknown outcomes", _CALLS, ("call",)),
+    "approvals": Noun("Decide on calls that wait for approval", _APPROVALS, ("approval",)),
+    "checkpoints": Noun("Show migration checkpoints", _CHECKPOINTS, ("checkpoint",)),
+    "agents": Noun("Store, export and switch agents", _AGENTS, ("agent",)),
+    "memory": Noun("Read and write an owner's memory", _MEMORY, ("memories",)),
+    "artifacts": Noun("Store files beside a thread's state", _ARTIFACTS, ("artifact",)),
+    "models": Noun("Show what models can do and cost", _MODELS, ("model",)),
+    "providers": Noun("List providers, and check requests", _PROVIDERS, ("provider",)),
 }
 
 ALONE = {
     "demo": Alone(
         "Show what Perdure does, in a short story on a store that you keep", "Start", "demo.command:demo"
     ),
-    "init": Alone("Make a new store", "Start"),
-    "chat": Alone("Talk to an agent at the terminal", "Start", "chat.command:chat"),
-    "sql": Alone("Ask the store in SQL, read-only", "Work"),
-    "import": Alone("Make a thread of a saved request, reply or message list", "Work", "import_:import_"),
-    "export": Alone("Write a thread in a vendor's format, to git, or as plain tables", "Work"),
-    "verify": Alone("Check everything that is stored", "Care"),
-    "doctor": Alone("Look at the store and its surroundings, and say what could be better", "Care"),
-    "backup": Alone("Copy the store to a new file while others go on writing", "Care"),
-    "gc": Alone("Forget what a policy of yours no longer wants kept", "Care"),
+    "init": Alone("Create a store", "Start"),
+    "chat": Alone("Chat with an agent at the terminal", "Start", "chat.command:chat"),
+    "sql": Alone("Query the store in SQL, read-only", "Work"),
+    "import": Alone("Import a saved request, reply or message list as a thread", "Work", "import_:import_"),
+    "export": Alone("Export a thread in a vendor's format, to git, or as plain tables", "Work"),
+    "verify": Alone("Verify everything that is stored", "Care"),
+    "doctor": Alone("Diagnose the store and its environment", "Care"),
+    "backup": Alone("Back up the store to a new file, while it is in use", "Care"),
+    "gc": Alone("Delete what your retention policy no longer keeps", "Care"),
 }
 
 SPELLINGS = {spelling: name for name, noun in NOUNS.items() for spelling in (name, *noun.also)}
@@ -176,6 +174,7 @@ _SHARED = {
     "state rm": "write",
     "calls reconcile": "settle",
     "calls resolve": "settle",
+    "checkpoints derive": "show",
     "approvals approve": "decide",
     "approvals deny": "decide",
     "approvals edit": "decide",
@@ -197,7 +196,7 @@ _WORDS = {
 
 
 def build() -> App:
-    """Every command, none of them loaded."""
+    """Return the app with every command, none of them loaded."""
     app = App(
         name="perdure",
         help="Keep the state of AI agents: durable, versioned and free of any vendor",
@@ -222,7 +221,7 @@ def build() -> App:
 
 
 def load(app: App, words: Sequence[str]) -> App | None:
-    """The command that `words` begin with, loaded, with the whole of its help; None if there is none."""
+    """Load the command that `words` begin with, with all of its help; None if there is none."""
     found = app
     for word in words[:2]:
         if word.startswith("-") or found.default_command is not None or word not in found:
@@ -236,7 +235,7 @@ def load(app: App, words: Sequence[str]) -> App | None:
 
 
 def version() -> str:
-    """The version of Perdure that is installed."""
+    """Return the version of Perdure that is installed."""
     return metadata.version("perdure")
 
 

@@ -6,6 +6,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
 
 from perdure import errors
 from perdure.cli.output.screen import Screen, console, safe_json
@@ -26,18 +30,44 @@ CODES: dict[type[errors.PerdureError], int] = {
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), FAILED)
 
 
-def report(name: str, message: str, *, hint: str | None = None, json: bool) -> None:
-    """Say on the error stream what was not done, and what to do now."""
+def report(
+    name: str,
+    message: str,
+    *,
+    advice: str = "",
+    code: str = "",
+    facts: Mapping[str, object] | None = None,
+    hint: str | None = None,
+    json: bool,
+) -> None:
+    """Print on the error stream what happened and what to do now.
+
+    `advice` follows the message as a sentence; `hint` is a command on a line of its own.
+    `code` is that of a `PerdureError`, "" for another error.
+    """
     if json:
-        shape = {"error": name, "message": message} | ({"hint": hint} if hint else {})
+        shape: dict[str, object] = {"error": name}
+        shape |= {"code": code} if code else {}
+        shape |= {"message": message}
+        shape |= {"facts": _json_facts(facts)} if facts is not None else {}
+        shape |= {"hint": advice or hint} if advice or hint else {}
         print(safe_json(shape, indent=None), file=sys.stderr)
         return
     screen = Screen(console(stderr=True))
-    tell = screen.wrap if screen.is_terminal else screen.say
-    tell((f"{name}: ", "bad"), message)
+    print_line = screen.wrap if screen.is_terminal else screen.say
+    print_line((f"{name}: ", "bad"), f"{message} {advice}".rstrip())
     if hint:
         screen.say(("Try: ", "quiet"), hint)
+
+
+def _json_facts(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return the facts that JSON can hold; a fact that is an object of the program is left out."""
+    found: dict[str, object] = {}
+    for name, value in facts.items():
+        with suppress(TypeError, ValueError):
+            found[name] = msgspec.to_builtins(value)
+    return found

@@ -32,7 +32,9 @@ __all__ = [
     "Why",
 ]
 
-_MOMENT = "a commit (12 digits do), HEAD~n, turn:n, version:n, a message or run id, a timeline's name"
+_MOMENT = (
+    "its digest (12 digits are enough), HEAD~n, turn:n, version:n, a message or run id, a timeline's name"
+)
 
 
 @Parameter(name="*", group=Group("Everywhere", sort_key=9))
@@ -70,22 +72,22 @@ ThisRun: TypeAlias = Annotated[
     Parameter(name="RUN", help="The run's id; the one on the timeline if left out", show_default=False),
 ]
 CallId: TypeAlias = Annotated[
-    str, Parameter(name="CALL", help="The call's id, or a beginning that no other has")
+    str, Parameter(name="CALL", help="The call's id, or the first characters of it if they are unique")
 ]
 By: TypeAlias = Annotated[
     str | None,
     Parameter(
         name="--by",
         metavar="WHO",
-        help="Who says so, for the record; os:USER, the user of the system, if left out",
+        help="The name to record; os:USER, the user of the system, if left out",
     ),
 ]
-Why: TypeAlias = Annotated[str | None, Parameter(name="--why", metavar="TEXT", help="Why, for the record")]
+Why: TypeAlias = Annotated[str | None, Parameter(name="--why", metavar="TEXT", help="The reason to record")]
 StatePath: TypeAlias = Annotated[
     str | None, Parameter(name="PATH", help="The path, such as /todos.json", show_default=False)
 ]
 Prefix: TypeAlias = Annotated[
-    str | None, Parameter(name="PREFIX", help="Only this path and what is below it", show_default=False)
+    str | None, Parameter(name="PREFIX", help="Only this path and those below it", show_default=False)
 ]
 Timeline: TypeAlias = Annotated[str, Parameter(name="--timeline", metavar="NAME", help="The timeline")]
 AnyTimeline: TypeAlias = Annotated[
@@ -96,7 +98,7 @@ OnlyTimeline: TypeAlias = Annotated[
     str | None, Parameter(name="--timeline", metavar="NAME", help="Only what is on this timeline")
 ]
 At: TypeAlias = Annotated[
-    str | None, Parameter(name="--at", metavar="REF", help=f"The moment: {_MOMENT}; now if left out")
+    str | None, Parameter(name="--at", metavar="REF", help=f"At a commit: {_MOMENT}; now if left out")
 ]
 AgentName: TypeAlias = Annotated[
     str | None,
@@ -105,13 +107,13 @@ AgentName: TypeAlias = Annotated[
 Format: TypeAlias = Annotated[
     str, Parameter(name="--format", metavar="API", help="The wire format, such as openai-chat")
 ]
-Limit: TypeAlias = Annotated[int, Parameter(name="--limit", metavar="N", help="At most so many; 0 for all")]
+Limit: TypeAlias = Annotated[int, Parameter(name="--limit", metavar="N", help="At most this many; 0 for all")]
 Reason: TypeAlias = Annotated[
-    str | None, Parameter(name="--reason", metavar="TEXT", help="What the commit says it was made for")
+    str | None, Parameter(name="--reason", metavar="TEXT", help="The reason that the commit records")
 ]
 OpId: TypeAlias = Annotated[
     str | None,
-    Parameter(name="--op-id", metavar="ID", help="Do it once however often it is repeated with this id"),
+    Parameter(name="--op-id", metavar="ID", help="Do it only once, even if it is repeated with this id"),
 ]
 ToBackend: TypeAlias = Annotated[
     str,
@@ -123,7 +125,11 @@ DryRun: TypeAlias = Annotated[
 ]
 ApprovedBy: TypeAlias = Annotated[
     str | None,
-    Parameter(name="--approved-by", metavar="WHO", help="Who lets pass what needs an approval"),
+    Parameter(
+        name="--approved-by",
+        metavar="WHO",
+        help="The name of the person who approves what the policy does not allow by itself",
+    ),
 ]
 Rebase: TypeAlias = Annotated[
     bool,
@@ -131,6 +137,6 @@ Rebase: TypeAlias = Annotated[
         name="--rebase",
         negative=(),
         show_default=False,
-        help="Go on top of what others write meanwhile to other paths, instead of stopping with a conflict",
+        help="Write on top of newer commits that changed other paths, instead of stopping with a conflict",
     ),
 ]

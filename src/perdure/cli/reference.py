@@ -31,7 +31,7 @@ This page is made from the commands themselves by `python -m perdure.cli.referen
 
 Verbs are the Python names, and the thread comes first.
 A bare noun means `ls`, so `perdure threads` lists threads; `perdure thread log` is accepted too.
-`--store` and `--json` may also stand before the command.
+`--store` and `--json` may also come before the command.
 
 ## The store
 
@@ -45,11 +45,11 @@ Where a command takes a REF, any of these names a moment:
 | REF | meaning |
 |---|---|
 | `3f9a0c…` | a commit, by its digest or the first digits of it (4 or more) |
-| `HEAD`, `HEAD~n` | where the timeline stands, or n commits before |
+| `HEAD`, `HEAD~n` | the head of the timeline, or n commits before |
 | `turn:n` | the moment after a turn, counted from 1 |
 | `version:n` | where the head stood after its n-th move |
 | a message id, a run id | the commit that said it; the end of the run |
-| a timeline's name | where that timeline stands |
+| a timeline's name | the head of that timeline |
 
 A name that fits two of them is refused.
 
@@ -73,7 +73,8 @@ What it prints goes to the error stream.
 | 6 | corrupt | `Corrupt`, and `verify` if it found a fault |
 | 7 | unavailable | `Unavailable`, `InDoubt` |
 
-Errors go to the error stream; with `--json` as `{"error": "StaleHead", "message": "…"}`.
+Errors go to the error stream; with `--json` as `{"error": "NotFound", "code": "thread_not_found", "message": "…", "facts": {"thread": "shopping"}, "hint": "…"}`.
+The `code` names the failure and does not change between releases; the `facts` are what the message says, by name; the sentences may be reworded.
 `PERDURE_DEBUG=1` adds where in the code it happened.
 
 ## JSON
@@ -102,7 +103,7 @@ The next `chat` on the thread goes on with it.
 
 Decisions, resolutions, reconciliations and cancellations are recorded with a name.
 Without `--by` it is `os:USER`: the account that the process runs under, as the operating system knows it.
-`--by NAME` records what you type instead; it may not begin with `os:`, so the record tells what the system vouches for from what somebody typed.
+`--by NAME` records what you type instead; it may not begin with `os:`, so the record shows which names the system vouches for.
 """
 
 _WORDS = {
@@ -117,19 +118,19 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class _Command:
-    """One command, as the page tells of it."""
+    """One command on the page."""
 
     words: tuple[str, ...]
     app: App
 
     @cached_property
     def options(self) -> list[Argument]:
-        """What it takes, in order, without the groups that only hold others."""
+        """Return the arguments and options in order, without groups."""
         return [each for each in self.app.assemble_argument_collection() if each.show]
 
     @property
     def usage(self) -> str:
-        """How it is spelled."""
+        """Return the usage line."""
         if self.app.usage:
             return re.sub(r"^(Usage:)?\s+", "", self.app.usage, flags=re.MULTILINE)
         names = [each.name if each.required else f"[{each.name}]" for each in self.options if _is_word(each)]
@@ -138,7 +139,7 @@ class _Command:
 
     @property
     def answers(self) -> list[type[Answer]]:
-        """What it may give back."""
+        """Return the types of its answers."""
         hints = get_type_hints(self.app.default_command)
         given = hints.get("return")
         inner = get_args(given)[0] if get_origin(given) is Iterator else given
@@ -146,14 +147,14 @@ class _Command:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     shapes: dict[str, type[msgspec.Struct]] = {}
     parts = [cleandoc(_INTRODUCTION)]
     app = build()
     for name, noun in NOUNS.items():
         parts.append(f"## perdure {name}\n\n{noun.line}.")
         parts += [_section(_loaded(app, name, verb), shapes) for verb in noun.verbs]
-    parts.append("## Commands that stand alone")
+    parts.append("## Commands without a noun")
     parts += [_section(_loaded(app, name), shapes) for name in ALONE]
     parts.append("## Shapes\n\nThese are parts of several answers.")
     parts += list(_described(shapes))
@@ -184,10 +185,10 @@ def _section(command: _Command, shapes: dict[str, type[msgspec.Struct]]) -> str:
 
 
 def _described(shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]:
-    """A section for each shape; describing one may bring up others."""
-    told: set[str] = set()
-    while waiting := sorted(shapes.keys() - told):
-        told.add(waiting[0])
+    """Yield a section for each shape; describing one may add others."""
+    described: set[str] = set()
+    while waiting := sorted(shapes.keys() - described):
+        described.add(waiting[0])
         yield f"### {waiting[0]}\n\n" + _fields(shapes[waiting[0]], shapes, "Fields")
 
 
@@ -199,7 +200,7 @@ def _fields(shape: type[msgspec.Struct], shapes: dict[str, type[msgspec.Struct]]
 
 
 def _kind(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:
-    """What a field holds, in words."""
+    """Return the type of a field in words."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         name = hint.__name__.removesuffix("Shape")
         shapes[name] = hint
@@ -233,7 +234,7 @@ def _help(option: Argument) -> str:
 
 
 def _within(sentence: str) -> str:
-    """A sentence as it stands after a colon; what is written in capitals stays so."""
+    """Return a sentence for the place after a colon; words in capitals stay so."""
     return sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]
 
 

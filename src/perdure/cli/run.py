@@ -20,10 +20,10 @@ from cyclopts import App, CycloptsError
 
 from perdure.cli import errors, usage
 from perdure.cli.app import build, load
-from perdure.cli.hints import Subject, in_words_of_the_shell
+from perdure.cli.hints import Subject, explain
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen, console, safe_json
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, PerdureWarning
 
 __all__ = ["run"]
 
@@ -32,7 +32,7 @@ _PIPE_CLOSED = 141
 
 
 def run(words: Sequence[str]) -> int:
-    """Do what `words` say; the exit code."""
+    """Run the command in `words`; return the exit code."""
     _accept_any_text()
     app = build()
     asked = usage.tidied(words)
@@ -96,47 +96,46 @@ def _screen(words: Sequence[str]) -> Screen:
 def _failed(error: Exception, about: Subject, *, json: bool) -> int:
     if os.environ.get("PERDURE_DEBUG"):
         traceback.print_exception(error)
-    name, message, hint = _told(error, about)
-    errors.report(name, message, hint=hint, json=json)
-    return errors.code_of(error)
-
-
-def _told(error: Exception, about: Subject) -> tuple[str, str, str | None]:
+    name = type(error).__name__
     match error:
         case PerdureError():
-            return type(error).__name__, in_words_of_the_shell(str(error), about), None
-        case OSError(filename=name, strerror=why) if why:
-            return type(error).__name__, f"{why}{f': {name}' if name else ''}; it was not done.", None
+            message, advice = explain(error, about)
+            errors.report(name, message, advice=advice, code=error.code, facts=error.facts, json=json)
+        case OSError(filename=file, strerror=why) if why:
+            errors.report(name, f"{why}{f': {file}' if file else ''}; it was not done.", json=json)
         case _:
-            told = f"this should not happen ({type(error).__name__}: {error}); the command did not finish."
-            return "Bug", told, "PERDURE_DEBUG=1 shows where; please report it."
+            message = f"this should not happen ({name}: {error}); the command did not finish."
+            errors.report("Bug", message, hint="PERDURE_DEBUG=1 shows where; please report it.", json=json)
+    return errors.code_of(error)
 
 
 @contextmanager
 def _warning(about: Subject) -> Generator[None]:
-    """Let warnings of ours, which are for programs, be told in a sentence on the error stream."""
-    told = warnings.showwarning
+    """Print warnings as sentences on the error stream, with commands in their advice."""
+    show_other = warnings.showwarning
 
-    def tell(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-        if issubclass(category, UserWarning):
-            words = in_words_of_the_shell(str(message), about)
-            Screen(console(stderr=True)).say(("Warning: ", "warn"), words)
+    def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if isinstance(message, PerdureWarning):
+            text = " ".join(explain(message, about)).rstrip()
+            Screen(console(stderr=True)).say(("Warning: ", "warn"), text)
+        elif issubclass(category, UserWarning):
+            Screen(console(stderr=True)).say(("Warning: ", "warn"), str(message))
         else:
-            told(message, category, *rest)
+            show_other(message, category, *rest)
 
     with warnings.catch_warnings():
-        warnings.showwarning = tell
+        warnings.showwarning = show
         yield
 
 
 def _accept_any_text() -> None:
-    """Let no stream refuse a character that its encoding lacks."""
+    """Let streams escape a character that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _without_reader() -> int:
-    """Nobody reads on, as in `perdure threads log t | head -1`: end quietly."""
+    """End quietly, because the reader of the output has ended, as in `perdure threads log t | head -1`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _PIPE_CLOSED

@@ -1,6 +1,6 @@
 """How commands are spelled, and what to say if they are not.
 
-A bare noun means `ls`; `--store` and `--json` may also stand before the command.
+A bare noun means `ls`; `--store` and `--json` may also come before the command.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OTHER_WORDS = {
 
 
 def tidied(words: Sequence[str]) -> list[str]:
-    """`words` with options behind the command they stood before, `ls` after a bare noun, and help as an option."""
+    """Return `words` with leading options after the command, `ls` after a bare noun, and help as an option."""
     moved, rest = _leading(list(words))
     if rest[:1] == ["help"]:
         rest = [*rest[1:], "--help"]
@@ -46,13 +46,13 @@ def tidied(words: Sequence[str]) -> list[str]:
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Whether `words` ask for JSON, whatever else is wrong with them."""
+    """True if `words` ask for JSON, even if they are wrong otherwise."""
     end = list(words).index("--") if "--" in words else len(words)
     return "--json" in words[:end]
 
 
 def named_store(words: Sequence[str]) -> str | None:
-    """The store that `words` name; None: the one of the environment, or of this directory."""
+    """Return the store that `words` name; None: the one of the environment, or of this directory."""
     for at, word in enumerate(words):
         if word.startswith("--store="):
             return to_be_named(word.removeprefix("--store="))
@@ -62,13 +62,13 @@ def named_store(words: Sequence[str]) -> str | None:
 
 
 def to_be_named(store: str) -> str | None:
-    """`store` as a command has to name it; None: it is the one that is found without."""
+    """Return `store` for --store of another command; None: that command finds it without."""
     is_found = store == os.environ.get("PERDURE_STORE", EVERYWHERE.store)
     return None if is_found else store
 
 
 def explained(app: App, error: CycloptsError) -> tuple[str, str]:
-    """What is wrong with the words that were typed, and where to look it up."""
+    """Return what is wrong with the words that were typed, and where to look it up."""
     chain = ["perdure", *(error.command_chain or ())]
     hint = f"{' '.join(chain)} --help"
     match error:
@@ -90,7 +90,7 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
 
 
 def _meant(chain: Sequence[str], word: str, names: Sequence[str]) -> str:
-    """The command that a word may have meant: by another name for it, by its noun, or by its letters."""
+    """Return the command that a word may mean: by a synonym, by its noun, or by close spelling."""
     usual = _OTHER_WORDS.get(word.lower(), "")
     if usual in names:
         return f"Did you mean '{usual}'?"
@@ -103,17 +103,17 @@ def _meant(chain: Sequence[str], word: str, names: Sequence[str]) -> str:
 
 
 def _missing(command: str, error: MissingArgumentError, argument: Argument) -> str:
-    """What has to be given, and what may have been meant by an option that nobody knows."""
+    """Return which argument is missing, and whether an unknown option may mean it."""
     typed = error.keyword or next((token.keyword for token in argument.tokens if token.keyword), None)
-    told = f"{typed} needs a value" if typed else f"'{command}' needs {argument.name}"
+    missing = f"{typed} needs a value" if typed else f"'{command}' needs {argument.name}"
     unknown = [word for word in error.unused_tokens or () if word.startswith("-")]
     meant = next(iter(near(argument.name, unknown)), None) if typed is None else None
     hint = f" You wrote {meant}: did you mean {argument.name}?" if meant else ""
-    return f"{told}; nothing was done.{hint}"
+    return f"{missing}; nothing was done.{hint}"
 
 
 def _leading(words: list[str]) -> tuple[list[str], list[str]]:
-    """The options that stand before the command, and the rest."""
+    """Return the options before the command, and the rest."""
     at = 0
     while at < len(words):
         if words[at] == "--json" or words[at].startswith("--store="):

@@ -213,10 +213,12 @@ def _body(space: Space, digest: Digest) -> bytes | Forgotten:
 def _no_timeline(space: Space, timeline: str) -> NotFound:
     known = [hold.head.timeline for hold in space.engine.holds(space.name, limit=_SHOWN)]
     near = names.near(timeline, known, likeness=0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return NotFound(
-        f"'{space.label}' has no timeline '{timeline}'; nothing was read.",
+        f"'{space.label}' has no timeline '{timeline}'; nothing was read.{hint}",
         code="timeline_not_found",
-        advice=f"Did you mean {' or '.join(near)}?" if near else "See what there is with timelines().",
+        advice="See what there is with timelines().",
         timeline=timeline,
+        thread=space.label,
         near=near,
     )

@@ -148,10 +148,11 @@ def read(space: Space, id: str) -> VersionedCall:
     if found is None:
         known = [current.record.id for current in listing(space, limit=_COMPARED_MAX)]
         near = get_close_matches(id, known, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise NotFound(
-            f"'{space.label}' has no call '{id}'; nothing was read.",
+            f"'{space.label}' has no call '{id}'; nothing was read.{hint}",
             code="call_not_found",
-            advice=f"Did you mean {' or '.join(near)}?" if near else "See what there is with calls().",
+            advice="See what there is with calls().",
             call=id,
             thread=space.label,
             near=tuple(near),

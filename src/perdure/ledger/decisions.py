@@ -193,10 +193,11 @@ def _request(
     names.check_person(by)
     names.check_words("why", why)
     if (value is not None) != (verdict in ("edit", "answer")):
-        rule = "needs" if value is None else "takes no"
+        rule = "needs a" if value is None else "takes no"
         raise Invalid(
-            f"{verdict} {rule} value=; nothing was decided.",
-            code="value_missing" if value is None else "value_unexpected",
+            f"{verdict} {rule} value; nothing was decided.",
+            code="value_missing" if value is None else "value_not_taken",
+            advice="Give it with value=." if value is None else "Leave value= out.",
             verdict=verdict,
         )
     if value is None:
@@ -295,22 +296,30 @@ def is_seen(space: Space, ticket: Ticket, line: str, head: Digest | None) -> boo
 
 
 def _check_present(space: Space, ticket: Ticket, line: str, head: Digest | None) -> None:
-    """Raise `Conflict` if the ticket is not visible on the timeline."""
-    if is_seen(space, ticket, line, head):
-        return
+    """Raise `Conflict` if the line does not see the ticket."""
+    if not is_seen(space, ticket, line, head):
+        code, why, advice = _elsewhere_or_undone(ticket, line)
+        raise Conflict(
+            f"call '{ticket.call}' to {ticket.tool} is not in the conversation of timeline '{line}': {why}; nothing was "
+            "decided.",
+            code=code,
+            advice=advice,
+            call=ticket.call,
+            run=ticket.run,
+            timeline=ticket.timeline,
+        )
+
+
+def _elsewhere_or_undone(ticket: Ticket, line: str) -> tuple[str, str, str]:
+    """Return the code, the reason and the advice for a ticket that the line does not see."""
     if line != ticket.timeline:
-        advice = f"It was asked on '{ticket.timeline}': decide it there."
-    else:
-        ends = f"its run with cancel('{ticket.run}')" if ticket.run else "it by leaving it as it is"
-        advice = f"It was undone: take the undo back with redo(), or end {ends}."
-    raise Conflict(
-        f"call '{ticket.call}' to {ticket.tool} is not in the conversation of timeline '{line}'; nothing was decided.",
-        code="call_not_on_timeline",
-        advice=advice,
-        call=ticket.call,
-        tool=ticket.tool,
-        timeline=line,
-        asked_on=ticket.timeline,
+        return "call_elsewhere", f"it was asked on '{ticket.timeline}'", "Decide it there."
+    if ticket.run is None:
+        return "copied_call_undone", "it was undone", "Take the undo back with redo(), or leave it as it is."
+    return (
+        "call_undone",
+        "it was undone",
+        f"Take the undo back with redo(), or end its run with cancel('{ticket.run}').",
     )
 
 

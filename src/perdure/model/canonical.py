@@ -106,7 +106,7 @@ def parse(text: str) -> Json:
     except Invalid:
         raise
     except (ValueError, RecursionError) as error:  # an integer of too many digits is a plain ValueError
-        raise Invalid(f"not JSON: {error}; nothing was written.", code="json_invalid") from error
+        raise Invalid(f"not JSON: {error}; nothing was written.", code="not_json") from error
     encode(value)
     return value
 

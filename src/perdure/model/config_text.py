@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from perdure.errors import Invalid
+from perdure.errors import Invalid, PerdureError
 from perdure.model.canonical import DEPTH_MAX, Json
 
 __all__ = ["Document", "Place", "read_toml", "read_yaml", "write_yaml"]
@@ -64,6 +64,16 @@ class Document(msgspec.Struct, frozen=True):
             code="document_invalid",
             line=self.line(place),
             place=place,
+        )
+
+    def refused(self, place: Place, error: PerdureError) -> Invalid:
+        """The error that names a place at which another check, which says why, refuses the value."""
+        where = ".".join(str(part) for part in place)
+        return Invalid(
+            f"{self.name}, line {self.line(place)}: {where} is refused; nothing was changed: {error.message}",
+            code=error.code,
+            advice=error.advice,
+            **error.facts,
         )
 
 

@@ -69,7 +69,7 @@ def check_decider(effect: Effect, by: str | None, what: str) -> None:
     if by is None and _RANK[effect] >= _FINANCIAL:
         raise Invalid(
             f"{what} is {effect}: from financial up it is recorded who decided; nothing was recorded.",
-            code="decider_required",
+            code="decider_missing",
             advice="Give the name of who decides with by=.",
             effect=effect,
         )

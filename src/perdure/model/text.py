@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from perdure.errors import PerdureError
+
 __all__ = [
     "SHOWN_BYTES",
     "WHY_CHARACTERS_MAX",
@@ -64,16 +66,16 @@ def shown(text: str) -> str:
     return f"{head}\n[… {left:,} of {len(text):,} characters are left out here, and were not kept …]\n{tail}"
 
 
-def said_by(error: BaseException) -> str:
-    """Return the type and the message of an error, shortened for a record."""
-    return shortened(told_by(error))
+def said_by(error: BaseException, *, advice: bool = True) -> str:
+    """Return the type and the message of an error, shortened for a record; with its advice, unless that is not wanted."""
+    return shortened(told_by(error, advice=advice))
 
 
-def told_by(error: BaseException) -> str:
-    """Return the type, the message and the notes of an error as text."""
+def told_by(error: BaseException, *, advice: bool = True) -> str:
+    """Return the type, the message and the notes of an error as text; with its advice, unless that is not wanted."""
     kind = type(error).__name__
     try:
-        message = str(error)
+        message = error.message if isinstance(error, PerdureError) and not advice else str(error)
     except Exception as failure:  # noqa: BLE001  # the error's own code, which may raise anything
         message = f"(it cannot be shown: {type(failure).__name__})"
     notes = [each for each in getattr(error, "__notes__", ()) if isinstance(each, str)]

@@ -180,9 +180,10 @@ def check_backend(given: object) -> None:
     if isinstance(given, str | Backend) or (takes_steps and isinstance(getattr(given, "backend", None), str)):
         return
     raise Invalid(
-        f"{given!r} is no backend; nothing was done. Give a name such as 'anthropic:…', a Backend, or an object that "
-        "takes steps, such as testing.Script(…).",
-        code="backend_invalid",
+        f"{given!r} is no backend; nothing was done.",
+        code="not_a_backend",
+        advice="Give a name such as 'anthropic:…', a Backend, or an object that takes steps, such as "
+        "testing.Script(…).",
     )
 
 
@@ -197,9 +198,9 @@ def check_model(
         return
     hint = did_you_mean(model, (card.name for card in models.cards(provider)), likeness=0.5)
     raise NotFound(
-        f"{provider} has no model '{model}' that is known; {undone}. {hint}"
-        f"If it is new, say so with Backend('{given}'), or add it to your models file.",
+        f"{provider} has no model '{model}' that is known; {undone}. {hint}".rstrip(),
         code="model_not_found",
+        advice=f"If it is new, say so with Backend('{given}'), or add it to your models file.",
         provider=provider,
         model=model,
     )

@@ -463,7 +463,7 @@ class Change(Edits):
             raise Conflict(
                 f"call '{call}' of {held.record.tool} is {held.record.state}, and a message cannot answer it; nothing was "
                 "written.",
-                code="call_unsettled",
+                code="call_open",
                 advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
                 call=call,
                 tool=held.record.tool,

@@ -92,8 +92,9 @@ class Line(View):
         if not isinstance(turns, int) or isinstance(turns, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
                 f"undo goes back a number of turns, not {turns!r}; nothing was moved.",
-                code="turns_not_a_number",
+                code="invalid_turns",
                 advice="For a moment use undo(to=…).",
+                turns=turns,
             )
         if to is UNSET:
             act = partial(timelines.undo, turns=turns, op_id=given(op_id))

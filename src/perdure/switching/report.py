@@ -15,14 +15,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, Refused
 from perdure.model import canonical
 from perdure.model.checkpoint import Checkpoint
 from perdure.model.digest import Digest
 from perdure.providers.contract import Loss
 from perdure.switching.policy import MARKS, Gate, Mark, Topic
 
-__all__ = ["Item", "Outcome", "Report", "decode_report", "encode_report"]
+__all__ = ["Report", "Item", "Outcome", "refusal", "decode_report", "encode_report"]
 
 Outcome: TypeAlias = Literal["allowed", "approval", "blocked"]
 
@@ -88,22 +88,42 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ("Compatibility check:", *(item.line for item in self.items))
 
     def __str__(self) -> str:
-        """Say in one sentence what stops the switch and what to change, or that nothing stops it."""
-        where = f"'{self.thread}'" if self.timeline == "main" else f"'{self.timeline}' of '{self.thread}'"
+        """Say in one sentence what stands in the way and what to change, or that nothing does."""
         if self.ok:
-            return f"{self.to_backend} can take over {where}"
-        stops = "block" if self.outcome == "blocked" else "approve"
-        reasons = "; ".join(item.line for item in self.items if item.gate == stops)
-        return f"{self.to_backend} does not take over {where}: {reasons}. {self._advice(stops)}"
+            return f"{self.to_backend} can take over {self._where}"
+        why = refusal(self)
+        return f"{why.why} {why.advice}"
 
-    def _advice(self, stops: Gate) -> str:
-        topics = {item.topic for item in self.items if item.gate == stops}
-        if stops == "approve":
-            return "Somebody has to approve that: approved_by=… with a name."
-        if topics == {"unfinished"}:
-            return "Settle it first (resume, reconcile, resolve), or let the policy wait."
-        named = ", ".join(f"'{topic}'" for topic in sorted(topics))
-        return f"Choose another backend, or let the agent's policy pass {named}: Policy(warn=…) or Policy(approve=…)."
+    @property
+    def _where(self) -> str:
+        return f"'{self.thread}'" if self.timeline == "main" else f"'{self.timeline}' of '{self.thread}'"
+
+
+def refusal(report: Report) -> Refused:
+    """Return the error for a switch that the policy does not let pass."""
+    stops = "block" if report.outcome == "blocked" else "approve"
+    items = [item for item in report.items if item.gate == stops]
+    topics = ", ".join(sorted({f"'{item.topic}'" for item in items}))
+    if stops == "approve":
+        code, advice = (
+            "switch_needs_approval",
+            "Give approved_by=… with the name of a person who approves it.",
+        )
+    elif topics == "'unfinished'":
+        code = "switch_unfinished"
+        advice = "Settle it first (resume, reconcile, resolve), or let the policy wait."
+    else:
+        code = "switch_blocked"
+        advice = f"Choose another backend, or let the agent's policy pass {topics}: Policy(warn=…) or Policy(approve=…)."
+    where = report._where  # pyright: ignore[reportPrivateUsage]
+    lines = "; ".join(item.line for item in items)
+    return Refused(
+        report,
+        why=f"{report.to_backend} does not take over {where}: {lines}.",
+        code=code,
+        advice=advice,
+        topics=topics,
+    )
 
 
 _reports = msgspec.json.Decoder(Report)

@@ -90,7 +90,7 @@ def _check_provider(given: BackendRef) -> None:
         registry.target(given)
     except (NotFound, Invalid) as error:
         raise Invalid(
-            f"the route names {given!r}, which is no backend; nothing was declared.",
+            f"the route names {given!r}; nothing was declared: {error.message}",
             code="route_backend_unknown",
             advice=error.advice,
             backend=given,

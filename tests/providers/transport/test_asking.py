@@ -254,7 +254,7 @@ def test_a_missing_key_is_named(backend: str, variable: str, monkeypatch: pytest
     if backend == "groq:m":
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
 
-    with raises(AccessRefused, "key_missing", variable=variable):
+    with raises(AccessRefused, "api_key_missing", variable=variable):
         ask(Backend(backend, retries=0))
 
 

@@ -7,6 +7,7 @@ import pytest
 import perdure
 from perdure import Agent, Store, Thread, errors
 from perdure.testing import Script, say, use
+from tests.coded import raises
 from tests.runtime.runs.world import World
 
 MANY = 60
@@ -46,7 +47,7 @@ def test_what_was_decided_and_done_on_a_merged_line_waits_for_nobody(main: Threa
     main.merge("side")
 
     assert main.approvals() == []
-    with pytest.raises(errors.Conflict, match="decide it there"):
+    with raises(errors.Conflict, "call_elsewhere", timeline="side"):
         main.decide(call, "approve")
     assert world.counted() == {"ann": 1}
 

@@ -44,7 +44,7 @@ def test_a_thread_with_an_open_question_is_kept_unless_it_is_given_up() -> None:
     thread = store.thread("t", agent=Agent("a", backend=Script(use("pay", amount=3)), tools=[pay]))
     thread.run("Pay 3")
 
-    with raises(Conflict, "calls_unsettled", thread="t", calls=(thread.approvals()[0].call,)):
+    with raises(Conflict, "calls_not_settled", thread="t", calls=(thread.approvals()[0].call,)):
         thread.rm()
     thread.rm(force=True)
 

@@ -30,7 +30,7 @@ class Copied(Answer, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 unless the copy is not intact."""
+        """Return 0 unless the copy is damaged."""
         return self.verified.exit_code if self.verified else 0
 
     def show(self, screen: Screen) -> None:
@@ -54,14 +54,17 @@ def backup(
     ] = True,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Copied:
-    """Copy the store to a new file while others go on writing
+    """Back up the store to a new file, while it is in use
 
     The copy is the store as it was at one moment, and can be opened like any other. It is
     checked as `perdure verify` does.
     """
     if not Path(dest).absolute().parent.is_dir():
         raise NotFound(
-            f"{dest} would be in a directory that is not there; nothing was copied. Make it first."
+            f"{dest} would be in a directory that is not there; nothing was copied.",
+            code="directory_not_found",
+            advice="Make it first.",
+            file=dest,
         )
     with engine(everywhere) as opened, working("Copying", quiet=everywhere.json):
         opened.backup(Path(dest))
@@ -70,5 +73,5 @@ def backup(
 
 
 def _verified(copy: Everywhere) -> Verified:
-    with engine(copy) as opened, working("Checking the copy", quiet=copy.json) as tell:
-        return Verified.of(copy.store, checking.verify(opened, progress=tell))
+    with engine(copy) as opened, working("Checking the copy", quiet=copy.json) as report_progress:
+        return Verified.of(copy.store, checking.verify(opened, progress=report_progress))

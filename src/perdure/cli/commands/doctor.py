@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from perdure.cli.app import version
 from perdure.cli.errors import code_of
-from perdure.cli.hints import Subject, in_words_of_the_shell, with_store
+from perdure.cli.hints import Subject, explain, with_store
 from perdure.cli.input.stores import engine, writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
@@ -50,7 +50,7 @@ class Examined(Answer, frozen=True, kw_only=True):
     versions: dict[str, str]
     facts: dict[str, str | int]  # what the engine says of itself
     files: dict[str, int]  # the store's files and their bytes
-    disk_free: int | None  # bytes; null: nobody knows
+    disk_free: int | None  # bytes; null: unknown
     limits: dict[str, int]
     advice: list[AdviceShape]
     error: str | None  # why the store cannot be opened; null: it can
@@ -59,7 +59,7 @@ class Examined(Answer, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 if the store can be opened."""
+        """Return 0 if the store can be opened."""
         return self.exit
 
     def show(self, screen: Screen) -> None:
@@ -90,11 +90,14 @@ class Examined(Answer, frozen=True, kw_only=True):
 def doctor(
     *,
     repair: Annotated[
-        bool, Parameter(negative=(), help="Rebuild cells of damaged threads from their ledgers first")
+        bool,
+        Parameter(
+            negative=(), show_default=False, help="Rebuild cells of damaged threads from their ledgers first"
+        ),
     ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Examined:
-    """Look at the store and its surroundings, and say what could be better
+    """Diagnose the store and its environment
 
     Nothing is changed, unless `--repair` is given: then records of calls, tickets, the repeat guard and keys that
     are damaged or missing are rebuilt in threads whose ledgers are whole. Back up the file before.
@@ -125,14 +128,14 @@ def doctor(
         advice=[*_software(facts), *advice, *_outside(place, facts, files, free)],
         error=None
         if error is None
-        else in_words_of_the_shell(str(error), Subject(store=to_be_named(everywhere.store))),
+        else " ".join(explain(error, Subject(store=to_be_named(everywhere.store)))).rstrip(),
         exit=0 if error is None else code_of(error),
         repaired=repaired,
     )
 
 
 def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
-    """What the store holds that could be better."""
+    """Yield advice about the content of the store."""
     waiting = len(opened.listed(prefix=OUTBOX, limit=_COUNTED_MAX))
     if waiting:
         yield AdviceShape(
@@ -165,7 +168,7 @@ def _software(facts: dict[str, str | int]) -> Iterator[AdviceShape]:
 def _outside(
     place: Path, facts: dict[str, str | int], files: dict[str, int], free: int | None
 ) -> Iterator[AdviceShape]:
-    """What lies around the store that could be better."""
+    """Yield advice about the files and the disk of the store."""
     wal = files.get(f"{place}-wal", 0)
     if wal > _WAL_LARGE:
         yield AdviceShape(

@@ -15,8 +15,7 @@ import msgspec
 from cyclopts import Parameter
 from msgspec import UNSET
 
-from perdure.cli.commands.sql import map_entries
-from perdure.cli.input.stores import engine, reading
+from perdure.cli.input.stores import engine, map_entries, reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
@@ -50,7 +49,7 @@ Directory: TypeAlias = Annotated[
     Parameter(
         name="--git",
         metavar="DIR",
-        help="Write every timeline to a git repository here, or go on with the one there",
+        help="Write every timeline to a git repository in this directory, new or existing",
     ),
 ]
 Follow: TypeAlias = Annotated[
@@ -59,7 +58,7 @@ Follow: TypeAlias = Annotated[
         name="--follow",
         negative=(),
         show_default=False,
-        help="With --git: go on as commits arrive, until interrupted",
+        help="With --git: keep writing new commits, until interrupted",
     ),
 ]
 
@@ -79,7 +78,7 @@ class BranchShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, branch: GitBranch) -> BranchShape:
-        """The branch as programs read it."""
+        """Return the branch in the shape of --json."""
         return cls(
             timeline=branch.timeline,
             branch=branch.name,
@@ -102,7 +101,7 @@ class Projected(Answer, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, thread: str, directory: str, written: GitExport) -> Projected:
-        """The answer as programs read it."""
+        """Return the answer in the shape of --json."""
         return cls(
             thread=thread,
             git=directory,
@@ -113,7 +112,7 @@ class Projected(Answer, frozen=True, kw_only=True):
 
     @property
     def news(self) -> list[BranchShape]:
-        """The branches that moved."""
+        """Return the branches that moved."""
         return [each for each in self.branches if each.moved]
 
     def show(self, screen: Screen) -> None:
@@ -174,19 +173,19 @@ class Followed(Projected, frozen=True, kw_only=True):
 
 
 def project(thread: str, directory: str, everywhere: Everywhere) -> Projected:
-    """Bring the repository to where the thread stands."""
-    with reading(everywhere) as store, working("Writing", quiet=everywhere.json) as tell:
+    """Write what the repository lacks of the thread."""
+    with reading(everywhere) as store, working("Writing", quiet=everywhere.json) as report_progress:
         found = store.thread(thread)
-        written = git_export.export(found, directory, progress=lambda done: tell("commits", done))
+        written = git_export.export(found, directory, progress=lambda done: report_progress("commits", done))
     return Projected.of(thread, directory, written)
 
 
 def follow_git(thread: str, directory: str, everywhere: Everywhere) -> Iterator[Projected]:
-    """The same, and again as commits arrive."""
+    """Write what the repository lacks of the thread, and again as commits arrive."""
     with reading(everywhere) as store:
-        with working("Writing", quiet=everywhere.json) as tell:
+        with working("Writing", quiet=everywhere.json) as report_progress:
             following = git_export.follow(
-                store.thread(thread), directory, progress=lambda done: tell("commits", done)
+                store.thread(thread), directory, progress=lambda done: report_progress("commits", done)
             )
             first = next(following)
         yield GitFollowAnswer.of(thread, directory, first)
@@ -251,7 +250,7 @@ def export(
     format: _Format = None,
     output: _Output = None,
     model: Annotated[
-        str | None, Parameter(metavar="NAME", help="The model it is for; none in particular if left out")
+        str | None, Parameter(metavar="NAME", help="The model of the request; none if left out")
     ] = None,
     timeline: Timeline = MAIN,
     at: At = None,
@@ -259,38 +258,33 @@ def export(
     follow: Follow = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ExportAnswer | Tabled | Projected | Iterator[Projected]:
-    """Write a thread in a vendor's format, to git, or as plain tables
+    """Export a thread in a vendor's format, to git, or as plain tables
 
-    With --format a request goes to the output, what could not be carried over unchanged to the
-    error stream. `perdure import` makes a thread of it again.
+    With --format the output is a request; what its format cannot express is listed on the error
+    stream. `perdure import` makes a thread of it again.
 
-    With --git the whole thread becomes a bare repository that is read and never read back: a git
-    commit for each commit, a branch for each timeline, messages and state as files. Done again, it
-    goes on from what is there.
+    With --git the whole thread becomes a bare git repository: a git commit for each commit, a branch for each
+    timeline, messages and state as files. A second export adds only what is new. Perdure never reads it back.
 
-    With --format sqlite the views of the store become plain tables of a new SQLite file, those that
-    open what is packed too, of one thread or of all. Any program that reads SQLite reads it.
+    With --format sqlite the views of the store become plain tables of a new SQLite file, for one
+    thread or for all, with packed values unpacked. Any program that reads SQLite can read it.
     """
     if format == "sqlite":
         return _tabled(thread, output, everywhere)
-    if thread is None or output is not None:
-        raise Invalid(
-            "--output belongs to --format sqlite; nothing was written. Leave it out: a request goes to the output."
-            if thread is not None
-            else "nobody said which thread; nothing was written. Name one: only --format sqlite takes all."
-        )
+    if thread is None:
+        raise _refused("no thread was named", "thread_missing", "Name one: only --format sqlite takes all.")
+    if output is not None:
+        why, advice = "--output belongs to --format sqlite", "Leave it out: a request goes to the output."
+        raise _refused(why, "output_not_taken", advice)
     if git is not None:
         if format is not None or model is not None or at is not None or timeline != MAIN:
-            raise Invalid(
-                "--git writes the whole thread; nothing was written. Leave out --format, --model, --timeline and --at."
-            )
+            advice = "Leave out --format, --model, --timeline and --at."
+            raise _refused("--git writes the whole thread", "options_conflict", advice)
         return (follow_git if follow else project)(thread, git, everywhere)
-    if format is None or follow:
-        raise Invalid(
-            "there is no --follow without --git; nothing was written. Name a directory."
-            if follow
-            else "nobody said as what; nothing was written. Give --format API or --git DIR."
-        )
+    if follow:
+        raise _refused("there is no --follow without --git", "git_missing", "Name a directory.")
+    if format is None:
+        raise _refused("no format was named", "format_missing", "Give --format API or --git DIR.")
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         rendered = found.export(format, model=model, at=UNSET if at is None else at)
@@ -305,15 +299,18 @@ def export(
 
 def _tabled(thread: str | None, output: str | None, everywhere: Everywhere) -> Tabled:
     if output is None:
-        raise Invalid(
-            "--format sqlite writes a file; nothing was written. Name a new one with --output FILE."
-        )
+        advice = "Name a new one with --output FILE."
+        raise _refused("--format sqlite writes a file", "output_missing", advice)
     if thread is None:
         with engine(everywhere):
-            pass  # says in the usual words if this is no store of ours
+            pass  # raises the usual error if this is no store
     else:
         with reading(everywhere) as store:
             store.thread(thread)
     with closing(open_sql(everywhere.store, entries=map_entries)) as opened:
         written = export_tables(opened, Path(output), thread=thread)
     return Tabled(thread=thread, output=output, tables=written)
+
+
+def _refused(why: str, code: str, advice: str) -> Invalid:
+    return Invalid(f"{why}; nothing was written.", code=code, advice=advice)

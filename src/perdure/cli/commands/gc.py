@@ -34,7 +34,7 @@ class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
     space: str
     why: str
     objects: int | None  # null: the whole space
-    bytes: int | None  # null: nobody knows before it is done
+    bytes: int | None  # null: unknown before it is done
     left_alone: str | None  # why nothing goes, or less than planned
 
 
@@ -80,28 +80,28 @@ def gc(
         str | None,
         Parameter(
             metavar="TIME",
-            help="Forget the content of commits that were undone longer ago than this, such as 30d, and that no redo leads back to",
+            help="Delete the content of commits that were undone longer ago than this, such as 30d, and that no redo can reach",
         ),
     ] = None,
     unfinished_older_than: Annotated[
         str | None,
         Parameter(
             metavar="TIME",
-            help="Forget what uploads left that began longer ago than this and were never finished",
+            help="Delete the content of uploads that began longer ago than this and never finished",
         ),
     ] = None,
     removed: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Forget threads that were removed, whole")
+        bool, Parameter(negative=(), show_default=False, help="Delete threads that were removed")
     ] = False,
     apply: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Do it; without this nothing is changed")
     ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Collected:
-    """Forget what a policy of yours no longer wants kept
+    """Delete what your retention policy no longer keeps
 
-    Everything ever committed is kept until you say otherwise, and what a timeline can still
-    reach is never forgotten. Without --apply this only says what would go.
+    Everything ever committed is kept until you give a policy, and what a timeline can still
+    reach is never deleted. Without --apply this only prints what would be deleted.
     """
     policy = RetentionPolicy(
         undone_after_days=None if undone_older_than is None else days(undone_older_than),
@@ -109,7 +109,11 @@ def gc(
         removed_threads=removed,
     )
     if apply and policy == RetentionPolicy():
-        raise Invalid("no policy was given, so nothing was forgotten. See `perdure gc`.")
+        raise Invalid(
+            "no policy was given, so nothing was forgotten.",
+            code="policy_missing",
+            advice="See `perdure gc`.",
+        )
     with engine(everywhere, read_only=not apply) as opened, working("Looking", quiet=everywhere.json):
         planned = retention.plan(opened, policy, now())
         done = retention.carry_out(opened, planned, ids=Ids(now)) if apply else None
@@ -167,7 +171,7 @@ _WORDS = {"staged": "unfinished"}
 
 
 def _said(policy: RetentionPolicy) -> dict[str, int | bool]:
-    """Those parts of a policy that ask for something."""
+    """Return the options of a policy that were set."""
     given: dict[str, int | bool | None] = msgspec.structs.asdict(policy)
     return {name: value for name, value in given.items() if value is not None and value is not False}
 

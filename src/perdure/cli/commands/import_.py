@@ -53,22 +53,25 @@ def import_(
     format: Format,
     agent: Annotated[str, Parameter(metavar="NAME", help="The agent whose thread it is")],
     owner: Annotated[
-        str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")
+        str | None, Parameter(metavar="NAME", help="The owner of the thread: a user, a customer")
     ] = None,
     provider: Annotated[
-        str | None, Parameter(metavar="NAME", help="Who spoke as the assistant, such as openai")
+        str | None, Parameter(metavar="NAME", help="The provider of the assistant, such as openai")
     ] = None,
-    model: Annotated[
-        str | None, Parameter(metavar="NAME", help="The model that spoke as the assistant")
-    ] = None,
+    model: Annotated[str | None, Parameter(metavar="NAME", help="The model of the assistant")] = None,
     whole: Annotated[
-        bool, Parameter(negative=(), help="The file begins with the whole transcript; add only the rest")
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="The file begins with the whole transcript; add only the rest",
+        ),
     ] = False,
     timeline: Timeline = MAIN,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Imported:
-    """Make a thread of a saved request, reply or message list
+    """Import a saved request, reply or message list as a thread
 
     The store and the thread are made if they are not there; a thread that has messages gets these after them.
     Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing.

@@ -34,13 +34,14 @@ class Initialised(Answer, frozen=True, kw_only=True):
 
 def init(
     path: Annotated[
-        str | None, Parameter(name="PATH", help="Where, before what --store says", show_default=False)
+        str | None,
+        Parameter(name="PATH", help="The file of the store, in place of --store", show_default=False),
     ] = None,
     /,
     *,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Initialised:
-    """Make a new store
+    """Create a store
 
     A store that is there already is left as it is.
     """

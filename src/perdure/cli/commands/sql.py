@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from typing import Annotated, TypeAlias
@@ -11,16 +10,14 @@ import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.hints import with_store
-from perdure.cli.input.stores import engine
+from perdure.cli.input.stores import engine, map_entries
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Cell, Column, Screen, shortened
 from perdure.engines.registry import open_sql
-from perdure.history.tree import Nodes, Tree
-from perdure.model.digest import Digest
 
-__all__ = ["SqlAnswer", "ViewShape", "Views", "map_entries", "sql"]
+__all__ = ["SqlAnswer", "ViewShape", "Views", "sql"]
 
 _Value: TypeAlias = str | int | float | None
 
@@ -81,20 +78,20 @@ class Views(Answer, frozen=True, kw_only=True):
 def sql(
     query: Annotated[
         str | None,
-        Parameter(name="QUERY", help="One statement; left out, the views are listed", show_default=False),
+        Parameter(name="QUERY", help="One statement; the views are listed if left out", show_default=False),
     ] = None,
     /,
     *,
     limit: Limit = 200,
     everywhere: Everywhere = EVERYWHERE,
 ) -> SqlAnswer | Views:
-    """Ask the store in SQL, read-only
+    """Query the store in SQL, read-only
 
-    Without a query the views that can be asked are listed, with examples. What is packed at
-    rest is unpacked for you: see state_values and state_snapshots.
+    Without a query the views are listed, with examples. Packed values are unpacked for you: see
+    state_values and state_snapshots.
     """
     with engine(everywhere):
-        pass  # says in the usual words if this is no store of ours
+        pass  # raises the usual error if this is no store
     with closing(open_sql(everywhere.store, entries=map_entries)) as opened:
         columns, rows = opened.query(_VIEWS if query is None else query)
         if query is None:
@@ -102,11 +99,6 @@ def sql(
             return Views(views=views, examples=list(_EXAMPLES))
         found, more = cut_off(list(islice(rows, limit + 1 if limit else None)), limit)
         return SqlAnswer(columns=columns, rows=[[_value(value) for value in row] for row in found], more=more)
-
-
-def map_entries(nodes: Nodes, root: Digest) -> Iterator[tuple[str, Digest]]:
-    """The paths of a state and the digests of their values, for an engine, which cannot read maps."""
-    return ((entry.path, entry.value) for entry in Tree(nodes, root).entries())
 
 
 def _value(value: object) -> _Value:

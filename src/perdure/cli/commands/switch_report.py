@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from perdure.cli.errors import CODES
-from perdure.cli.hints import Subject, in_words_of_the_shell
+from perdure.cli.hints import Subject, advice_for
 from perdure.cli.input.user_code import found_in, what_to_type
 from perdure.cli.output.screen import Screen
 from perdure.cli.output.shapes import LossShape, losses_of
@@ -13,7 +13,7 @@ from perdure.errors import Invalid, Refused
 from perdure.runtime.agent.agent import Agent
 from perdure.store.store import Store
 from perdure.switching.commit import checkpoint_name
-from perdure.switching.report import Report
+from perdure.switching.report import Report, refusal
 
 __all__ = ["REFUSED", "GradeShape", "ReportShape", "agent_for", "show_report"]
 
@@ -23,7 +23,7 @@ _STYLES = {"kept": "good", "converted": "warn", "removed": "bad"}
 
 
 class GradeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one thing: kept, converted with a fallback, or removed; and what the policy makes of it."""
+    """One topic of the check: kept, converted with a fallback, or removed; and what the policy decides."""
 
     topic: str
     mark: str
@@ -40,7 +40,7 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
     timeline: str
     from_backend: str | None
     to_backend: str
-    from_server: str | None  # that the conversation is at; null: a model of the program's own, or nobody yet
+    from_server: str | None  # that the conversation is at; null: a model of the program's own, or none yet
     to_server: str | None  # that it goes to
     ok: bool
     outcome: str
@@ -54,7 +54,7 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, report: Report) -> ReportShape:
-        """The report as programs read it."""
+        """Return the report in the shape of --json."""
         return cls(
             thread=report.thread,
             timeline=report.timeline,
@@ -80,12 +80,17 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
             approved_by=report.approved_by,
             checkpoint=checkpoint_name(report),
             commit=report.commit,
-            told=in_words_of_the_shell(str(report), Subject(thread=report.thread)),
+            told=str(report) if report.ok else _refusal(report),
         )
 
 
+def _refusal(report: Report) -> str:
+    error = refusal(report)
+    return f"{error.why} {advice_for(error, Subject(thread=report.thread))}"
+
+
 def show_report(screen: Screen, report: ReportShape) -> None:
-    """Print the check, a line each; then what stands in the way, if anything does."""
+    """Print the check, a line each; then the reason of a refusal."""
     screen.say("Compatibility check:")
     for item in report.items:
         mark, _, words = item.line.partition(" ")
@@ -97,7 +102,7 @@ def show_report(screen: Screen, report: ReportShape) -> None:
 
 
 def agent_for(store: Store, name: str, code: str | None) -> Agent:
-    """The agent of that name: as `code` declares it, else as it is kept as a file, else by its name alone."""
+    """Return the agent of that name: as `code` declares it, else as the store has it, else by its name alone."""
     kept = store.definitions.find(name)
     if code is None:
         if kept is None:
@@ -111,7 +116,11 @@ def agent_for(store: Store, name: str, code: str | None) -> Agent:
     if kept is None:
         others = ", ".join(f"'{each}'" for each in sorted(found.agents)) or "none"
         raise Invalid(
-            f"--code {code} holds no agent '{name}' (there: {others}), and no definition of it is kept; nothing was "
-            f"done. {what_to_type(name)}"
+            f"--code {code} holds no agent '{name}' (there: {others}), and no definition of it is kept; nothing "
+            "was done.",
+            code="agent_not_in_code",
+            advice=what_to_type(name),
+            code_name=code,
+            agent=name,
         )
     return kept.agent(found.tools.values())

@@ -45,7 +45,7 @@ class Verified(Answer, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, store: str, report: Report) -> Verified:
-        """The report as programs read it."""
+        """Return the report in the shape of --json."""
         return cls(
             store=store,
             ok=report.ok,
@@ -57,7 +57,7 @@ class Verified(Answer, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is wrong."""
+        """Return 0 if nothing is wrong."""
         return 0 if self.ok else CODES[errors.Corrupt]
 
     def show(self, screen: Screen) -> None:
@@ -85,20 +85,28 @@ def verify(
     *,
     space: Annotated[
         list[str] | None,
-        Parameter(metavar="NAME", negative=(), help="Only this space; may be given several times"),
+        Parameter(
+            metavar="NAME",
+            negative=(),
+            show_default=False,
+            help="Only this space; may be given several times",
+        ),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Verified:
-    """Check everything that is stored
+    """Verify everything that is stored
 
     Every byte is hashed again, every state is computed again from the one before it, and every
-    head is held against its last move. Nothing is changed. Exits with 6 if anything is wrong.
+    head is compared with its last move. Nothing is changed. Exits with 6 if anything is wrong.
     """
-    with engine(everywhere) as opened, working("Checking", quiet=everywhere.json) as tell:
+    with engine(everywhere) as opened, working("Checking", quiet=everywhere.json) as report_progress:
         for name in space or ():
             if opened.standing(name) == 0:
                 raise errors.NotFound(
-                    f"this store has no space '{name}'; nothing was checked. Leave --space out to check all."
+                    f"this store has no space '{name}'; nothing was checked.",
+                    code="space_not_found",
+                    advice="Leave --space out to check all.",
+                    space=name,
                 )
-        report = checking.verify(opened, spaces=space, progress=tell)
+        report = checking.verify(opened, spaces=space, progress=report_progress)
     return Verified.of(everywhere.store, report)

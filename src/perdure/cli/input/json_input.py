@@ -30,19 +30,24 @@ GivenValue: TypeAlias = Annotated[
 
 
 def parsed(given: str, option: str) -> Any:
-    """The value that was given: JSON, @FILE, or @- for the input.  Raises `Invalid` if it is none."""
+    """Return the value of an option: JSON, @FILE, or @- for the input.  Raises `Invalid` if it is not JSON."""
     text = _read(given[1:], option) if given.startswith("@") else given
     try:
         return parse_value(text, option)
     except Invalid as error:
-        raise Invalid(f"{error} Text is written with quotes, as '\"milk\"'.") from error
+        advice = "Text is written with quotes, as '\"milk\"'."
+        raise Invalid(error.message, code=error.code, advice=advice) from error
 
 
 def _read(name: str, option: str) -> str:
     try:
         return (sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()).decode()
     except UnicodeDecodeError as error:
-        raise Invalid(f"{option}: {name} is not text ({error}); nothing was decided.") from error
+        raise Invalid(
+            f"{option}: {name} is not text ({error}); nothing was decided.",
+            code="not_utf8",
+            option=option,
+        ) from error
 
 
 GivenFile: TypeAlias = Annotated[
@@ -51,9 +56,13 @@ GivenFile: TypeAlias = Annotated[
 
 
 def read_json(file: str) -> Any:
-    """What the file says; raises `Invalid` if it is not JSON."""
+    """Return the JSON of a file; raises `Invalid` if it is none."""
     body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"{file} is not JSON: {error}; nothing was done.") from error
+        raise Invalid(
+            f"{file} is not JSON: {error}; nothing was done.",
+            code="not_json",
+            file=file,
+        ) from error

@@ -1,7 +1,7 @@
 """Moments on the command line: what REF may be, and what a command reads from.
 
 Beside the names that every moment has, a person may give the name of a timeline, meaning
-where it stands.  A name that fits both is refused.
+its head.  A name that fits both is refused.
 
 Calls and their approvals as one timeline sees them.
 """
@@ -19,12 +19,12 @@ __all__ = ["given", "resolve", "view_at", "call_on", "named", "seen_from"]
 
 
 def view_at(line: Thread | AgentMap, at: str | None) -> View:
-    """What `line` was at a moment, now if None; the view stays there whatever is written meanwhile."""
+    """Return a view of `line` at a moment, now if None; later writes do not change the view."""
     return line.at() if at is None else line.at(resolve(line, at))
 
 
 def resolve(line: Thread | AgentMap, name: str) -> str | None:
-    """The commit that `name` means; None is the moment before the first.  Raises `NotFound` or `Invalid`."""
+    """Return the commit that `name` means; None: before the first commit.  Raises `NotFound` or `Invalid`."""
     if not isinstance(line, Thread):
         return line.at(name).digest
     heads = {hold.head.timeline: hold.head for hold in line.timelines()}
@@ -37,13 +37,16 @@ def resolve(line: Thread | AgentMap, name: str) -> str | None:
             raise
     if name in heads and heads[name].commit != found:
         raise Invalid(
-            f"{name!r} is a timeline, and the name of another moment too; nothing was done. Give a digest."
+            f"{name!r} is a timeline, and the name of another moment too; nothing was done.",
+            code="ambiguous_name",
+            advice="Give a digest.",
+            name=name,
         )
     return found
 
 
 def given(thread: Thread, name: str) -> str | None:
-    """`name` as the library knows it: as it was given, or for a timeline's name where that stands."""
+    """Return `name` as the library takes it: for the name of a timeline, the commit of its head."""
     is_timeline = any(hold.head.timeline == name for hold in thread.timelines())
     if is_timeline:
         return resolve(thread, name)
@@ -53,19 +56,23 @@ def given(thread: Thread, name: str) -> str | None:
 
 
 def call_on(thread: Thread, call: str, timeline: str | None, *, history: bool = False) -> Traced:
-    """What the ledger says of a call; raises `NotFound` if a timeline is named and it was made on another."""
+    """Read a call from the ledger; raises `NotFound` if a timeline is named and the call was made on another."""
     traced = thread.trace(call, history=history)
     call = traced.record.id
     where = traced.record.timeline
     if timeline not in (None, where):
         raise NotFound(
-            f"call '{call}' was made on timeline '{where}', not on '{timeline}'; nothing was done. Leave --timeline out."
+            f"call '{call}' was made on timeline '{where}', not on '{timeline}'; nothing was done.",
+            code="call_on_other_timeline",
+            advice="Leave --timeline out.",
+            call=call,
+            timeline=where,
         )
     return traced
 
 
 def seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:
-    """A call and its approval as a timeline sees them, None: the one on which it was asked.
+    """Read a call and its approval as a timeline sees them; None: the timeline on which it was asked.
 
     What was decided elsewhere than where it was asked is a call of its own there.
     """
@@ -80,5 +87,5 @@ def seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:
 
 
 def named(thread: Thread, call: str) -> str:
-    """The id of the call that somebody named by it, by its ticket's id, or by a beginning of either."""
+    """Return the id of the call that is named by its id, by its ticket's id, or by the beginning of either."""
     return thread.trace(call, history=False).record.id

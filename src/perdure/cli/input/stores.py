@@ -6,7 +6,7 @@ Only `init`, `import`, `chat` and `demo` make one: a mistyped path never creates
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -15,37 +15,39 @@ from perdure.cli.options import Everywhere
 from perdure.engines.contract import Engine
 from perdure.engines.registry import open_engine
 from perdure.errors import NotFound
+from perdure.history.tree import Nodes, Tree
+from perdure.model.digest import Digest
 from perdure.model.names import near
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 
-__all__ = ["engine", "reading", "writing"]
+__all__ = ["reading", "writing", "engine", "map_entries"]
 
 _MAGIC = b"SQLite format 3\0"
 _ENDINGS = (".db", ".sqlite", ".sqlite3")
 _FILES_MAX = 500
-_TOLD_MAX = 3
+_SHOWN_MAX = 3
 
 _T = TypeVar("_T")
 
 
 @contextmanager
 def reading(everywhere: Everywhere) -> Generator[Store]:
-    """The store, for reading; raises `NotFound` if there is none."""
+    """Open the store for reading; raises `NotFound` if there is none."""
     with _known(everywhere, lambda: open_store(everywhere.store, read_only=True)) as store:
         yield store
 
 
 @contextmanager
 def writing(everywhere: Everywhere) -> Generator[Store]:
-    """The store, for writing; raises `NotFound` if there is none."""
+    """Open the store for writing; raises `NotFound` if there is none."""
     with _known(everywhere, lambda: open_store(everywhere.store, create=False)) as store:
         yield store
 
 
 @contextmanager
 def engine(everywhere: Everywhere, *, read_only: bool = True) -> Generator[Engine]:
-    """The engine below the store, for work on the store as a whole."""
+    """Open the engine of the store, for work on the store as a whole."""
     place = everywhere.store
     opened = _known(
         everywhere,
@@ -57,22 +59,27 @@ def engine(everywhere: Everywhere, *, read_only: bool = True) -> Generator[Engin
         opened.close()
 
 
+def map_entries(nodes: Nodes, root: Digest) -> Iterator[tuple[str, Digest]]:
+    """Return the paths of a state and the digests of their values, for an engine, which cannot read maps."""
+    return ((entry.path, entry.value) for entry in Tree(nodes, root).entries())
+
+
 def _known(everywhere: Everywhere, opened: Callable[[], _T]) -> _T:
-    """What opening gives; where there is no store, the error names those that lie here or are called alike."""
+    """Open a store; if there is none, the error names stores in that directory, those with a close name first."""
     try:
         return opened()
     except NotFound as error:
         here = _stores_beside(Path(everywhere.store))
-        close = near(everywhere.store, here) or here[:_TOLD_MAX]
+        close = near(everywhere.store, here) or here[:_SHOWN_MAX]
         if not close:
             raise
-        raise NotFound(
-            f"{error} Did you mean --store {' or --store '.join(map(shlex.quote, close))}?"
-        ) from error
+        meant = f"Did you mean --store {' or --store '.join(map(shlex.quote, close))}?"
+        facts = error.facts | {"near": tuple(close)}
+        raise NotFound(f"{error.message} {meant}", code=error.code, advice=error.advice, **facts) from error
 
 
 def _stores_beside(path: Path) -> list[str]:
-    """The files beside one that is not there which may be stores, as they are named from here."""
+    """Return the files in the directory of `path` that may be stores."""
     try:
         beside = sorted(path.parent.iterdir())[:_FILES_MAX]
         return [str(each) for each in beside if each.suffix in _ENDINGS and _is_sqlite(each)]

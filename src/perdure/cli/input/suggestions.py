@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 
 from perdure.errors import Forgotten, Invalid, NotFound
-from perdure.model.names import COMPARED_MAX, did_you_mean
+from perdure.model.names import COMPARED_MAX, did_you_mean, near
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
@@ -22,47 +22,52 @@ _LAST = 200
 
 @contextmanager
 def guessing(name: str, known: Callable[[], Iterable[str]]) -> Generator[None]:
-    """Let what is not found inside say which of the `known` names are close to `name`."""
+    """Let a `NotFound` of the block name those of the `known` names that are close to `name`."""
     try:
         yield
     except Forgotten:
         raise
     except NotFound as error:
-        hint = "" if "Did you mean" in str(error) else did_you_mean(name, known())
-        if not hint:
+        close = [] if error.facts.get("near") else near(name, known())
+        if not close:
             raise
-        raise NotFound(f"{error} {hint.rstrip()}") from error
+        facts = error.facts | {"near": tuple(close)}
+        message = f"{error.message} Did you mean {' or '.join(map(repr, close))}?"
+        raise NotFound(message, code=error.code, advice=error.advice, **facts) from error
 
 
 def agent_names(store: Store) -> Iterator[str]:
-    """The agents of the store, with threads or kept as files."""
+    """Return the names of the store's agents, with threads or with a definition."""
     return islice(store.agents(), COMPARED_MAX)
 
 
 def no_agent(store: Store, name: str, undone: str) -> NotFound:
-    """The error for an agent that is not there."""
+    """Return the error for an unknown agent."""
     hint = did_you_mean(name, agent_names(store))
     return NotFound(
-        f"there is no agent '{name}'; {undone}. {hint}See what there is with `perdure agents ls`."
+        f"there is no agent '{name}'; {undone}. {hint}".rstrip(),
+        code="agent_not_found",
+        advice="See what there is with `perdure agents ls`.",
+        agent=name,
     )
 
 
 def owner_names(store: Store) -> Iterator[str]:
-    """The owners of the store: those with a memory, then those of its first threads."""
+    """Yield the owners of the store: those with a memory, then those of its first threads."""
     yield from islice(store.owners(), COMPARED_MAX // 2)
     seen = (thread.owner for thread in islice(store.threads(), COMPARED_MAX // 4))
     yield from (owner for owner in seen if owner is not None)
 
 
 def paths_like(view: View, path: str) -> Iterator[str]:
-    """The paths around one that holds nothing: those beside it, then the first of all."""
+    """Yield paths near one without a value: those in its folder, then the first of all."""
     for prefix in (path.rpartition("/")[0] + "/", "/"):
         with suppress(Invalid):  # what is no path has none beside it
             yield from (entry.path for entry in islice(view.entries(prefix), COMPARED_MAX // 2))
 
 
 def moment_names(thread: Thread, name: str) -> Iterator[str]:
-    """What a moment may be called: timelines, HEAD~n, turn:n and version:n, then the last messages and runs."""
+    """Yield names for --at: timelines, HEAD~n, turn:n and version:n, then the last messages and runs."""
     yield from (hold.head.timeline for hold in islice(thread.timelines(), COMPARED_MAX // 2))
     number = "".join(filter(str.isdigit, name))[-6:]
     yield from ("HEAD", f"HEAD~{number or 1}", f"turn:{number or 1}", f"version:{number or 1}")

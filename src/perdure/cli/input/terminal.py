@@ -139,7 +139,7 @@ class Terminal:
         )
 
     def _drained(self, quiet_seconds: float) -> str:
-        """Everything that waits to be read, until nothing comes for so long."""
+        """Read all input that waits, until none comes for that time."""
         found = bytearray()
         with self._unbuffered():
             while select.select([self._fd], [], [], quiet_seconds)[0]:
@@ -211,12 +211,12 @@ class _TypedLine:
 
 
 def _plain(text: str) -> str:
-    """`text` with line ends as newlines, and without anything that is a command to a terminal."""
+    """Return `text` with line ends as newlines, and without control sequences of a terminal."""
     return _UNPRINTED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _readline() -> Any:
-    """The module that lets lines be edited, with pastes taken whole where it can; None: there is none."""
+    """Return the module readline, set up for whole pastes if it can do that; None: there is none."""
     try:
         readline = import_module("readline")
     except ImportError:

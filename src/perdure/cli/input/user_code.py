@@ -4,8 +4,8 @@ What that code prints goes to the error stream, so that the answer of a command 
 
 Where an agent is declared: what to write after `--code`, found by reading the files here, never by running them.
 
-What an agent's tools do is known only to the program that declares it.  Somebody who left `--code` out,
-or wrote a file's name, is told what to type.
+Only the program that declares an agent has its tools.  If `--code` is missing, or names a file, the error says what
+to type.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Declared(NamedTuple):
 
 
 def what_to_type(agent: str | None = None) -> str:
-    """A sentence that says what to write after `--code` for that agent; None: for whichever is meant."""
+    """Return a sentence that says what to write after `--code` for that agent; None: for any agent."""
     found = list(islice(declared_here(), _FILES_MAX))
     fits = [each.code for each in found if agent in (None, each.agent)]
     if fits:
@@ -67,7 +67,7 @@ def what_to_type(agent: str | None = None) -> str:
 
 
 def as_module(code: str) -> str | None:
-    """`code` with a module where it names a file: app.py:planner is app:planner; None if it names none."""
+    """Return `code` with a module in place of a file: app.py:planner is app:planner; None if it names no file."""
     file, colon, name = code.partition(":")
     parts = Path(file).parts
     if not file.endswith(".py") or not all(part.removesuffix(".py").isidentifier() for part in parts):
@@ -80,7 +80,7 @@ def as_module(code: str) -> str | None:
 
 
 def declared_here() -> Iterator[Declared]:
-    """The agents that the Python files of this directory keep under a name of their own."""
+    """Return the agents that the Python files of this directory declare as variables."""
     names = sorted(each.name for each in islice(os.scandir(), 1_000) if each.name.endswith(".py"))
     for name in names[:_FILES_MAX]:
         module = name.removesuffix(".py")
@@ -103,7 +103,7 @@ def _declared_in(file: Path, module: str) -> Iterator[Declared]:
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module whose names are the module's own: those inside `with`, `if` and `try` too."""
+    """Yield the statements at the top level of a module, also those inside `with`, `if` and `try`."""
     for statement in body:
         yield statement
         for inside in ("body", "orelse", "finalbody"):
@@ -112,7 +112,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _declared_agent(value: ast.expr) -> str | None:
-    """The name in Agent("name", …); None for anything else."""
+    """Return the name in Agent("name", …); None for anything else."""
     if not isinstance(value, ast.Call):
         return None
     called = value.func
@@ -151,7 +151,7 @@ class DeclaredNames(NamedTuple):
 def with_code(
     store: Store, id: str, code: str | None, timeline: str, *, needed: bool = False
 ) -> Generator[Thread]:
-    """A timeline of a thread, with the agent that `code` names; None: without its tools, unless they are `needed`.
+    """Open a timeline of a thread with the agent that `code` names; None: without its tools, unless they are `needed`.
 
     Raises `NotFound` if there is no such thread, which is never begun here, and `Invalid` if the
     code cannot be loaded or holds another agent.
@@ -159,8 +159,11 @@ def with_code(
     thread = store.thread(id, timeline=timeline)
     if code is None and needed:
         raise Invalid(
-            f"this needs --code: what the tools of agent '{thread.agent}' do is known only to the program that declares "
-            f"it; nothing was done. {what_to_type(thread.agent)}"
+            f"this needs --code: what the tools of agent '{thread.agent}' do is known only to the program that "
+            "declares it; nothing was done.",
+            code="code_missing",
+            advice=what_to_type(thread.agent),
+            agent=thread.agent,
         )
     if code is None:
         yield thread
@@ -171,7 +174,7 @@ def with_code(
 
 
 def found_in(code: str) -> DeclaredNames:
-    """The agents and tools that `code` names; raises `Invalid` if it cannot be loaded."""
+    """Return the agents and tools that `code` names; raises `Invalid` if it cannot be loaded."""
     with redirect_stdout(sys.stderr):
         things = list(_things(_loaded(code)))
     agents = {each.name: each for each in things if isinstance(each, Agent)}
@@ -183,25 +186,43 @@ def found_in(code: str) -> DeclaredNames:
 def _agent(code: str, thread: Thread) -> Agent:
     found = found_in(code).agents
     if not found:
-        raise Invalid(f"--code {code} holds no Agent; nothing was done. {what_to_type(thread.agent)}")
+        raise Invalid(
+            f"--code {code} holds no Agent; nothing was done.",
+            code="agent_not_in_code",
+            advice=what_to_type(thread.agent),
+            code_name=code,
+            agent=thread.agent,
+        )
     if thread.agent not in found:
         others = ", ".join(f"'{name}'" for name in sorted(found))
         raise Invalid(
             f"--code {code} holds agent {others}, but thread '{thread.id}' belongs to agent '{thread.agent}'; "
-            f"nothing was done. {what_to_type(thread.agent)}"
+            "nothing was done.",
+            code="agent_not_in_code",
+            advice=what_to_type(thread.agent),
+            code_name=code,
+            agent=thread.agent,
         )
     return found[thread.agent]
 
 
 def _loaded(code: str) -> object:
-    """What `code` names; a module by itself stands for everything in it."""
+    """Return the object that `code` names; a module alone means everything in it."""
     module, _, name = code.partition(":")
     if (meant := as_module(code)) is not None:
         raise Invalid(
-            f"--code names a module, not a file such as {code}; nothing was done. Write --code {meant}."
+            f"--code names a module, not a file such as {code}; nothing was done.",
+            code="code_not_found",
+            advice=f"Write --code {meant}.",
+            code_name=code,
         )
     if not all(part.isidentifier() for part in module.split(".")):
-        raise Invalid(f"--code {code!r} is not module:name; nothing was done. {what_to_type()}")
+        raise Invalid(
+            f"--code {code!r} is not module:name; nothing was done.",
+            code="code_not_found",
+            advice=what_to_type(),
+            code_name=code,
+        )
     here = os.getcwd()  # what Python itself would have put there
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -214,13 +235,18 @@ def _loaded(code: str) -> object:
     except _Missing as missing:
         hint = did_you_mean(missing.name, missing.others).rstrip() or what_to_type()
         raise Invalid(
-            f"--code {code}: there is no '{missing.name}' in it; nothing was done. {hint}"
+            f"--code {code}: there is no '{missing.name}' in it; nothing was done. {hint}".rstrip(),
+            code="code_not_found",
+            code_name=code,
         ) from None
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise _unloaded(code, error) from error
         raise Invalid(
-            f"--code {code}: there is no module '{module}' here; nothing was done. {what_to_type()}"
+            f"--code {code}: there is no module '{module}' here; nothing was done.",
+            code="code_not_found",
+            advice=what_to_type(),
+            code_name=code,
         ) from error
     except KeyboardInterrupt:
         raise
@@ -244,7 +270,11 @@ class _Missing(Exception):
 
 def _unloaded(code: str, error: BaseException) -> Invalid:
     why = str(error).rstrip(". ")
-    return Invalid(f"--code {code} cannot be loaded: {type(error).__name__}: {why}; nothing was done.")
+    return Invalid(
+        f"--code {code} cannot be loaded: {type(error).__name__}: {why}; nothing was done.",
+        code="code_not_loaded",
+        code_name=code,
+    )
 
 
 def _things(found: object) -> Iterable[object]:

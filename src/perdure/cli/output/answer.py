@@ -1,7 +1,7 @@
 """Answers: what a command has to say, as one value.
 
-For programs an answer is its fields as JSON; for people it is what `show` prints.  So
-nobody is told anything that the other is not.
+For programs an answer is its fields as JSON; for people it is what `show` prints.  Both have the same
+content.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """What the process ends with."""
+        """Return the exit code of the process."""
         return 0
 
 
 class HeadShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a timeline stands."""
+    """The head of a timeline."""
 
     timeline: str
     version: int
@@ -43,25 +43,25 @@ class HeadShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, head: Head) -> HeadShape:
-        """The head as programs read it."""
+        """Return the head in the shape of --json."""
         return cls(timeline=head.timeline, version=head.version, commit=head.commit)
 
 
 def cut_off(found: list[_T], limit: int) -> tuple[list[_T], bool]:
-    """The first `limit` of `found` (0: all), and whether there were more."""
+    """Return the first `limit` of `found` (0: all), and whether there were more."""
     return (found[:limit], len(found) > limit) if limit else (found, False)
 
 
 def lately(
     read: Callable[[int | None], list[_T]], wanted: Callable[[_T], bool], limit: int, *, others: bool = True
 ) -> list[_T]:
-    """The last that are wanted: more than `limit` if there are more (0: all), else all there are.
+    """Return the last that are wanted: more than `limit` if there are more (0: all), else all there are.
 
-    `read` gives the last so many, None: all; it is asked for more until that is enough.  Where nobody asks
-    whether there are `others`, `limit` of them are.
+    `read` gives the last so many, None: all; it is called for more until that is enough.  Without `others`,
+    `limit` of them are enough.
     """
     enough = limit + others
-    last = enough if limit else None  # one more tells whether there are others
+    last = enough if limit else None  # one more shows whether there are others
     while True:
         given = read(last)
         found = [each for each in given if wanted(each)]

@@ -26,12 +26,12 @@ _CONTEXT = 2  # lines around a changed one
 
 
 def digest(full: str | None) -> Part:
-    """A commit's digest, short enough to read and long enough to be given back to us."""
+    """Return a commit's digest, shortened to what commands accept."""
     return (full[:_SHORT], "digest") if full else ("nothing committed", "quiet")
 
 
 def preview(view: View, entry: Entry) -> Part:
-    """The value of an entry on one line, if it is small enough to be worth reading."""
+    """Return the value of an entry on one line, if it is small enough to be worth reading."""
     if entry.form == "bytes":
         return f"{entry.media_type}, {size(entry.size)}", "quiet"
     if entry.size > _PREVIEW_BYTES_MAX:
@@ -40,7 +40,7 @@ def preview(view: View, entry: Entry) -> Part:
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:
-    """The lines that differ, and a few around them."""
+    """Return the lines that differ, and a few around them."""
     for line in list(unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]:
         if not line.startswith("@@"):
             yield line, {"-": "removed", "+": "added"}.get(line[0], "quiet")
@@ -72,7 +72,7 @@ def show_changed(screen: Screen, changed: Sequence[PathShape], *, whole: bool, i
 
 
 def words_of(message: dict[str, Any]) -> str:
-    """A message of the documents' shape as text: its words, and what else it holds by name."""
+    """Return a message of the documents' shape as text: its words, and what else it holds by name."""
     parts = [_block(block) for block in message.get("content", ())]
     parts += [f"→ {call['name']}({_text(call['args'])})" for call in message.get("toolCalls", ())]
     for result in message.get("toolResults", ()):

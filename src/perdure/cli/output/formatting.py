@@ -16,22 +16,22 @@ _AGES = ((60, 1, "s"), (3_600, 60, "min"), (86_400, 3_600, "h"), (86_400 * 60, 8
 
 
 def now() -> int:
-    """The time in µs since 1970, UTC."""
+    """Return the time in µs since 1970, UTC."""
     return time.time_ns() // 1_000
 
 
 def stamp(at: int) -> str:
-    """A time in µs as programs read it: 2026-01-31T12:00:00.000000Z."""
+    """Return a time in µs as programs read it: 2026-01-31T12:00:00.000000Z."""
     return _time(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def moment(at: str) -> str:
-    """A time of `stamp` as people read it, to the second, UTC."""
+    """Return a time of `stamp` as people read it, to the second, UTC."""
     return at[:19].replace("T", " ")
 
 
 def ago(at: str | None, at_now: int) -> str:
-    """How long ago a time of `stamp` was; '–' for never, the date if it is long ago or to come."""
+    """Return how long ago a time of `stamp` was; '–' for never, the date if it is long ago or in the future."""
     if at is None:
         return "–"
     seconds = at_now // 1_000_000 - int(datetime.fromisoformat(at).timestamp())
@@ -44,7 +44,7 @@ def ago(at: str | None, at_now: int) -> str:
 
 
 def size(number: int) -> str:
-    """A number of bytes: 812 B, 3.4 KB, 1.2 GB."""
+    """Return a number of bytes: 812 B, 3.4 KB, 1.2 GB."""
     if number < 1_000:
         return f"{number} B"
     amount = float(number)
@@ -56,16 +56,21 @@ def size(number: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things: 1 turn, 12 turns, 1,204 bodies."""
+    """Return a number of things: 1 turn, 12 turns, 1,204 bodies."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def days(text: str) -> int:
-    """The days that a duration such as 30d, 4w or 1y names; raises `Invalid`."""
+    """Return the days that a duration such as 30d, 4w or 1y names; raises `Invalid`."""
     match = _DURATION.match(text)
     if match is None:
-        raise Invalid(f"{text!r} is not a duration; nothing was done. Write 30d, 4w or 1y.")
+        raise Invalid(
+            f"{text!r} is not a duration; nothing was done.",
+            code="invalid_duration",
+            advice="Write 30d, 4w or 1y.",
+            duration=text,
+        )
     return int(match[1]) * _DAYS[match[2]]
 
 

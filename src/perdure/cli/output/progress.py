@@ -9,17 +9,17 @@ from typing import TypeAlias
 from perdure.cli.output.formatting import size
 from perdure.cli.output.screen import console
 
-__all__ = ["Tell", "working"]
+__all__ = ["working", "ReportProgress"]
 
-Tell: TypeAlias = Callable[[str, int], None]
-"""Told what is being worked on, and how far it has come."""
+ReportProgress: TypeAlias = Callable[[str, int], None]
+"""Called with the kind of the work, and how much of it is done."""
 
 
 @contextmanager
-def working(title: str, *, total: int | None = None, quiet: bool = False) -> Generator[Tell]:
+def working(title: str, *, total: int | None = None, quiet: bool = False) -> Generator[ReportProgress]:
     """Show a bar while the block works, without a terminal nothing.
 
-    `total` is in bytes; None where nobody knows the end: the bar then shows only that there is life.
+    `total` is in bytes; None if it is unknown: the bar then shows only that work goes on.
     """
     on = console(stderr=True)
     if quiet or not on.is_terminal:

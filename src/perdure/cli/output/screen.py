@@ -1,6 +1,6 @@
 """The screen: what people see.  All text goes through here, and is made safe on its way.
 
-A sentence is never wrapped, so that what stands at its end can be copied.  Tables fit the
+A sentence is never wrapped, so that a digest at its end can be copied.  Tables fit the
 width of the terminal by shortening the columns that may give way; where there is no
 terminal nothing is shortened.
 
@@ -50,28 +50,28 @@ _unsafe_but_lines = re.compile(f"(?!\n)[{_UNSAFE}]")
 
 
 def safe(text: str) -> str:
-    """`text` with line breaks kept, tabs as spaces and everything that a terminal might obey spelled out."""
+    """Return `text` with line breaks kept, tabs as spaces and everything that a terminal might obey spelled out."""
     return _unsafe_but_lines.sub(_spelled, text.replace("\t", "    "))
 
 
 def inline(text: str) -> str:
-    """`text` on one line: line breaks are shown as ↵, tabs as a space."""
+    """Return `text` on one line: line breaks are shown as ↵, tabs as a space."""
     return _unsafe.sub(_spelled, text.strip().replace("\r\n", "\n").replace("\n", "↵").replace("\t", " "))
 
 
 def spelled(text: str) -> str:
-    """`text` with every unsafe character spelled out, line breaks and tabs included."""
+    """Return `text` with every unsafe character spelled out, line breaks and tabs included."""
     return _unsafe.sub(_spelled, text)
 
 
 def shortened(text: str, length: int) -> str:
-    """`text` on one line of at most `length` characters."""
+    """Return `text` on one line of at most `length` characters."""
     line = inline(text[: 4 * length])
     return line if len(line) <= length and len(text) <= 4 * length else line[: length - 1] + "…"
 
 
 def safe_json(value: object, *, indent: int | None = 2) -> str:
-    """The JSON text of `value`, exact, with unsafe characters escaped as JSON escapes them."""
+    """Return the JSON text of `value`, exact, with unsafe characters escaped as JSON escapes them."""
     separators = (",", ":") if indent is None else (",", ": ")
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
     return _unsafe_but_lines.sub(_escaped, text)
@@ -128,14 +128,14 @@ class Column(NamedTuple):
 
 
 class _Console(Console):
-    """A console that leaves it to us what to do when nobody reads on."""
+    """A console that raises an error when the reader of the output has ended."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on one of the process's streams.  It interprets nothing in what it is given."""
+    """Return a console on one of the process's streams.  It prints text without interpreting markup."""
     file: IO[str] = sys.stderr if stderr else sys.stdout
     width = None if file.isatty() or os.environ.get("COLUMNS") else _UNBOUNDED
     return _Console(
@@ -158,22 +158,22 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """How many columns there are."""
+        """Return the number of columns."""
         return self._console.width
 
     @property
     def store(self) -> str | None:
-        """The store that suggested commands name; None: they find it themselves."""
+        """Return the store that suggested commands name; None: they find it themselves."""
         return self._store
 
     @property
     def stream(self) -> IO[str]:
-        """The stream that it writes to."""
+        """Return the stream that it writes to."""
         return self._console.file
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person is looking."""
+        """True if the output is a terminal."""
         return self._console.is_terminal
 
     def say(self, *parts: Part) -> None:
@@ -197,7 +197,7 @@ class Screen:
     def wrap(self, *parts: Part, indent: int = 0, label: Part = "") -> None:
         """Print a paragraph, indented, and wrapped at words where the width has a limit.
 
-        `label` stands before its first line, within the indentation.
+        `label` comes before its first line, within the indentation.
         """
         width = (
             self._console.width if self._console.width >= _UNBOUNDED else min(self._console.width, _LINE_MAX)

@@ -70,7 +70,7 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, entry: TranscriptEntry) -> MessageShape:
-        """The message as programs read it."""
+        """Return the message in the shape of --json."""
         return cls(
             id=entry.id,
             role=entry.role,
@@ -93,7 +93,7 @@ class PathShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, change: StateChange) -> PathShape:
-        """The change as programs read it."""
+        """Return the change in the shape of --json."""
         return cls(path=change.path, what=change.what)
 
 
@@ -114,7 +114,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, turn: Turn, seen: View) -> TurnShape:
-        """The turn as programs read it; `seen` is a view of its thread."""
+        """Return the turn as programs read it; `seen` is a view of its thread."""
         return cls(
             number=turn.number,
             before=turn.before,
@@ -149,7 +149,7 @@ class CommitShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, entry: LogEntry) -> CommitShape:
-        """The commit as programs read it."""
+        """Return the commit in the shape of --json."""
         return cls(
             digest=entry.digest,
             parents=list(entry.parents),
@@ -176,7 +176,7 @@ _STYLES = {
     "needs_human": "warn",
     "awaiting_approval": "warn",
     "waiting": "warn",
-    "cut off": "warn",
+    "interrupted": "warn",
     "waiting, decided": "good",
     "started": "line",
     "running": "line",
@@ -208,12 +208,12 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     kind: str | None  # of the error, where it failed
     stop: StopShape | None  # why it ended; null: it has not, failed, or was cancelled
-    cancel: str | None  # somebody asked it to stop, and why
+    cancel: str | None  # why it was asked to stop; null: it was not
     cancelled_by: str | None  # who asked
 
     @classmethod
     def of(cls, thread: str, record: RunRecord, *, interrupted: bool, decided: bool) -> RunShape:
-        """The run as programs read it."""
+        """Return the run in the shape of --json."""
         return cls(
             thread=thread,
             id=record.id,
@@ -235,10 +235,10 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def stands(self) -> str:
-        """Its state, as people are told."""
+    def shown_state(self) -> str:
+        """Return the state as people read it."""
         if self.interrupted:
-            return "cut off"
+            return "interrupted"
         return "waiting, decided" if self.decided else self.state
 
 
@@ -268,7 +268,7 @@ class CallRecordShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, thread: str, record: CallRecord, arguments: str | None) -> CallRecordShape:
-        """The call as programs read it."""
+        """Return the call in the shape of --json."""
         return cls(
             thread=thread,
             id=record.id,
@@ -304,7 +304,7 @@ class DecisionShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, decision: Decision, value: str | None) -> DecisionShape:
-        """The decision as programs read it."""
+        """Return the decision in the shape of --json."""
         return cls(
             verdict=decision.verdict,
             at=stamp(decision.at),
@@ -338,7 +338,7 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, thread: Thread, ticket: Ticket, *, at_now: int) -> TicketShape:
-        """The ticket as programs read it, with the call that it is about."""
+        """Return the ticket as programs read it, with the call that it is about."""
         traced = thread.trace(ticket.id, history=False)
         return cls(
             thread=thread.id,
@@ -363,7 +363,7 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_json(text: str | None) -> Any:
-    """What JSON text says; the text itself where it is no JSON, None where there is none."""
+    """Return the value of JSON text; the text itself if it is no JSON, None for None."""
     if text is None:
         return None
     try:
@@ -379,17 +379,17 @@ def _none_of_ours(constant: str) -> None:
 
 
 def state(name: str) -> Cell:
-    """A state of a run or a call, in its colour."""
+    """Return a state of a run or a call, in its colour."""
     return name, _STYLES.get(name, "quiet")
 
 
 def on_one_line(value: object) -> str:
-    """A JSON value, short, for a table."""
+    """Return a JSON value, short, for a table."""
     return shortened(value if isinstance(value, str) else safe_json(value, indent=None), _LENGTH)
 
 
 def words_of_result(traced: Traced) -> str | None:
-    """What the model is shown of the result, as text; None: there is none yet."""
+    """Return the result as the model gets it, as text; None: there is none yet."""
     if traced.result is None:
         return None
     return "\n".join(_block(block) for block in msgspec.to_builtins(traced.result.content))
@@ -400,7 +400,7 @@ def _block(block: dict[str, Any]) -> str:
 
 
 def way(states: Sequence[str]) -> Iterator[Part]:
-    """The states that a call passed, one after another."""
+    """Return the states of a call, one after another."""
     for at, each in enumerate(states):
         yield (" → " if at else "", "quiet")
         yield state(each)
@@ -430,7 +430,7 @@ class StepLossShape(LossShape, frozen=True, kw_only=True):
 
 
 def step_losses(message: str, losses: Iterable[Loss]) -> list[StepLossShape]:
-    """The losses of the step that said a message, as programs read them."""
+    """Return the losses of the step that said a message, in the shape of --json."""
     return [
         StepLossShape(kind=each.kind, where=each.where, what=each.what, why=each.why, message=message)
         for each in losses
@@ -438,7 +438,7 @@ def step_losses(message: str, losses: Iterable[Loss]) -> list[StepLossShape]:
 
 
 def losses_of(losses: Iterable[Loss]) -> list[LossShape]:
-    """The losses as programs read them."""
+    """Return the losses in the shape of --json."""
     return [LossShape(kind=each.kind, where=each.where, what=each.what, why=each.why) for each in losses]
 
 

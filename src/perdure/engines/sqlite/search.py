@@ -83,7 +83,7 @@ def check_vectors() -> str:
     except ImportError as error:
         raise Unsupported(
             "searching by vectors needs the package sqlite-vec; nothing was opened.",
-            code="package_missing",
+            code="vector_package_missing",
             advice="Install it with `pip install 'perdure[memory]'`, or open the store without embed=.",
             package="sqlite-vec",
         ) from error

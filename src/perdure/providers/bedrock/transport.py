@@ -73,7 +73,7 @@ def address(request: Request) -> str:
     except errors.BotoCoreError as error:
         raise AccessRefused(
             f"{request.backend} needs AWS credentials and a region: {error}",
-            code="key_missing",
+            code="api_key_missing",
             backend=request.backend,
         ) from error
 
@@ -96,7 +96,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except (errors.NoCredentialsError, errors.PartialCredentialsError, errors.NoRegionError) as error:
         raise AccessRefused(
             f"{request.backend} needs AWS credentials and a region: {error}",
-            code="key_missing",
+            code="api_key_missing",
             backend=request.backend,
         ) from error
     except (errors.ParamValidationError, errors.UnknownParameterError) as error:
@@ -146,9 +146,9 @@ def _client_of(request: Request) -> Any:
 
     if request.api_key is not None:
         raise Invalid(
-            f"{request.backend} takes its keys from AWS's own configuration; nothing was sent. Leave api_key= out, or "
-            "give a client=.",
-            code="key_not_taken",
+            f"{request.backend} takes its keys from AWS's own configuration; nothing was sent.",
+            code="api_key_not_taken",
+            advice="Leave api_key= out, or give a client=.",
             backend=request.backend,
         )
     ours = _is_ours(request)
@@ -243,8 +243,9 @@ def _translated(request: Request, error: Any) -> PerdureError:
     if status in (401, 403) and request.client is None and not _is_ours(request):
         return AccessRefused(
             f"{request.backend} refused the request, which was not signed: AWS credentials go to AWS alone; nothing was "
-            'done. Give provider="bedrock" if that address is a way to it, or a client=.',
-            code="request_unsigned",
+            "done.",
+            code="request_not_signed",
+            advice='Give provider="bedrock" if that address is a way to it, or a client=.',
             backend=request.backend,
         )
     wait = retry_after(about.get("HTTPHeaders", {}))

@@ -67,8 +67,8 @@ def _base_url(request: Request) -> str:
     if not base_url:
         raise Invalid(
             f"{request.backend} has no address; nothing was sent.",
+            code="address_variable_missing",
             advice=f"Set {_ADDRESSES[0]}, or give Backend(…, base_url=…).",
-            code="address_missing",
             backend=request.backend,
             variable=_ADDRESSES[0],
         )

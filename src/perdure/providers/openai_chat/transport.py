@@ -135,8 +135,8 @@ def _base_url(request: Request) -> str | None:
     if base_url == "":
         raise Invalid(
             f"{request.backend} has no address of its own; nothing was sent.",
-            advice="Give one: Backend(…, base_url=…).",
             code="address_missing",
+            advice="Give one: Backend(…, base_url=…).",
             backend=request.backend,
         )
     return base_url

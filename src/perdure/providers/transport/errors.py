@@ -145,8 +145,9 @@ def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureEr
 def key_missing(backend: str, variable: str) -> AccessRefused:
     """Return the error for a request that needs a key, which `variable` would hold."""
     return AccessRefused(
-        f"{backend} needs a key, and there is none; set {variable}, or give api_key=",
-        code="key_missing",
+        f"{backend} needs a key, and there is none.",
+        code="api_key_missing",
+        advice=f"Set {variable}, or give api_key=.",
         backend=backend,
         variable=variable,
     )
@@ -218,14 +219,17 @@ def _no_access(backend: str, status: int | None, quoted: str, secret: object) ->
     quotable = quoted if status == 403 else ""
     if secret == NO_KEY:
         return AccessRefused(
-            f"{backend} wants a key, and none was sent: a key in a variable goes to its vendor's own address alone. "
-            f"Give api_key=, or provider= if that address is a way to the vendor.{quotable}",
-            code="key_not_sent",
+            f"{backend} wants a key, and none was sent: a key in a variable goes to its vendor's own address "
+            f"alone.{quotable}",
+            code="api_key_not_sent",
+            advice="Give api_key=, or provider= if that address is a way to the vendor.",
             backend=backend,
             status=status,
         )
     return AccessRefused(
-        f"{backend} does not accept the key, or not for this; set the key of its SDK, or api_key=.{quotable}",
+        f"{backend} does not accept the key, or not for this.{quotable}",
+        code="api_key_refused",
+        advice="Set the key of its SDK, or api_key=.",
         backend=backend,
         status=status,
     )

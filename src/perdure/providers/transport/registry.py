@@ -43,9 +43,9 @@ def transport(api: str) -> Send:
     for point in entry_points(group=GROUP, name=api):
         return cast("Send", point.load())
     raise Unsupported(
-        f"no transport sends '{api}'; nothing was sent. Give a backend= that takes steps itself, or register one in "
-        f"the entry point group '{GROUP}'.",
+        f"no transport sends '{api}'; nothing was sent.",
         code="transport_not_found",
+        advice=f"Give a backend= that takes steps itself, or register one in the entry point group '{GROUP}'.",
         api=api,
         group=GROUP,
     )

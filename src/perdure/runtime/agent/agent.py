@@ -19,7 +19,7 @@ from typing import Any, cast
 import msgspec
 
 from perdure.context.limits import ContextLimits
-from perdure.errors import Invalid
+from perdure.errors import Invalid, PerdureWarning
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
 from perdure.model.context import ToolSpec
@@ -243,9 +243,9 @@ def model_of(agent: Agent) -> Model:
     backend = agent.backend
     if backend is None:
         raise Invalid(
-            f"agent '{agent.name}' has no backend=; nothing was run.",
+            f"agent '{agent.name}' has no backend; nothing was run.",
             code="no_backend",
-            advice="Give it one, or use on(…).",
+            advice="Give it one with backend=, or use on(…).",
             agent=agent.name,
         )
     return taking_steps(backend)
@@ -304,7 +304,7 @@ def _check(agent: Agent) -> None:
     if not (backend is None or isinstance(backend, str | Backend) or takes_steps):
         raise Invalid(
             f"{backend!r} is no backend of agent '{agent.name}'; nothing was declared.",
-            code="invalid_backend",
+            code="not_a_backend",
             advice="Give a name such as 'anthropic:…', a Backend, or an object that takes steps, such as "
             "testing.Script(…).",
             agent=agent.name,
@@ -366,7 +366,13 @@ def _tools(agent: str, given: object) -> tuple[Tool, ...]:
 def _warn(agent: str, one: Tool) -> None:
     if not one.declared:
         warnings.warn(
-            f"tool '{one.name}' of agent '{agent}' declares no effect, so it counts as an external write: it is never "
-            f"repeated, and a cut-off call has to be settled. Declare it: @perdure.tool(effect=…).",
+            PerdureWarning(
+                f"tool '{one.name}' of agent '{agent}' declares no effect, so it counts as an external write: it is never "
+                "repeated, and a cut-off call has to be settled.",
+                code="effect_not_declared",
+                advice="Declare it: @perdure.tool(effect=…).",
+                agent=agent,
+                tool=one.name,
+            ),
             stacklevel=5,
         )

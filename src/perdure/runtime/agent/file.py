@@ -18,7 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from perdure.context.limits import ContextLimits
-from perdure.errors import Invalid
+from perdure.errors import Invalid, PerdureError
 from perdure.model import names
 from perdure.model.canonical import Json
 from perdure.model.config_text import Document, Place, read_toml, read_yaml, write_yaml
@@ -157,7 +157,7 @@ def read_definition(
     try:
         found = msgspec.convert(cast("object", value), _AgentFile)
     except msgspec.ValidationError as error:
-        raise _unfit(document, str(error)) from error
+        raise _unfit(document, error) from error
     _check(document, found, models)
     return found.metadata.name, found.spec
 
@@ -244,9 +244,9 @@ def _check_backend(backend: str, models: Catalog | None) -> None:
     if models is None or target.provider not in STRICT or models.card(target.provider, target.model).known:
         return
     raise Invalid(
-        f"{target.provider} has no model '{target.model}' that is known.",
-        code="model_unknown",
-        advice="If it is new, add it to your models file",
+        f"{target.provider} has no model '{target.model}' that is known; nothing was declared.",
+        code="model_not_found",
+        advice="If it is new, add it to your models file.",
         provider=target.provider,
         model=target.model,
     )
@@ -262,28 +262,22 @@ class _at:  # noqa: N801  # reads as a word
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            raise self._document.wrong(
-                self._place, _plainly(str(error).replace("; nothing was done.", "; nothing was declared."))
-            ) from error
+        if isinstance(error, PerdureError):
+            raise self._document.refused(self._place, error) from error
 
 
-def _unfit(document: Document, said: str) -> Invalid:
-    """Return the error of a value that does not fit, at its place."""
-    why, _, path = said.partition(" - at `$")
+def _unfit(document: Document, error: msgspec.ValidationError) -> Invalid:
+    """The error of a value that does not fit, at its place, which msgspec names in its text alone."""
+    why, _, path = str(error).partition(" - at `$")
     place: list[str | int] = [word or int(number) for word, number in _PLACE.findall(path)]
+    if isinstance(error.__cause__, PerdureError):  # a check of ours, as of a route
+        return document.refused(tuple(place), error.__cause__)
     unknown = re.match(r"Object contains unknown field `([^`]+)`", why)
     if unknown:
         there = ", ".join(_fields_at(place))
         place.append(unknown[1])
         return document.wrong(tuple(place), f"there is no such field; there are {there}")
-    return document.wrong(tuple(place), _plainly(why))
-
-
-def _plainly(why: str) -> str:
-    """Return an error's text without its clause that nothing was declared: the document's error has its own."""
-    said, _, advice = why.partition("; nothing was declared.")
-    return f"{said[:1].lower()}{said[1:]}{'. ' + advice.strip().rstrip('.') if advice.strip() else ''}"
+    return document.wrong(tuple(place), f"{why[:1].lower()}{why[1:]}")
 
 
 def _fields_at(place: list[str | int]) -> Iterable[str]:

@@ -92,7 +92,7 @@ def resolve(
         raise Conflict(
             f"call '{id}' to {record.tool} is started, and its run has not recorded an outcome; nothing was "
             "resolved.",
-            code="call_is_running",
+            code="call_started",
             advice="resume() or cancel() that run first.",
             call=id,
             run=record.run,

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from perdure.errors import Invalid, NotFound, ServerChanged, Unavailable, Unsupported
+from perdure.errors import Invalid, NotFound, PerdureWarning, ServerChanged, Unavailable, Unsupported
 from perdure.history import reader
 from perdure.model.context import Context
 from perdure.model.digest import Digest
@@ -93,8 +93,13 @@ def warn_of_end(env: RunEnvironment, model: Model) -> None:
     today = datetime.fromtimestamp(env.space.clock() / 1_000_000, UTC).date().isoformat()
     when = f"is served until {ends}" if today <= ends else f"was served until {ends}"
     warnings.warn(
-        f"{model.backend} {when}, as its vendor announced: move its threads to another model. "
-        "`perdure models ls` lists those that stay.",
+        PerdureWarning(
+            f"{model.backend} {when}, as its vendor announced.",
+            code="model_ends",
+            advice="Move its threads to another model; `perdure models ls` lists those that stay.",
+            backend=model.backend,
+            ends=ends,
+        ),
         stacklevel=2,
     )
 
@@ -142,10 +147,10 @@ def model_for(env: RunEnvironment, recorded: RecordedBackend) -> Model:
     try:
         found = taking_steps(recorded.name)
     except (Invalid, NotFound, Unsupported) as error:
-        why = error.message.partition(";")[0].rstrip(".")
         raise Invalid(
-            f"'{env.space.label}' is on {recorded.name}, and nothing takes steps for that here: {why}; nothing was run.",
-            code="no_model_for_backend",
+            f"'{env.space.label}' is on {recorded.name}, and nothing takes steps for that here; nothing was run: "
+            f"{error.message}",
+            code="backend_not_given",
             advice="Give the agent that backend, or move the thread to another with switch(…); a run that was cut off "
             "has to be ended first, with cancel().",
             thread=env.space.label,
@@ -214,9 +219,17 @@ def _known(env: RunEnvironment) -> Iterator[BackendRef]:
 
 def _warn(agent: Agent, label: str, name: str) -> None:
     if agent.backend is not None:
+        declared = name_of(agent.backend)
         warnings.warn(
-            f"agent '{agent.name}' is declared on {name_of(agent.backend)}, but '{label}' is on {name}, which is used: "
-            f"a thread that has begun is moved by thread.switch('{name_of(agent.backend)}'), after a check.",
+            PerdureWarning(
+                f"agent '{agent.name}' is declared on {declared}, but '{label}' is on {name}, which is used.",
+                code="backend_differs",
+                advice=f"A thread that has begun is moved by thread.switch('{declared}'), after a check.",
+                agent=agent.name,
+                thread=label,
+                backend=name,
+                declared=declared,
+            ),
             stacklevel=2,
         )
 

@@ -70,7 +70,7 @@ def render(env: RunEnvironment, backend: BackendRef, *, at: Digest | None) -> Re
     if target is None:
         raise Unsupported(
             f"{name_of(backend)} takes steps itself and is sent no request; nothing was rendered.",
-            code="backend_without_request",
+            code="backend_without_requests",
             advice="See plan(…) instead.",
             backend=name_of(backend),
         )
@@ -190,7 +190,7 @@ def _own(env: RunEnvironment, current: RecordedBackend | None) -> BackendRef:
     if env.agent.backend is None:
         raise Invalid(
             f"'{env.space.label}' was never run and its agent has no backend; nothing was planned.",
-            code="no_backend",
+            code="no_backend_to_plan_for",
             advice="Name one.",
             thread=env.space.label,
         )

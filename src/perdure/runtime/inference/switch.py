@@ -21,7 +21,7 @@ import msgspec
 
 from perdure.engines.contract import CellWrite
 from perdure.engines.retry import Attempts
-from perdure.errors import Invalid, Moved, Refused, StaleHead
+from perdure.errors import Invalid, Moved, StaleHead
 from perdure.history import reader, writer
 from perdure.history.space import Space, removed
 from perdure.history.writer import Proposal
@@ -62,7 +62,7 @@ from perdure.switching.commit import (
     unfinished_items,
 )
 from perdure.switching.current_backend import RecordedBackend
-from perdure.switching.report import Report
+from perdure.switching.report import Report, refusal
 from perdure.switching.target_context import last_frame, shown_to
 
 __all__ = ["SwitchRequest", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
@@ -179,7 +179,7 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
         if _is_on_target(env, report):
             return _with_nothing_done(report)
         if not report.ok:
-            raise Refused(report)
+            raise refusal(report)
         if summariser is not None:
             check_server_on_record(env, head.commit, summariser)
             report = _summarised(env, report, summariser, is_allowed=summaries_left > 0)

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.engines.contract import CellWrite
-from perdure.errors import Moved, RunFailed
+from perdure.errors import Moved, PerdureError, RunFailed
 from perdure.history.ancestry import of_run
 from perdure.ledger.calls import CallTransition
 from perdure.model.call import CallRecord
@@ -543,13 +543,16 @@ class LiveRun:
         )
 
     async def _failed(self, error: Exception) -> RunFailed:
-        why, kind = said_by(error), type(error).__name__
+        why, kind = said_by(error, advice=False), type(error).__name__
         try:
             result = await self._do(partial(self._close, "failed", why, kind))
         except Exception:  # noqa: BLE001  # the store cannot be written: the run counts as interrupted
-            left = "This could not be recorded, so the run counts as interrupted: resume() goes on with it, cancel() ends it."
+            left = "This could not be recorded, so the run counts as interrupted."
             result = Result(run=self._record.id, status="failed", why=f"{why} {left}", kind=kind)
-        return RunFailed(result)
+            return RunFailed(
+                result, code="failure_not_recorded", advice="resume() goes on with it, cancel() ends it."
+            )
+        return RunFailed(result, advice=error.advice if isinstance(error, PerdureError) else "")
 
     async def _do(self, work: Callable[[], _T]) -> _T:
         return await self._env.run_blocking(work)

@@ -71,13 +71,13 @@ def read(space: Space, id: str) -> VersionedRun:
     if found is None:
         known = [record.id for record in listing(space, limit=_SUGGESTED_MAX)]
         near = get_close_matches(id, known, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "See what there is with runs()."
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise NotFound(
-            f"'{space.label}' has no run '{id}'; nothing was read.",
+            f"'{space.label}' has no run '{id}'; nothing was read.{hint}",
             code="run_not_found",
-            advice=hint,
-            thread=space.label,
+            advice="See what there is with runs().",
             run=id,
+            thread=space.label,
             near=tuple(near),
         )
     return found

@@ -111,11 +111,8 @@ class FunctionSignature:
     def _convert(self, given: dict[str, Json]) -> msgspec.Struct:
         try:
             return _converted(given, self._struct)
-        except msgspec.ValidationError as error:
-            whole = cast("dict[str, Json]", integral(given))
-            if "got `float`" not in str(error):
-                raise
-            return _converted(whole, self._struct)
+        except msgspec.ValidationError:
+            return _converted(cast("dict[str, Json]", integral(given)), self._struct)
 
     def _normal(self, given: Mapping[str, Json], values: Mapping[str, Any]) -> list[tuple[str, Json]]:
         """Return the arguments as JSON again, without defaults that are not JSON."""

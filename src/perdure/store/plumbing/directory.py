@@ -223,9 +223,9 @@ def _no_thread(store: Space, id: str, advice: str) -> NotFound:
     close = [each for each in near(id, _like(store.engine, id)) if _is_there(store, each)]
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
     return NotFound(
-        f"there is no thread '{id}'; nothing was begun.",
+        f"there is no thread '{id}'; nothing was begun. {hint}".rstrip(),
         code="thread_not_found",
-        advice=f"{hint}{advice}",
+        advice=advice,
         thread=id,
         near=tuple(close),
     )

@@ -74,11 +74,10 @@ def apply(
     ],
     everywhere: Everywhere = EVERYWHERE,
 ) -> AgentApplyAnswer:
-    """Keep an agent that is written down as a file
+    """Store an agent that is defined in a file
 
-    A file that says the same as before changes nothing; any other becomes the newest version, and runs record which
-    one they used. An unknown field is an error with its line. Threads keep the backend that they have: move them with
-    agents switch.
+    The same file again changes nothing; a changed one becomes the newest version, and runs record which version
+    they used. An unknown field is an error with its line. Threads keep their backend: move them with agents switch.
     """
     name, definition = read_definition(
         _text(file), name=file, toml=file.endswith(".toml"), models=known_models()
@@ -99,16 +98,24 @@ def apply(
 
 def _text(file: str) -> str:
     if file != "-" and not Path(file).is_file():
-        raise NotFound(f"there is no file '{file}'; nothing was changed.")
+        raise NotFound(
+            f"there is no file '{file}'; nothing was changed.",
+            code="file_not_found",
+            file=file,
+        )
     body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise Invalid(f"{file} is not UTF-8: {error}; nothing was changed.") from error
+        raise Invalid(
+            f"{file} is not UTF-8: {error}; nothing was changed.",
+            code="not_utf8",
+            file=file,
+        ) from error
 
 
 def _place(definition: Definition, file: str) -> str | None:
-    """Where the file says that its agent's state lives; a path is seen from the file."""
+    """Return the store that the file names for its agent; a path is relative to the file."""
     place = definition.object_storage
     if place is None or file == "-" or any(scheme in place for scheme in _SCHEMES):
         return place

@@ -39,11 +39,11 @@ def export(
     /,
     *,
     version: Annotated[
-        str | None, Parameter(metavar="DIGEST", help="Another version than the newest; the first digits do")
+        str | None, Parameter(metavar="DIGEST", help="A version by its first digits; the newest if left out")
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> AgentExportAnswer:
-    """Write an agent's definition as the file that would apply it"""
+    """Write the definition of an agent as a file"""
     with reading(everywhere) as store, guessing(name, lambda: agent_names(store)):
         kept = _version(store.definitions, name, version)
     return AgentExportAnswer(
@@ -65,6 +65,10 @@ def _version(definitions: Definitions, name: str, version: str | None) -> Kept:
     )
     if found is None:
         raise NotFound(
-            f"agent '{name}' has no version '{version}'; nothing was written. See them: perdure agents show {name}"
+            f"agent '{name}' has no version '{version}'; nothing was written.",
+            code="version_not_found",
+            advice=f"See them: perdure agents show {name}",
+            agent=name,
+            version=version,
         )
     return found

@@ -70,7 +70,7 @@ class Agents(Answer, frozen=True, kw_only=True):
 
 
 def ls(*, everywhere: Everywhere = EVERYWHERE) -> Agents:
-    """List agents by name, and what is kept of them"""
+    """List agents by name, with their backends, versions and threads"""
     with reading(everywhere) as store:
         threads = Counter(thread.agent for thread in store.threads())
         names = sorted({*store.agents(), *threads})
@@ -103,7 +103,7 @@ class VersionShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, kept: Kept) -> VersionShape:
-        """The version as programs read it."""
+        """Return the version in the shape of --json."""
         return cls(
             digest=kept.digest, commit=kept.commit, at=stamp(kept.at), definition=kept.definition.fields
         )

@@ -74,7 +74,7 @@ class AgentShowAnswer(Answer, frozen=True, kw_only=True):
 
 
 def show(name: AgentWord, /, *, everywhere: Everywhere = EVERYWHERE) -> AgentShowAnswer:
-    """Show one agent: its definition, the versions of it, and its threads"""
+    """Show one agent: its definition, its versions and its threads"""
     with reading(everywhere) as store:
         versions = [VersionShape.of(kept) for kept in islice(store.definitions.versions(name), _SHOWN)]
         threads = [thread.id for thread in store.threads(agent=name)]

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from perdure.cli.commands.models.shapes import meant_backend
 from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report
 from perdure.cli.errors import code_of
-from perdure.cli.hints import Subject, in_words_of_the_shell
+from perdure.cli.hints import Subject, explain
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.suggestions import no_agent
 from perdure.cli.input.user_code import SwitchCode
@@ -25,7 +25,7 @@ __all__ = ["AgentSwitched", "ThreadSwitched", "switch"]
 
 
 class ThreadSwitched(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one thread."""
+    """The result for one thread."""
 
     thread: str
     switched: bool
@@ -40,17 +40,17 @@ class AgentSwitched(Answer, frozen=True, kw_only=True):
     agent: str
     to_backend: str
     dry_run: bool
-    default: str  # what became of the backend that new threads begin with
+    default: str  # which backend new threads begin with, in a sentence
     threads: list[ThreadSwitched]
 
     @property
     def exit_code(self) -> int:
-        """5 if any thread was refused, or would be; else that of the first that could not be moved."""
+        """Return 5 if any thread was refused, or would be; else the code of the first that could not be switched."""
         codes = [each.exit_code for each in self.threads if each.exit_code]
         return REFUSED if REFUSED in codes else next(iter(codes), 0)
 
     def show(self, screen: Screen) -> None:
-        """Print one report a thread, and what became of the default."""
+        """Print one report per thread, and the backend of new threads."""
         for at, each in enumerate(self.threads):
             if len(self.threads) > 1:
                 if at:
@@ -75,16 +75,16 @@ def switch(
     to: ToBackend,
     dry_run: DryRun = False,
     reason: Annotated[
-        str | None, Parameter(name="--reason", metavar="TEXT", help="Why, for the record")
+        str | None, Parameter(name="--reason", metavar="TEXT", help="The reason to record")
     ] = None,
     approved_by: ApprovedBy = None,
     code: SwitchCode = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> AgentSwitched:
-    """Let another backend take over every open thread of an agent, each after a check
+    """Switch every open thread of an agent to another backend, each after a check
 
-    The default of an agent that is kept as a file changes too, if no thread is refused; one that is declared in code
-    keeps its code's. Exits with 5 if any thread is refused, also on a dry run.
+    New threads of an agent that is defined in a file begin on the new backend too, if no thread is refused; for an
+    agent that is declared in code the code decides. Exits with 5 if any thread is refused, also on a dry run.
     """
     backend = meant_backend(to)
     with reading(everywhere) if dry_run else writing(everywhere) as store:
@@ -111,7 +111,7 @@ def switch(
 
 
 def _open(store: Store, agent: str) -> list[str]:
-    """The threads of the agent that can still be written to."""
+    """Return the threads of the agent that are not sealed."""
     found = list(store.threads(agent=agent))
     if not found and store.definitions.find(agent) is None:
         raise no_agent(store, agent, "nothing was switched")
@@ -119,7 +119,7 @@ def _open(store: Store, agent: str) -> list[str]:
 
 
 def _default(store: Store, agent: str, backend: str, results: list[ThreadMoved], *, dry_run: bool) -> str:
-    """What becomes of the backend that new threads begin with, in a sentence."""
+    """Return a sentence that says which backend new threads begin with; change it if every thread was switched."""
     kept = store.definitions.find(agent)
     if kept is None:
         return f"New threads begin on what the code of {agent} says: it is declared there."
@@ -142,6 +142,6 @@ def _shape(each: ThreadMoved) -> ThreadSwitched:
         report=None if each.report is None else ReportShape.of(each.report),
         error=None
         if each.error is None
-        else in_words_of_the_shell(str(each.error), Subject(thread=each.thread)),
+        else " ".join(explain(each.error, Subject(thread=each.thread))).rstrip(),
         exit_code=code,
     )

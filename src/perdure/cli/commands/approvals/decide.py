@@ -41,7 +41,7 @@ class DecideAnswer(Answer, frozen=True, kw_only=True):
     before: Any  # the arguments that the question was about
     decision: DecisionShape
     again: bool  # it was decided in the same way before, and nothing was written
-    checked: str | None = None  # `tool` or `schema`: who has looked at new arguments; null: nobody
+    checked: str | None = None  # `tool` or `schema`: what has checked new arguments; null: nothing has
 
     @classmethod
     def make(
@@ -84,8 +84,8 @@ class DecideAnswer(Answer, frozen=True, kw_only=True):
         )
 
     @property
-    def told(self) -> str:
-        """What was decided, before a colon."""
+    def summary(self) -> str:
+        """Return what was decided, for the place before a colon."""
         raise NotImplementedError
 
     def show(self, screen: Screen) -> None:
@@ -93,7 +93,12 @@ class DecideAnswer(Answer, frozen=True, kw_only=True):
         call = self.call
         again = " before; nothing new was written" if self.again else ""
         screen.say(
-            f"{self.told}{again}: ", (call.tool, "tool"), " is ", state(call.state), ", ", (call.id, "name")
+            f"{self.summary}{again}: ",
+            (call.tool, "tool"),
+            " is ",
+            state(call.state),
+            ", ",
+            (call.id, "name"),
         )
         self.show_change(screen)
         if call.run and call.state in ("approved", "denied"):
@@ -104,7 +109,7 @@ class DecideAnswer(Answer, frozen=True, kw_only=True):
 
 
 def _checked(traced: Traced) -> str | None:
-    """Who has looked at new arguments: a call that its tool was not at hand for has no fingerprint."""
+    """Return what checked new arguments.  A call whose tool was not loaded has no fingerprint."""
     if traced.record.fingerprint:
         return "tool"
     return "schema" if traced.ticket is not None and traced.ticket.arguments_schema is not None else None
@@ -114,8 +119,8 @@ class Answered(DecideAnswer, frozen=True, kw_only=True):
     """The decision, and the call that it moved, with the answer."""
 
     @property
-    def told(self) -> str:
-        """What was decided."""
+    def summary(self) -> str:
+        """Return what was decided."""
         return "Answered"
 
     def show_change(self, screen: Screen) -> None:
@@ -134,10 +139,10 @@ def answer(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Answered:
-    """Answer a call's question, or give its result yourself
+    """Answer the question of a call, or give its result yourself
 
     A tool that asked goes on with the answer; any other call is not made, and the answer is its
-    result. Where the approval says what shape it must have, an answer of another is refused.
+    result. If the approval has a schema, an answer that does not match it is refused.
     """
     given = parsed(value, "--value")
     return Answered.make(everywhere, thread, call, "answer", timeline=timeline, value=given, by=by, why=why)
@@ -147,8 +152,8 @@ class Approved(DecideAnswer, frozen=True, kw_only=True):
     """The decision, and the call that it moved."""
 
     @property
-    def told(self) -> str:
-        """What was decided."""
+    def summary(self) -> str:
+        """Return what was decided."""
         return "Approved"
 
 
@@ -162,9 +167,9 @@ def approve(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Approved:
-    """Let a call go on as it is
+    """Approve a call with its arguments as they are
 
-    An approval is good for these arguments only, once. It is durable when this returns.
+    An approval is valid for these arguments only, once. It is durable when this command returns.
     """
     return Approved.make(everywhere, thread, call, "approve", timeline=timeline, by=by, why=why)
 
@@ -173,8 +178,8 @@ class Denied(DecideAnswer, frozen=True, kw_only=True):
     """The decision, and the call that it moved."""
 
     @property
-    def told(self) -> str:
-        """What was decided."""
+    def summary(self) -> str:
+        """Return what was decided."""
         return "Denied"
 
 
@@ -188,9 +193,9 @@ def deny(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Denied:
-    """Refuse a call; the model is told
+    """Deny a call; the model gets the reason
 
-    The call is not made. Say why, and the model is told that too.
+    The call is not made. The model gets the reason that you give with --why.
     """
     return Denied.make(everywhere, thread, call, "deny", timeline=timeline, by=by, why=why)
 
@@ -198,7 +203,7 @@ def deny(
 _CHECKED: dict[str | None, str] = {
     "tool": "The tool has checked them.",
     "schema": "They fit the schema that was recorded when the call asked; the tool checks them when it runs.",
-    None: "Nobody has checked them: no schema was recorded. The tool does when it runs; with --code it does now.",
+    None: "They were not checked: no schema was recorded. The tool checks them when it runs; with --code it checks them now.",
 }
 
 
@@ -206,8 +211,8 @@ class Edited(DecideAnswer, frozen=True, kw_only=True):
     """The decision, and the call that it moved, with its new arguments."""
 
     @property
-    def told(self) -> str:
-        """What was decided."""
+    def summary(self) -> str:
+        """Return what was decided."""
         return "Edited and approved"
 
     def show_change(self, screen: Screen) -> None:
@@ -230,10 +235,10 @@ def edit(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Edited:
-    """Let a call go on with other arguments, shown as a diff
+    """Approve a call with other arguments, shown as a diff
 
-    The new arguments replace the old ones whole, and are approved by this. With --code the tool
-    checks them now, else the schema that was recorded when it asked, if there is one.
+    The new arguments replace all the old ones, and are approved. With --code the tool checks them
+    now; else the schema that was recorded with the question, if there is one.
     """
     arguments = parsed(value, "--value")
     return Edited.make(

@@ -73,7 +73,7 @@ def ls(
     timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Approvals:
-    """List what waits for a decision"""
+    """List the calls that wait for a decision"""
     with reading(everywhere) as store:
         found = _all(store, timeline) if thread is None else list(_of(store, thread, timeline))
         found.sort(key=lambda each: each[1].asked_at)
@@ -84,7 +84,7 @@ def ls(
 
 
 def _all(store: Store, timeline: str | None) -> list[tuple[Thread, Ticket]]:
-    """What waits anywhere and can still be decided: not what was undone, or removed with its thread."""
+    """Return all approvals that can still be decided: none that was undone, or removed with its thread."""
     found: list[tuple[Thread, Ticket]] = []
     for id in dict.fromkeys(each.thread for each in store.approvals()):
         with suppress(NotFound):
@@ -93,7 +93,7 @@ def _all(store: Store, timeline: str | None) -> list[tuple[Thread, Ticket]]:
 
 
 def _of(store: Store, id: str, timeline: str | None) -> Iterator[tuple[Thread, Ticket]]:
-    """What waits on one timeline of a thread; None: on any, each once."""
+    """Return the open approvals of one timeline of a thread; None: of all timelines, each once."""
     thread = store.thread(id)
     lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
     found = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}

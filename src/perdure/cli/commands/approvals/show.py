@@ -95,15 +95,15 @@ class ApprovalShowAnswer(Answer, frozen=True, kw_only=True):
 
 
 def until(expires_at: str | None, on_timeout: str) -> str:
-    """How long an open approval waits, and what happens then."""
+    """Return until when an approval waits, and what happens then."""
     if expires_at is None:
-        return "somebody decides"
+        return "a person decides"
     over = ", which is over" if expires_at <= stamp(now()) else ""
     return f"{moment(expires_at)}{over}; then {_LAPSES[on_timeout]}"
 
 
 def diff_of(before: object, after: object) -> Iterator[Part]:
-    """What an edit changes, line by line."""
+    """Return the lines that an edit changes."""
     return difference(safe_json(before).splitlines(), safe_json(after).splitlines())
 
 
@@ -115,14 +115,17 @@ def show(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ApprovalShowAnswer:
-    """Show one approval: who asks, for what, and until when"""
+    """Show one approval: the call, the question and the deadline"""
     with reading(everywhere) as store:
         found = store.thread(thread)
         traced = seen_from(found, call, timeline)
         if traced.ticket is None:
             raise Conflict(
-                f"call '{call}' is {traced.record.state} and never waited for a decision; nothing is shown. "
-                f"See `perdure calls show {thread} {call}`."
+                f"call '{call}' is {traced.record.state} and never waited for a decision; nothing is shown.",
+                code="call_never_waited",
+                advice=f"See `perdure calls show {thread} {call}`.",
+                call=call,
+                state=traced.record.state,
             )
         return _approval(found, traced, traced.ticket)
 

@@ -60,7 +60,9 @@ def get(
     """
     if output is None and sys.stdout.isatty():
         raise Invalid(
-            "an artifact may hold anything, so it is not written to a terminal. Name a file with --output."
+            "an artifact may hold anything, so it is not written to a terminal.",
+            code="output_is_terminal",
+            advice="Name a file with --output.",
         )
     with reading(everywhere) as store:
         kept = store.thread(thread, timeline=timeline).artifacts
@@ -82,7 +84,12 @@ def _pour(pieces: Iterator[bytes]) -> None:
 def _save(pieces: Iterator[bytes], file: Path) -> None:
     """Write a new file, or none: it gets its name when all of it is there."""
     if file.exists():
-        raise Conflict(f"{file} exists already; nothing was written. Choose another name.")
+        raise Conflict(
+            f"{file} exists already; nothing was written.",
+            code="file_exists",
+            advice="Choose another name.",
+            file=str(file),
+        )
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     try:
         with partial.open("xb") as target:

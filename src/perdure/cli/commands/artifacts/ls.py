@@ -63,7 +63,7 @@ def ls(
     /,
     *,
     calls: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="The results of calls, too")
+        bool, Parameter(negative=(), show_default=False, help="List the results of calls, too")
     ] = False,
     limit: Limit = 100,
     timeline: Timeline = MAIN,
@@ -79,7 +79,7 @@ def ls(
 
 
 def _origin(each: ArtifactShape) -> str:
-    """Where it comes from, in a word."""
+    """Return the call or the commit that the artifact comes from."""
     if each.call is not None:
         return f"call {each.call}"
     return f"commit {each.commit[:12]}" if each.commit else ""

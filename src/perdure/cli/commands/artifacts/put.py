@@ -15,7 +15,7 @@ from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import size
-from perdure.cli.output.progress import Tell, working
+from perdure.cli.output.progress import ReportProgress, working
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
 
@@ -41,7 +41,7 @@ class ArtifactPutAnswer(Answer, frozen=True, kw_only=True):
 def put(
     thread: ThreadId,
     file: Annotated[
-        str, Parameter(name="FILE", help="The file to keep; - is the input", allow_leading_hyphen=True)
+        str, Parameter(name="FILE", help="The file to store; - is the input", allow_leading_hyphen=True)
     ],
     /,
     *,
@@ -54,23 +54,23 @@ def put(
         ),
     ] = None,
     media_type: Annotated[
-        str | None, Parameter(metavar="TYPE", help="Its media type; found from the content if left out")
+        str | None, Parameter(metavar="TYPE", help="Its media type; detected from the content if left out")
     ] = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ArtifactPutAnswer:
-    """Keep a file as an artifact of a thread"""
+    """Store a file as an artifact of a thread"""
     with writing(everywhere) as store, _opened(file) as (source, total):
         kept = store.thread(thread, timeline=timeline).artifacts
         named = name if name is not None or file == "-" else Path(file).name
-        with working("Keeping", total=total, quiet=everywhere.json) as tell:
-            digest = kept.put(_pieces(source, tell), media_type=media_type, name=named)
+        with working("Keeping", total=total, quiet=everywhere.json) as report_progress:
+            digest = kept.put(_pieces(source, report_progress), media_type=media_type, name=named)
         return ArtifactPutAnswer(thread=thread, artifact=ArtifactShape.of(kept.show(digest)))
 
 
 @contextmanager
 def _opened(file: str) -> Generator[tuple[IO[bytes], int | None]]:
-    """The file to read and its size, None if nobody knows."""
+    """Return the file to read and its size; None if the size is unknown."""
     if file == "-":
         yield sys.stdin.buffer, None
     else:
@@ -78,9 +78,9 @@ def _opened(file: str) -> Generator[tuple[IO[bytes], int | None]]:
             yield source, Path(file).stat().st_size
 
 
-def _pieces(source: IO[bytes], tell: Tell) -> Iterator[bytes]:
+def _pieces(source: IO[bytes], report_progress: ReportProgress) -> Iterator[bytes]:
     read = 0
     while piece := source.read(_PIECE):
         yield piece
         read += len(piece)
-        tell("", read)
+        report_progress("", read)

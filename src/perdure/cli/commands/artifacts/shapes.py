@@ -34,11 +34,11 @@ class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
     named: str | None = None  # artifact://<collection>/<name>, where it has such a name
     call: str | None = None  # the call whose result it is
     run: str | None = None
-    commit: str | None = None  # that named it, or tells of the call
+    commit: str | None = None  # that named it, or has the call
 
     @classmethod
     def of(cls, listed: Listed) -> ArtifactShape:
-        """The artifact as programs read it."""
+        """Return the artifact in the shape of --json."""
         return cls(
             digest=listed.digest,
             reference=_SCHEME + listed.digest,
@@ -55,7 +55,7 @@ class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest_of(artifacts: Artifacts, given: str, *, at: str | None = None) -> str:
-    """The digest of the artifact that a person means: by digest, its beginning, reference or name.
+    """Return the digest of the artifact that a person means: by digest, its beginning, reference or name.
 
     A name of the form collection/name is looked up as of the moment `at`, None being now.  Raises `NotFound` if it
     fits none that is listed, `Invalid` if it fits several.
@@ -71,9 +71,19 @@ def digest_of(artifacts: Artifacts, given: str, *, at: str | None = None) -> str
     found = [each.digest for each in islice(fits, 2)]
     if not found:
         hint = did_you_mean(given, _names(artifacts))
-        raise NotFound(f"there is no artifact '{given}'; nothing was read. {hint}See `perdure artifacts ls`.")
+        raise NotFound(
+            f"there is no artifact '{given}'; nothing was read. {hint}".rstrip(),
+            code="artifact_not_found",
+            advice="See `perdure artifacts ls`.",
+            artifact=given,
+        )
     if len(found) > 1:
-        raise Invalid(f"'{given}' fits more than one artifact; nothing was read. Give more digits.")
+        raise Invalid(
+            f"'{given}' fits more than one artifact; nothing was read.",
+            code="ambiguous_name",
+            advice="Give more digits.",
+            name=given,
+        )
     return found[0]
 
 

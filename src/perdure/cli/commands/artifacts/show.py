@@ -55,7 +55,7 @@ def show(
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ArtifactShowAnswer:
-    """Show what is known of an artifact without reading its content"""
+    """Show the metadata of an artifact, without its content"""
     with reading(everywhere) as store:
         kept = store.thread(thread, timeline=timeline).artifacts
         return ArtifactShowAnswer(

@@ -36,7 +36,7 @@ _COLUMNS = (
 
 
 class Calls(Answer, frozen=True, kw_only=True):
-    """The tool calls of a thread, oldest first; without one, those of all threads whose outcome nobody knows."""
+    """The tool calls of a thread, oldest first; without a thread, all calls whose outcome is unknown."""
 
     thread: str | None
     calls: list[CallRecordShape]
@@ -48,7 +48,7 @@ class Calls(Answer, frozen=True, kw_only=True):
             screen.say(
                 "There is no tool call here."
                 if self.thread
-                else "No call waits for somebody to find out its outcome. Calls under way: perdure runs ls."
+                else "No call has an unknown outcome. Calls under way: perdure runs ls."
             )
             return
         at_now = now()
@@ -80,12 +80,16 @@ def ls(
     timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Calls:
-    """List the tool calls of a thread, or all whose outcome nobody knows
+    """List the tool calls of a thread, or all calls whose outcome is unknown
 
-    The ledger is one for all timelines of a thread: an undo or a fork takes no call back.
+    All timelines of a thread share one ledger: an undo or a fork takes no call back.
     """
     if thread is None and run is not None:
-        raise Invalid("a run belongs to a thread; nothing was listed. Name its THREAD.")
+        raise Invalid(
+            "a run belongs to a thread; nothing was listed.",
+            code="thread_missing",
+            advice="Name its THREAD.",
+        )
     unclear = _unclear(everywhere) if thread is None else []
 
     def wanted(each: tuple[str, CallRecord]) -> bool:

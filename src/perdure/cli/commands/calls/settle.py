@@ -2,7 +2,7 @@
 
 `perdure calls resolve`.
 
-What reconcile and resolve have in common: a call as it stands after somebody spoke.
+Both answer with the call as it is afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Reconciled", "reconcile", "Resolved", "resolve", "Settled"]
 
 
 class Settled(Answer, frozen=True, kw_only=True):
-    """A call as it stands now."""
+    """A call and its state now."""
 
     thread: str
     call: CallRecordShape
@@ -35,21 +35,21 @@ class Settled(Answer, frozen=True, kw_only=True):
 
     @classmethod
     def by(cls, thread: Thread, call: str, before: str) -> Self:
-        """The answer about that call."""
+        """Return the answer about that call."""
         traced = thread.trace(call, history=False)
         shape = CallRecordShape.of(thread.id, traced.record, traced.arguments)
         return cls(thread=thread.id, call=shape, before=before)
 
     @property
-    def told(self) -> str:
-        """What happened, before a colon."""
+    def summary(self) -> str:
+        """Return what happened, for the place before a colon."""
         raise NotImplementedError
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what can be done now."""
         call = self.call
         screen.say(
-            f"{self.told}: ",
+            f"{self.summary}: ",
             (call.tool, "tool"),
             " is ",
             state(call.state),
@@ -69,11 +69,11 @@ class Settled(Answer, frozen=True, kw_only=True):
 
 
 class Reconciled(Settled, frozen=True, kw_only=True):
-    """A call as it stands after its tool was asked."""
+    """A call after its tool was asked for the outcome."""
 
     @property
-    def told(self) -> str:
-        """What happened."""
+    def summary(self) -> str:
+        """Return what happened."""
         return "Asked its tool"
 
 
@@ -87,11 +87,11 @@ def reconcile(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Reconciled:
-    """Ask a call's tool what became of it, and settle it by the answer
+    """Ask a call's tool for the outcome, and settle the call by the answer
 
-    If it was done, its result is recorded. That it was not done is believed only if the process
-    that started it is proven to have ended, or the tool declares that asking prevents it; then it
-    starts again when its run goes on. Nothing is attempted here.
+    If the call was done, its result is recorded. The answer that it was not done counts only if the
+    process that started it is proven to have ended, or the tool declares that asking prevents the
+    call; the call then starts again when its run is resumed. This command does not make the call.
     """
     with writing(everywhere) as store:
         record = call_on(store.thread(thread), call, timeline).record
@@ -101,11 +101,11 @@ def reconcile(
 
 
 class Resolved(Settled, frozen=True, kw_only=True):
-    """A call as it stands after a person said what became of it."""
+    """A call after a person recorded its outcome."""
 
     @property
-    def told(self) -> str:
-        """What happened."""
+    def summary(self) -> str:
+        """Return what happened."""
         return f"Resolved as {self.call.outcome}"
 
 
@@ -113,14 +113,16 @@ def resolve(
     thread: ThreadId,
     call: CallId,
     outcome: Annotated[
-        Literal["done", "not_done"], Parameter(name="OUTCOME", help="What became of it: done or not_done")
+        Literal["done", "not_done"], Parameter(name="OUTCOME", help="The outcome: done or not_done")
     ],
     /,
     *,
     result: Annotated[
         str | None,
         Parameter(
-            metavar="JSON", allow_leading_hyphen=True, help="What it gave back; @FILE reads it from a file"
+            metavar="JSON",
+            allow_leading_hyphen=True,
+            help="The result of the call; @FILE reads it from a file",
         ),
     ] = None,
     by: By = None,
@@ -128,12 +130,16 @@ def resolve(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Resolved:
-    """Say what became of a call whose outcome nobody knows
+    """Record the outcome of a call yourself, if it is unknown
 
-    The repeat guard believes you: what was not done may be done again without asking.
+    The repeat guard relies on it: a call that was not done may be made again without asking.
     """
     if result is not None and outcome == "not_done":
-        raise Invalid("a call that was not done has no result; nothing was resolved. Leave --result out.")
+        raise Invalid(
+            "a call that was not done has no result; nothing was resolved.",
+            code="result_not_taken",
+            advice="Leave --result out.",
+        )
     with writing(everywhere) as store:
         found = store.thread(thread)
         record = call_on(found, call, timeline).record

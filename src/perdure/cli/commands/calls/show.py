@@ -29,7 +29,7 @@ class PassedShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, passed: Passed) -> PassedShape:
-        """The entry as programs read it."""
+        """Return the entry in the shape of --json."""
         return cls(at=stamp(passed.at), states=list(passed.states), by=passed.by, why=passed.why)
 
 
@@ -66,7 +66,7 @@ class CallShowAnswer(Answer, frozen=True, kw_only=True):
 
 
 def facts_of(call: CallRecordShape) -> list[tuple[str, Any]]:
-    """What is known of a call, name by name."""
+    """Return the facts of a call by name."""
     again = ", idempotent" if call.idempotent else ""
     where = f"{call.thread}, timeline {call.timeline}"
     found: list[tuple[str, Any]] = [
@@ -104,7 +104,7 @@ def show(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> CallShowAnswer:
-    """Show one call: arguments, result, and the way that it took"""
+    """Show one call: its arguments, its result and its changes of state"""
     with reading(everywhere) as store:
         traced = call_on(store.thread(thread), call, timeline, history=True)
         return CallShowAnswer(

@@ -1,4 +1,4 @@
-"""Painting: a run's events as somebody at a terminal sees them, words as they are written."""
+"""Prints the events of a run at a terminal, words as the model writes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LENGTH = 400
 
 
 def paint(screen: Screen, events: Iterable[Happening]) -> Result:
-    """Show a run while it goes on; what it came to.  Raises what the run raises."""
+    """Print the events of a run and return its result.  Raises what the run raises."""
     painter = Painter(screen)
     result: Result | None = None
     try:
@@ -43,7 +43,7 @@ class Painter:
     """Shows a run while it goes on.  What was shown as it was written is not shown again when it is kept."""
 
     def __init__(self, screen: Screen) -> None:
-        """Paint on that screen."""
+        """Print on that screen."""
         self._screen = screen
         self._writing = ""  # what is being written just now: text, thoughts, nothing
         self._streamed = False  # whether the words of the coming message are on the screen already
@@ -66,7 +66,7 @@ class Painter:
                 pass
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End the line that is being written."""
         self._end()
 
     def _keep(self, event: Happened) -> None:
@@ -75,9 +75,7 @@ class Painter:
             self._say(event.message)
             self._streamed = False
         elif isinstance(event.event, ConflictCovered):
-            self._screen.say(
-                ("  somebody else changed ", "quiet"), (event.event.path, "warn"), (" meanwhile", "quiet")
-            )
+            self._screen.say(("  another writer changed ", "quiet"), (event.event.path, "warn"))
 
     def _say(self, message: Message) -> None:
         shown = view(message)

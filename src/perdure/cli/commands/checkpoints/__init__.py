@@ -1,3 +1,3 @@
-"""`perdure checkpoints`: see what a backend was, or would be, told when it takes over."""
+"""Commands about migration checkpoints: the state that a switch hands to the next backend."""
 
 from __future__ import annotations

@@ -23,9 +23,7 @@ class Loaded(Answer, frozen=True, kw_only=True):
 
     name: str
     thread: str
-    is_named_after_its_content: (
-        bool  # false: somebody altered it since it was written, or named it themselves
-    )
+    is_named_after_its_content: bool  # false: it was altered since it was written, or has another name
     document: dict[str, Any]  # apiVersion, kind, metadata, spec
 
     def show(self, screen: Screen) -> None:
@@ -34,7 +32,7 @@ class Loaded(Answer, frozen=True, kw_only=True):
             screen.say(line)
         screen.gap()
         if self.is_named_after_its_content:
-            screen.say("Its name ", (self.name, "name"), " is that of its content: nobody has altered it.")
+            screen.say("Its name ", (self.name, "name"), " is that of its content: it was not altered.")
         else:
             screen.say(
                 ("Its name ", "warn"),
@@ -51,7 +49,7 @@ def load(
     *,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Loaded:
-    """Read a checkpoint from a file, and say whether it is what was written
+    """Read a checkpoint from a file, and verify it
 
     No store is needed and nothing is written. A document that is no StateCheckpoint is an error with its line.
     """
@@ -67,9 +65,16 @@ def load(
 def _read(file: str) -> Envelope:
     if file != "-":
         if not Path(file).is_file():
-            raise NotFound(f"there is no file '{file}'; nothing was read.")
+            raise NotFound(
+                f"there is no file '{file}'; nothing was read.",
+                code="file_not_found",
+                file=file,
+            )
         return load_checkpoint(Path(file))
     try:
         return load_checkpoint(sys.stdin.buffer.read().decode())
     except UnicodeDecodeError as error:
-        raise Invalid(f"the input is not UTF-8: {error}; nothing was read.") from error
+        raise Invalid(
+            f"the input is not UTF-8: {error}; nothing was read.",
+            code="not_utf8",
+        ) from error

@@ -39,26 +39,26 @@ class CheckpointShape(msgspec.Struct, frozen=True, kw_only=True):
     to_backend: str | None
     goal: str
     task: str
-    calls: int  # that it tells of
+    calls: int  # in it
     approvals: int  # that wait in it
-    summary_by: str | None  # the model whose summary stands beside it
+    summary_by: str | None  # the model whose summary is beside it
 
     @classmethod
     def of(cls, kept: Kept) -> CheckpointShape:
-        """The checkpoint as programs read it."""
-        told = kept.checkpoint
+        """Return the checkpoint in the shape of --json."""
+        checkpoint = kept.checkpoint
         return cls(
             name=name_of(kept.digest),
             digest=kept.digest,
             commit=kept.commit,
             at=stamp(kept.at),
-            from_backend=told.from_backend,
-            to_backend=told.to_backend,
-            goal=told.summary.user_goal,
-            task=told.summary.current_task,
-            calls=len(told.calls) + sum(many.count for many in told.earlier),
-            approvals=len(told.pending_approvals),
-            summary_by=told.told.by if told.told else None,
+            from_backend=checkpoint.from_backend,
+            to_backend=checkpoint.to_backend,
+            goal=checkpoint.summary.user_goal,
+            task=checkpoint.summary.current_task,
+            calls=len(checkpoint.calls) + sum(many.count for many in checkpoint.earlier),
+            approvals=len(checkpoint.pending_approvals),
+            summary_by=checkpoint.told.by if checkpoint.told else None,
         )
 
 
@@ -107,7 +107,7 @@ def ls(
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Checkpoints:
-    """List the checkpoints that switches left on a timeline, newest first"""
+    """List the checkpoints of a timeline, newest first"""
     with reading(everywhere) as store:
         seen = view_at(store.thread(thread, timeline=timeline), at)
         kept, more = cut_off(seen.checkpoints(limit=limit + 1 if limit else None), limit)

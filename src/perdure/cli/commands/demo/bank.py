@@ -1,4 +1,4 @@
-"""The bank of the story: a file that every payment adds a line to, and that nobody can take one from.
+"""The bank of the story: a file to which each payment adds a line, and from which no line is ever removed.
 
 For the moment in which a process is killed it can be slow: it takes the money, says so on the
 output, and does not answer.
@@ -15,14 +15,14 @@ __all__ = ["TAKEN", "Bank"]
 
 TAKEN = "taken"  # what a slow bank says when it has the money
 
-_FOR_EVER = 3_600  # seconds; whoever waits for it is killed long before
+_FOR_EVER = 3_600  # seconds; the process that waits for it is killed long before
 
 
 class Bank:
     """Takes payments."""
 
     def __init__(self, file: Path, *, slow: bool = False) -> None:
-        """Keep the payments in that file; `slow`: never answer."""
+        """Record the payments in that file; `slow`: never answer."""
         self._file, self._slow = file, slow
 
     def pay(self, to: str, amount: int, reference: str) -> str:
@@ -38,14 +38,14 @@ class Bank:
         return f"receipt for {to}, {amount}"
 
     def find(self, reference: str) -> str | None:
-        """The receipt of a payment that was made under this reference; None: there was none."""
+        """Return the receipt of a payment that was made under this reference; None: there was none."""
         for to, amount, known in self._lines():
             if known == reference:
                 return f"receipt for {to}, {amount}"
         return None
 
     def payments(self) -> list[str]:
-        """Everything that was paid: to whom, and how much."""
+        """Return every payment: to whom, and how much."""
         return [f"{to} {amount}" for to, amount, _ in self._lines()]
 
     def _lines(self) -> list[list[str]]:

@@ -20,7 +20,7 @@ __all__ = ["loop"]
 
 
 def loop(transcript: Path, bank: Bank, words: str) -> None:
-    """Do what the words ask for, from wherever the transcript stands."""
+    """Do what the words ask for, from the last message of the transcript."""
     messages: list[dict[str, Any]] = [{"role": "user", "text": words}]
     if transcript.exists():
         messages = json.loads(transcript.read_text(encoding="utf-8"))

@@ -30,15 +30,15 @@ from perdure.store.thread import Thread
 __all__ = ["LIMIT", "payer", "tell"]
 
 
-LIMIT = 1_000  # beyond it somebody is asked
+LIMIT = 1_000  # above it a person is asked
 
 
 def payer(bank: Bank) -> Agent:
-    """An agent that pays through this bank."""
+    """Return an agent that pays through this bank."""
 
     @tool(effect="external_write", ask=lambda call: int(str(call.arguments["amount"])) > LIMIT)
     def pay(to: str, amount: int, call: Call) -> str:
-        """Pay somebody."""
+        """Pay a person."""
         return bank.pay(to, amount, reference=call.key)
 
     @pay.reconcile
@@ -68,12 +68,12 @@ class _PaymentsSetting:
         self.theirs, self.ours = directory / "ordinary.txt", directory / "ours.txt"
 
     def ordinary(self) -> list[str]:
-        """The words that start the ordinary loop."""
+        """Return the words that start the ordinary loop."""
         return [ORDINARY, str(self.transcript), str(self.theirs), RENT]
 
 
 def tell(stage: Stage, store: Store, directory: Path) -> None:
-    """Tell this part; what it needs beside the store is kept in `directory`."""
+    """Progress this part; what it needs beside the store is kept in `directory`."""
     stage.part("Part one: nothing happens twice")
     place = _PaymentsSetting(directory)
     bank = Bank(place.ours)
@@ -163,7 +163,9 @@ def _ask(stage: Stage, thread: Thread, bank: Bank) -> None:
     stage.prove("the bank shows the edited amount, once", _to_roofer(bank) == ["roofer 500"])
     told = _refused(thread, ticket)
     stage.tells("bob", "denies it, too late: ", ("Decided", "warn"), f": {told}")
-    stage.prove("another decision later is refused: the first one stands, with who and why", "by ann" in told)
+    stage.prove(
+        "another decision later is refused: the first one is kept, with who and why", "by ann" in told
+    )
     again = thread.decide(ticket.call, "edit", value=edited, by="ann")
     stage.prove(
         "the same decision again changes nothing", _is_settled(thread, again) and len(_to_roofer(bank)) == 1
@@ -171,7 +173,7 @@ def _ask(stage: Stage, thread: Thread, bank: Bank) -> None:
 
 
 def _killed(words: list[str]) -> int:
-    """How a process ended that was killed when the bank had its money."""
+    """Return how a process ended that was killed after the bank had its money."""
     command = [sys.executable, "-m", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -216,7 +218,7 @@ def _refused(thread: Thread, ticket: Ticket) -> str:
         thread.decide(ticket.call, "deny", by="bob")
     except Decided as decided:
         return str(decided)
-    return "nobody was told"
+    return "no error"
 
 
 def _is_settled(thread: Thread, ticket: Ticket) -> bool:

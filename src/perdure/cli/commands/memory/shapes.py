@@ -30,7 +30,7 @@ __all__ = [
     "near_what_was_asked",
 ]
 
-Owner: TypeAlias = Annotated[str, Parameter(name="--owner", metavar="WHO", help="Whose memory")]
+Owner: TypeAlias = Annotated[str, Parameter(name="--owner", metavar="WHO", help="The owner of the memory")]
 ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
 AnyKind: TypeAlias = Annotated[
     ItemKind | None, Parameter(name="--kind", help="Only items of this kind", show_default=False)
@@ -51,7 +51,7 @@ class SourceShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, source: Source) -> SourceShape:
-        """The origin as programs read it."""
+        """Return the origin in the shape of --json."""
         return cls(
             thread=source.thread,
             commit=source.commit,
@@ -77,7 +77,7 @@ class MemoryShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, item: Remembered) -> MemoryShape:
-        """The item as programs read it."""
+        """Return the item in the shape of --json."""
         return cls(
             id=item.id,
             owner=item.owner,
@@ -101,13 +101,13 @@ class FoundShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: Found) -> FoundShape:
-        """The find as programs read it."""
+        """Return the find in the shape of --json."""
         return cls(item=MemoryShape.of(found.item), score=found.score, legs=list(found.legs))
 
 
 @contextmanager
 def memory_with(store: Store, owner: str, item: str) -> Generator[Memory]:
-    """An owner's memory; an item that is not found there, or an owner who has none, is told with what is close."""
+    """Open an owner's memory; an error for a missing item or owner names those that are close."""
     memory = store.memory(owner)
     items = (each.id for each in islice(memory.items(), COMPARED_MAX))
     with guessing(owner, lambda: owner_names(store)), guessing(item, lambda: items):
@@ -115,7 +115,7 @@ def memory_with(store: Store, owner: str, item: str) -> Generator[Memory]:
 
 
 def near_what_was_asked(store: Store, owner: str, scope: str | None) -> list[str]:
-    """Where nothing was found: owners that are close to one without a memory, else scopes close to the one asked for."""
+    """Return owners that are close to one without a memory, else scopes that are close to the one asked for."""
     known = set(owner_names(store))
     if owner not in known:
         return near(owner, known)

@@ -40,9 +40,9 @@ class MemoryShowAnswer(Answer, frozen=True, kw_only=True):
 
 
 def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) -> MemoryShowAnswer:
-    """Show one item: its words, who said it, and where it comes from
+    """Show one item: its text, its author and its source
 
-    A reference with a commit shows that version for ever, whatever was undone or forgotten since.
+    A reference with a commit shows that version, even if it was undone or forgotten since.
     """
     with reading(everywhere) as store:
         with memory_with(store, owner, item) as memory:

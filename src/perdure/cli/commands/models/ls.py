@@ -53,14 +53,14 @@ def ls(
     /,
     *,
     all: Annotated[
-        bool, Parameter(name="--all", negative=(), show_default=False, help="Deprecated models, too")
+        bool, Parameter(name="--all", negative=(), show_default=False, help="List deprecated models, too")
     ] = False,
     limit: Limit = 100,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Models:
-    """List the models that are known, what they can do, and when they end
+    """List the known models, their abilities and their end dates
 
-    No store is needed. What is known comes with Perdure; a file of your own, `$PERDURE_MODELS` or
+    No store is needed. The data comes with Perdure; a file of your own, `$PERDURE_MODELS` or
     `~/.config/perdure/models.json`, is laid over it.
     """
     catalog = known_models()

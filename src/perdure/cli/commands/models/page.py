@@ -20,10 +20,10 @@ _INTRODUCTION = """
 # Models
 
 This page is made from the catalog by `python -m perdure.cli.commands.models.page`.
-`perdure models ls` and `perdure models show` tell the same, with your own file laid over it.
+`perdure models ls` and `perdure models show` print the same, with your own file laid over it.
 
 The data is of {date}.
-A `?` stands where only one source gives a limit or a price; `perdure models show` names every field of that kind.
+A `?` is shown where only one source gives a limit or a price; `perdure models show` names every field of that kind.
 Prices are US dollars for a million tokens, at list price for short prompts; batches, long prompts and other tiers cost otherwise.
 
 | source | what it is |
@@ -37,7 +37,7 @@ A model's name that only one provider has works without it, and where several ha
 A region, a date, a variant or a size in a name is seen through: `us.amazon.nova-pro-v1:0` has the facts of `amazon.nova-pro-v1:0`.
 A model that another serves under its maker's name has its maker's facts, without prices.
 A family's name on the command line (`--to claude-sonnet`) is the newest of its models that is not about to end, and the command says which.
-A model that nobody has told of gets the defaults of its provider and a note that says so; it is never refused for that.
+A model that is in neither gets the defaults of its provider and a note that says so; it is never refused for that.
 
 ## Your own file
 
@@ -72,10 +72,10 @@ A file that cannot be read, or has a field that is none of these, is an error; n
 ## Counting tokens
 
 `perdure.providers.tokens.count(context, model="openai:gpt-5.6")` gives a count, a margin, whether it is exact, and how it was got.
-A text is exact where the model's tokenizer is at hand: tiktoken for OpenAI's models, if it is installed and has its vocabulary on disk (nothing is fetched to count), and llama.cpp for a local model whose server runs in this process, which counts whole requests of text exactly, too.
+A text is exact where the model's tokenizer is available: tiktoken for OpenAI's models, if it is installed and has its vocabulary on disk (nothing is fetched to count), and llama.cpp for a local model whose server runs in this process, which counts whole requests of text exactly, too.
 Everything else is an estimate: words, digits, marks and lines are weighed, and what the servers of a family add for messages, calls, tools and schemas is added.
 The margin is some tokens and a share of the count, fitted so that it covers 95 of 100 requests of text in recorded traffic, mostly English; a test measures it again.
-Pictures count 1,000 tokens and files 3,000, with a margin of the same size; sealed reasoning only widens the margin; told thinking is not counted, since it is not sent back as words.
+Pictures count 1,000 tokens and files 3,000, with a margin of the same size; sealed reasoning only widens the margin; shown thinking is not counted, since it is not sent back as words.
 
 | family | without tools | with tools or a schema |
 |---|---|---|
@@ -84,7 +84,7 @@ Pictures count 1,000 tokens and files 3,000, with a margin of the same size; sea
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     catalog = shipped()
     introduction = cleandoc(_INTRODUCTION).format(
         date=catalog.date,
@@ -97,7 +97,7 @@ def page() -> str:
 def _providers(catalog: Catalog) -> Iterator[str]:
     for provider in catalog.models:
         also = sorted(name for name, home in catalog.aliases.items() if home == provider)
-        names = f"The same models stand behind {', '.join(f'`{name}`' for name in also)}.\n" if also else ""
+        names = f"The same models are served as {', '.join(f'`{name}`' for name in also)}.\n" if also else ""
         head = "| model | window | output | takes | can | in | out | |\n|---|---|---|---|---|---|---|---|"
         rows = _rows(_model(ModelShape.of(card)) for card in catalog.cards(provider))
         rest = f"Others: {_defaults(catalog.defaults[provider])}." if provider in catalog.defaults else ""

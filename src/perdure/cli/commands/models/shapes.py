@@ -61,7 +61,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, card: Card) -> ModelShape:
-        """The card as programs read it."""
+        """Return the card in the shape of --json."""
         prices = card.prices
         return cls(
             backend=card.backend,
@@ -90,32 +90,32 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def known_models() -> Catalog:
-    """The catalog with the user's own file over it, if there is one."""
+    """Return the catalog, overlaid with the user's own file if there is one."""
     return chosen(os.environ, Path.home())
 
 
 def known_backend(name: str) -> str:
-    """`provider:model` for what names a backend; raises `NotFound` or `Invalid`, with names that are close."""
+    """Return `provider:model` for a name; raises `NotFound` or `Invalid`, with names that are close."""
     name, models = meant_backend(name), known_models()
     check_model(name, backend_profile(name, models), models)
     return name
 
 
 def meant_backend(name: str) -> str:
-    """`provider:model` for what names a backend; for a family, its newest model, which is said on the error stream."""
+    """Return `provider:model` for a name; for a family its newest model, which is printed on the error stream."""
     models = known_models()
     provider, colon, model = name.partition(":")
     is_known = models.card(provider, model).known if colon else models.resolve(name) is not None
     current = None if is_known else models.current(name)
     if current is None:
         return registry.in_full(name, lambda: models)
-    told = f"{name} is {current} here: the newest of its family in the catalog of {models.date}."
-    Screen(console(stderr=True)).say((told, "quiet"))
+    note = f"{name} is {current} here: the newest of its family in the catalog of {models.date}."
+    Screen(console(stderr=True)).say((note, "quiet"))
     return current
 
 
 def abilities(model: ModelShape) -> str:
-    """What it can do, in words."""
+    """Return the names of the model's abilities."""
     able = {
         "tools": model.tools,
         "strict": model.strict,
@@ -126,7 +126,7 @@ def abilities(model: ModelShape) -> str:
 
 
 def tokens(limit: int | None) -> str:
-    """A number of tokens, short: 128k, 1M."""
+    """Return a number of tokens, short: 128k, 1M."""
     if limit is None:
         return ""
     if limit >= 1_000_000:
@@ -135,7 +135,7 @@ def tokens(limit: int | None) -> str:
 
 
 def dollars(price: float | None) -> str:
-    """A price for a million tokens."""
+    """Return a price for a million tokens."""
     if price is None:
         return ""
     return f"${price:.2f}" if round(price, 2) == price else f"${price:.4f}".rstrip("0")

@@ -43,7 +43,7 @@ def show(
     *,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ModelShown:
-    """Show what is known of one model: limits, abilities and prices
+    """Show one model: its limits, abilities and prices
 
     A model that is not known is shown with the defaults of its provider, and a note. No store is needed.
     """

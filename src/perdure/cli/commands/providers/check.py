@@ -39,7 +39,7 @@ class BrokenShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, broken: BrokenRule, api: str) -> BrokenShape:
-        """The broken rule as programs read it."""
+        """Return the broken rule in the shape of --json."""
         demand = next(rule.demand for rule in RULES[api] if rule.code == broken.code)
         return cls(code=broken.code, level=broken.level, where=broken.where, why=broken.why, demand=demand)
 
@@ -56,7 +56,7 @@ class Checked(Answer, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 if the API would take it, as far as its rules are known."""
+        """Return 0 if the request breaks no known rule of the API."""
         return 0 if self.ok else CODES[errors.Refused]
 
     def show(self, screen: Screen) -> None:
@@ -86,7 +86,10 @@ def check(
     format: Format,
     provider: Annotated[
         str | None,
-        Parameter(metavar="NAME", help="Whose server it goes to, such as groq; the vendor's own if left out"),
+        Parameter(
+            metavar="NAME",
+            help="The provider of the server, such as groq; the vendor of the format if left out",
+        ),
     ] = None,
     model: Annotated[
         str | None, Parameter(metavar="NAME", help="The model, where the request does not name it")
@@ -101,7 +104,9 @@ def check(
     body = read_json(file)
     if not isinstance(body, dict):
         raise Invalid(
-            f"{file} holds no request: it is {type(body).__name__}, not an object; nothing was checked."
+            f"{file} holds no request: it is {type(body).__name__}, not an object; nothing was checked.",
+            code="not_a_request",
+            file=file,
         )
     broken = broken_by(body, format, provider=provider, model=model)  # pyright: ignore[reportUnknownArgumentType]
     return Checked(

@@ -25,7 +25,7 @@ class ProviderShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Providers(Answer, frozen=True, kw_only=True):
-    """What may stand before the colon of a backend's name."""
+    """The providers: the part of a backend's name before the colon."""
 
     providers: list[ProviderShape]
 
@@ -36,7 +36,7 @@ class Providers(Answer, frozen=True, kw_only=True):
 
 
 def ls(*, everywhere: Everywhere = EVERYWHERE) -> Providers:
-    """List the providers that a backend may name, and their formats
+    """List the providers that a backend can name, and their wire formats
 
     A backend is written provider:model, as openai:gpt-5.6. No store is needed.
     """

@@ -21,7 +21,7 @@ __all__ = ["Cancelled", "cancel"]
 
 
 class Cancelled(Answer, frozen=True, kw_only=True):
-    """A run that was asked to stop, as it stands now."""
+    """A run that was asked to stop, and its state now."""
 
     thread: str
     run: RunShape
@@ -34,7 +34,7 @@ class Cancelled(Answer, frozen=True, kw_only=True):
         elif run.state in ENDED:
             screen.say("Run ", (run.id, "name"), " has ended before: ", state(run.state))
         else:
-            screen.say("Asked to stop as soon as it can: run ", (run.id, "name"))
+            screen.say("Asked to stop: run ", (run.id, "name"))
 
 
 def cancel(
@@ -42,14 +42,14 @@ def cancel(
     run: ThisRun = None,
     /,
     *,
-    why: Annotated[str, Parameter(metavar="TEXT", help="Why, for the record")] = "cancelled",
+    why: Annotated[str, Parameter(metavar="TEXT", help="The reason to record")] = "cancelled",
     by: By = None,
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Cancelled:
-    """Ask a run to stop; one that waits, or was cut off, is ended at once
+    """Cancel a run; one that waits or was interrupted ends at once
 
-    What it was doing is recorded as far as it is known: a call that had started counts as unknown.
+    Its work is recorded as far as it is known: a call that had started has an unknown outcome.
     """
     with writing(everywhere) as store:
         line = timeline or MAIN

@@ -43,7 +43,9 @@ class RunLsAnswer(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.runs:
-            screen.say("There is no run here." if self.thread else "No run is under way, cut off or waiting.")
+            screen.say(
+                "There is no run here." if self.thread else "No run is under way, interrupted or waiting."
+            )
             return
         at_now = now()
         screen.table(
@@ -52,7 +54,7 @@ class RunLsAnswer(Answer, frozen=True, kw_only=True):
                 (
                     "" if self.thread else each.thread,
                     each.timeline if each.timeline != "main" else "",
-                    state(each.stands),
+                    state(each.shown_state),
                     ago(each.begun_at, at_now),
                     each.why or "",
                     each.id,
@@ -73,7 +75,7 @@ def ls(
     timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> RunLsAnswer:
-    """List the runs of a thread, or all that have not ended"""
+    """List the runs of a thread, or all runs that have not ended"""
     under_way = _open(everywhere) if thread is None else []
 
     def wanted(each: tuple[Thread, RunRecord]) -> bool:
@@ -98,7 +100,7 @@ def ls(
 
 
 def shape(thread: Thread, record: RunRecord) -> RunShape:
-    """A run as programs read it."""
+    """Return a run as programs read it."""
     under_way = record.state in ("created", "running")
     return RunShape.of(
         thread.id,
@@ -113,7 +115,7 @@ def _of(thread: Thread, limit: int | None) -> list[tuple[Thread, RunRecord]]:
 
 
 def _open(everywhere: Everywhere) -> list[tuple[str, RunRecord]]:
-    """The runs of every thread that have not ended, each with the id of its thread."""
+    """Return the runs of every thread that have not ended, each with the id of its thread."""
     with engine(everywhere) as opened:
         return [(label_of(opened, space), record) for space, record in records.open_runs(opened)]
 

@@ -19,7 +19,7 @@ __all__ = ["Resumed", "resume"]
 
 
 class Resumed(Answer, frozen=True, kw_only=True):
-    """What a run came to."""
+    """The result of a run."""
 
     thread: str
     run: str
@@ -33,7 +33,7 @@ class Resumed(Answer, frozen=True, kw_only=True):
     commit: str | None
 
     def show(self, screen: Screen) -> None:
-        """Print how it ended, and what it waits for; what was said was shown while it was."""
+        """Print how the run ended, and what it waits for; its messages were printed while it ran."""
         screen.say("Run ", (self.run, "name"), " ", state(self.status), ", ", digest(self.commit))
         if self.why:
             screen.wrap((self.why, "quiet"), indent=2)
@@ -53,10 +53,11 @@ def resume(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Resumed:
-    """Go on with a run that was cut off, or that has been decided
+    """Resume a run that was interrupted, or whose approval was decided
 
-    Words and calls are shown as they come, with --json only what came of them. What is settled stays settled: a call that reached the outside is repeated only if its tool
-    proves that it was not done. A run that still waits for a decision is left as it is.
+    Text and calls are printed as they come, with --json only the result. A settled call stays settled: a
+    call with an outside effect is repeated only if its tool proves that it was not done. A run that still
+    waits for a decision is left as it is.
     """
     screen = Screen(console(), store=to_be_named(everywhere.store))  # what the code prints goes elsewhere
     with writing(everywhere) as store:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from perdure.cli.commands.runs.ls import shape
-from perdure.cli.hints import Subject, in_words_of_the_shell
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
 from perdure.cli.output.answer import Answer, lately
@@ -54,7 +53,7 @@ class RouteStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, report: Report) -> RouteStep:
-        """The switch as programs read it."""
+        """Return the switch in the shape of --json."""
         return cls(
             from_backend=report.from_backend,
             to_backend=report.to_backend,
@@ -65,7 +64,7 @@ class RouteStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(Answer, frozen=True, kw_only=True):
-    """One run: how it stands, the route that it took, what was said in it, and its calls."""
+    """One run: its state, its route, its messages and its calls."""
 
     thread: str
     run: RunShape
@@ -76,12 +75,12 @@ class Run(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print facts, words and calls, and what can be done now."""
-        run, about = self.run, Subject(thread=self.thread, store=screen.store)
+        run = self.run
         screen.say(("run ", "quiet"), (run.id, "title"))
         screen.facts(
             [
-                ("state", state(run.stands)),
-                *((("why", in_words_of_the_shell(run.why, about)),) if run.why else ()),
+                ("state", state(run.shown_state)),
+                *((("why", run.why),) if run.why else ()),
                 *((("stop", _stop(run.stop)),) if run.stop else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
@@ -106,7 +105,7 @@ class Run(Answer, frozen=True, kw_only=True):
         self._advise(screen)
 
     def _tell_route(self, screen: Screen) -> None:
-        """Print who took over on the way, and why."""
+        """Print the backends that took over, and why."""
         if self.route:
             screen.gap()
             screen.say(
@@ -136,9 +135,9 @@ def show(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Run:
-    """Show one run: how it stands, what was said in it, and its calls
+    """Show one run: its state, its messages and its calls
 
-    Where the run went along a route, it says which backends took over and why.
+    For a run with a route, it shows which backends took over and why.
     """
     with reading(everywhere) as store:
         found = store.thread(thread)
@@ -158,7 +157,7 @@ def show(
 
 
 def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord:
-    """The run of that id, None: the last, of one timeline if it is named; raises `NotFound`."""
+    """Return the run of that id, None: the last, of one timeline if it is named; raises `NotFound`."""
 
     def wanted(each: RunRecord) -> bool:
         return timeline in (None, each.timeline) and id in (None, each.id)
@@ -168,10 +167,20 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
         return found[-1]
     where = f"timeline '{timeline}' of '{thread.id}'" if timeline else f"'{thread.id}'"
     if id is None:
-        raise NotFound(f"there was no run on {where} yet; nothing was done.")
+        raise NotFound(
+            f"there was no run on {where} yet; nothing was done.",
+            code="no_run_yet",
+            thread=thread.id,
+        )
     runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
     hint = did_you_mean(id, (each.id for each in reversed(runs)), likeness=0.5)
-    raise NotFound(f"{where} has no run '{id}'; nothing was done. {hint}See `perdure runs ls {thread.id}`.")
+    raise NotFound(
+        f"{where} has no run '{id}'; nothing was done. {hint}".rstrip(),
+        code="run_not_found",
+        advice=f"See `perdure runs ls {thread.id}`.",
+        run=id,
+        thread=thread.id,
+    )
 
 
 def _stop(stop: StopShape) -> str:
@@ -183,7 +192,7 @@ def _version(run: RunShape) -> str:
 
 
 def _route(thread: Thread, record: RunRecord) -> Sequence[Report]:
-    """The switches that the run made; none if its commits are on no line."""
+    """Return the switches that the run made; none if its commits are on no timeline."""
     try:
         return thread.on(record.timeline).switches(run=record.id)
     except NotFound:
@@ -191,7 +200,7 @@ def _route(thread: Thread, record: RunRecord) -> Sequence[Report]:
 
 
 def _said(thread: Thread, record: RunRecord) -> Sequence[TranscriptEntry]:
-    """What was said in the run, also after an undo; nothing if its commits are on no line."""
+    """Return the messages of the run, also after an undo; none if its commits are on no timeline."""
     try:
         seen = thread.on(record.timeline).at(record.id)
     except NotFound:

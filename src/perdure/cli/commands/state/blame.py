@@ -86,6 +86,6 @@ def blame(
 
 
 def _message(view: View, id: str | None) -> MessageShape | None:
-    """The message of that id, which is the last one at its moment."""
+    """Return the message of that id, which is the last one at its moment."""
     last = view.transcript(limit=1) if id is not None else ()
     return next((MessageShape.of(entry) for entry in last if entry.id == id), None)

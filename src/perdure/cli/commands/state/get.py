@@ -86,11 +86,13 @@ def get(
 
 
 def _write(content: bytes) -> None:
-    """Write bytes to whoever reads them; raises `Invalid` if that is a terminal which might obey them."""
+    """Write bytes to the output; raises `Invalid` if that is a terminal, which could obey them."""
     text = content.decode("utf-8", "surrogateescape")
     if sys.stdout.isatty() and spelled(text.replace("\n", "")) != text.replace("\n", ""):
         raise Invalid(
-            "these bytes could command your terminal; nothing was written. Send them to a file or a pipe."
+            "these bytes could command your terminal; nothing was written.",
+            code="output_is_terminal",
+            advice="Send them to a file or a pipe.",
         )
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()

@@ -94,7 +94,7 @@ def log(
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> PathLog:
-    """Show every value that a path has held, newest first"""
+    """Show every value that a path has had, newest first"""
     thread, path = words(agent, thread, path, needed=1)
     assert path is not None
     with reading(everywhere) as store:
@@ -111,7 +111,7 @@ def log(
 
 
 def _writers(seen: View, path: str) -> Iterator[LogEntry]:
-    """The commits of the line that wrote `path`, newest first, read as they are asked for."""
+    """Yield the commits of the timeline that wrote `path`, newest first."""
     while entries := seen.log(limit=_PAGE):
         for entry in entries:
             touched = Touched()

@@ -39,7 +39,7 @@ class EntryShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, view: View, entry: Entry) -> EntryShape:
-        """The entry as programs read it."""
+        """Return the entry in the shape of --json."""
         shown = preview(view, entry)
         return cls(
             path=entry.path,
@@ -80,7 +80,7 @@ def ls(
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> StateLsAnswer:
-    """List paths and what they hold"""
+    """List paths and their values"""
     thread, prefix = words(agent, thread, prefix, needed=0)
     with reading(everywhere) as store:
         line = line_of(store, agent, thread, timeline)

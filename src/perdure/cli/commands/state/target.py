@@ -16,30 +16,42 @@ _NAMES = ("THREAD", "PATH", "VALUE")
 
 
 def words(agent: str | None, *given: str | None, needed: int) -> tuple[str | None, ...]:
-    """What was given after the thread; with an agent there is no thread, so all words stand one earlier.
+    """Return the words after the thread.  With an agent there is no thread, so each word is one place earlier.
 
     Raises `Invalid` unless the first `needed` words are there and none is left over.
     """
     if agent is not None and given[-1] is not None:
         raise Invalid(
-            f"with --agent there is no thread, so {given[0]!r} is one word too many; nothing was done. Leave it out."
+            f"with --agent there is no thread, so {given[0]!r} is one word too many; nothing was done.",
+            code="words_left_over",
+            advice="Leave it out.",
+            word=given[0],
         )
     meant = (None, *given[:-1]) if agent is not None else given
     missing = [
         _NAMES[at] for at, word in enumerate(meant[: needed + 1]) if word is None and (at or agent is None)
     ]
     if missing:
-        raise Invalid(f"{' and '.join(missing)} must be given; nothing was done. See --help.")
+        raise Invalid(
+            f"{' and '.join(missing)} must be given; nothing was done.",
+            code="words_missing",
+            advice="See --help.",
+            words=tuple(missing),
+        )
     return meant
 
 
 def line_of(store: Store, agent: str | None, thread: str | None, timeline: str) -> Thread | AgentMap:
-    """The thread's timeline, or the agent's map; raises `NotFound` for one that was never begun."""
+    """Return the thread's timeline, or the agent's map; raises `NotFound` for one that was never begun."""
     if agent is None:
         assert thread is not None
         return store.thread(thread, timeline=timeline)
     if timeline != MAIN:
-        raise Invalid("an agent's map has no other timelines; nothing was done. Leave --timeline out.")
+        raise Invalid(
+            "an agent's map has no other timelines; nothing was done.",
+            code="timeline_not_taken",
+            advice="Leave --timeline out.",
+        )
     found = store.agent(agent)
     if agent not in store.agents():
         raise no_agent(store, agent, "nothing was done")
@@ -54,11 +66,11 @@ class About(Answer, frozen=True, kw_only=True):
 
     @property
     def whose(self) -> str:
-        """What to call it in a sentence."""
+        """Return its name for a sentence."""
         return f"agent {self.agent}" if self.thread is None else self.thread
 
 
 def whose(line: Thread | AgentMap) -> dict[str, str | None]:
-    """The fields of `About`."""
+    """Return the fields of `About`."""
     is_thread = isinstance(line, Thread)
     return {"thread": line.id if is_thread else None, "agent": None if is_thread else line.name}

@@ -41,25 +41,25 @@ __all__ = ["StatePutAnswer", "put", "Deleted", "rm", "WriteAnswer"]
 
 
 class WriteAnswer(About, frozen=True, kw_only=True):
-    """Where the timeline stands after a path was written."""
+    """The head of a timeline after a path was written."""
 
     path: str
     head: HeadShape
 
     @classmethod
     def at(cls, line: Thread | AgentMap, path: str, head: Head) -> Self:
-        """The answer of a write that ended at `head`."""
+        """Return the answer of a write that ended at `head`."""
         return cls(**whose(line), path=path, head=HeadShape.of(head))
 
     @property
-    def told(self) -> str:
-        """What happened to the path."""
+    def summary(self) -> str:
+        """Return what happened to the path."""
         raise NotImplementedError
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
         screen.say(
-            f"{self.told} ",
+            f"{self.summary} ",
             (self.path, "name"),
             f" of {self.whose}: ",
             (self.head.timeline, "line"),
@@ -81,7 +81,7 @@ _File: TypeAlias = Annotated[
     str | None, Parameter(metavar="FILE", help="Read the value from a file; - is the input")
 ]
 _MediaType: TypeAlias = Annotated[
-    str | None, Parameter(metavar="TYPE", help="Keep the value as bytes of this media type instead of JSON")
+    str | None, Parameter(metavar="TYPE", help="Store the value as bytes of this media type instead of JSON")
 ]
 
 
@@ -89,8 +89,8 @@ class StatePutAnswer(WriteAnswer, frozen=True, kw_only=True):
     """A path that holds a value now."""
 
     @property
-    def told(self) -> str:
-        """What happened."""
+    def summary(self) -> str:
+        """Return what happened."""
         return "Wrote"
 
 
@@ -109,7 +109,7 @@ def put(
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> StatePutAnswer:
-    """Let a path hold a value, by a commit of its own"""
+    """Write a value to a path, in a commit of its own"""
     thread, path, value = words(agent, thread, path, value, needed=1)
     assert path is not None
     content = _value(_given(value, file), media_type)
@@ -127,11 +127,13 @@ def put(
 
 
 def _given(value: str | None, file: str | None) -> bytes:
-    """The bytes that were given, by word, file or input."""
+    """Return the bytes of the value: from the argument, a file or the input."""
     match value, file:
         case None, None:
             raise Invalid(
-                "no value was given; nothing was written. Give VALUE, --file FILE, or - for the input."
+                "no value was given; nothing was written.",
+                code="value_not_given",
+                advice="Give VALUE, --file FILE, or - for the input.",
             )
         case None | "-", None | "-":
             return sys.stdin.buffer.read()
@@ -140,7 +142,11 @@ def _given(value: str | None, file: str | None) -> bytes:
         case str(), None:
             return value.encode("utf-8", "surrogateescape")
         case _:
-            raise Invalid("VALUE and --file were both given; nothing was written. Give one of them.")
+            raise Invalid(
+                "VALUE and --file were both given; nothing was written.",
+                code="options_conflict",
+                advice="Give one of them.",
+            )
 
 
 def _value(content: bytes, media_type: str | None) -> Value:
@@ -150,21 +156,23 @@ def _value(content: bytes, media_type: str | None) -> Value:
         return canonical.parse(content.decode())
     except UnicodeDecodeError as error:
         raise Invalid(
-            f"the value is not text ({error}); nothing was written. Name its --media-type."
+            f"the value is not text ({error}); nothing was written.",
+            code="not_utf8",
+            advice="Name its --media-type.",
         ) from error
     except Invalid as error:
-        if not str(error).startswith("not JSON"):
+        if error.code != "not_json":
             raise
         advice = "Text is written with quotes, as '\"milk\"', or kept as it is with --media-type text/plain."
-        raise Invalid(f"{error} {advice}") from error
+        raise Invalid(error.message, code=error.code, advice=advice) from error
 
 
 class Deleted(WriteAnswer, frozen=True, kw_only=True):
     """A path that holds nothing now."""
 
     @property
-    def told(self) -> str:
-        """What happened."""
+    def summary(self) -> str:
+        """Return what happened."""
         return "Deleted"
 
 
@@ -180,7 +188,7 @@ def rm(
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Deleted:
-    """Let a path hold nothing, by a commit of its own; its past stays"""
+    """Delete the value at a path, in a commit of its own; its history stays"""
     thread, path = words(agent, thread, path, needed=1)
     assert path is not None
     with writing(everywhere) as store:

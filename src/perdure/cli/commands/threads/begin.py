@@ -32,7 +32,7 @@ class ThreadBeginAnswer(Answer, frozen=True, kw_only=True):
         state = f"at version {self.head.version}" if self.head.version else "with nothing in it yet"
         screen.say("Thread ", (self.id, "name"), f" of agent {self.agent} is there, {state}.")
         if not self.head.version:
-            screen.suggest("Give it something to know: ", "state", "put", self.id, "/todos.json", "[]")
+            screen.suggest("Write to its state: ", "state", "put", self.id, "/todos.json", "[]")
 
 
 def begin(
@@ -41,11 +41,11 @@ def begin(
     *,
     agent: Annotated[str, Parameter(metavar="NAME", help="The agent whose thread it is")],
     owner: Annotated[
-        str | None, Parameter(metavar="NAME", help="Whose thread it is: a user, a customer")
+        str | None, Parameter(metavar="NAME", help="The owner of the thread: a user, a customer")
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ThreadBeginAnswer:
-    """Begin a thread for an agent, or open the one there is
+    """Begin a thread for an agent, or open the existing one
 
     A thread that exists already and is another agent's or owner's is a conflict.
     """
@@ -73,26 +73,30 @@ def rm(
     *,
     yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask first")] = False,
     force: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Give up calls that are not settled")
+        bool, Parameter(negative=(), show_default=False, help="Remove it even if calls are not settled")
     ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Removed:
-    """Remove a thread, with all its timelines
+    """Remove a thread with all its timelines
 
-    It cannot be opened again, and its ledger goes with it. Its id can be begun anew, as another
+    It cannot be opened again, and its ledger goes with it. Its id can be used again, for another
     thread. A thread with a run on it, or with calls that are not settled, is kept. On a terminal
     you are asked first.
     """
     with writing(everywhere) as store:
         found = store.thread(thread)
         if not (yes or everywhere.json or _is_agreed(thread)):
-            raise Refused(f"thread '{thread}' is still there, as you did not say yes")
+            raise Refused(
+                f"thread '{thread}' is still there, as you did not say yes",
+                code="not_confirmed",
+                thread=thread,
+            )
         found.rm(force=force)
         return Removed(id=thread)
 
 
 def _is_agreed(thread: str) -> bool:
-    """Whether a person agrees; where nobody can be asked, the command itself is the answer."""
+    """True if the person says yes.  Without a terminal the command itself is the answer."""
     terminal = Terminal(Screen(console()))
     if not terminal.can_ask:
         return True

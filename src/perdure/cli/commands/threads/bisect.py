@@ -37,23 +37,23 @@ _FLAG = Parameter(negative=(), show_default=False)
 class Question:
     """One thing that is true of a path, or not."""
 
-    path: Annotated[str, Parameter(metavar="PATH", help="The path to ask about")]
-    exists: Annotated[bool, _FLAG, Parameter(help="True where the path holds a value")] = False
-    absent: Annotated[bool, _FLAG, Parameter(help="True where it holds none")] = False
-    equals: Annotated[str | None, Parameter(metavar="JSON", help="True where its value is this")] = None
+    path: Annotated[str, Parameter(metavar="PATH", help="The path of the value")]
+    exists: Annotated[bool, _FLAG, Parameter(help="The path has a value")] = False
+    absent: Annotated[bool, _FLAG, Parameter(help="The path has no value")] = False
+    equals: Annotated[str | None, Parameter(metavar="JSON", help="Its value equals this")] = None
     contains: Annotated[
         str | None,
         Parameter(
             metavar="JSON",
-            help="True where it is a list with this item, an object with this key, a text with this in it",
+            help="Its value is a list with this item, an object with this key, or a text with this in it",
         ),
     ] = None
-    below: Annotated[float | None, Parameter(metavar="N", help="True where it is a number below this")] = None
-    above: Annotated[float | None, Parameter(metavar="N", help="True where it is a number above this")] = None
+    below: Annotated[float | None, Parameter(metavar="N", help="Its value is a number below this")] = None
+    above: Annotated[float | None, Parameter(metavar="N", help="Its value is a number above this")] = None
 
     @property
     def words(self) -> str:
-        """What is asked; raises `Invalid` unless it is one thing."""
+        """Return the condition in words; raises `Invalid` unless there is exactly one."""
         given = [
             *(["existed"] if self.exists else []),
             *(["was absent"] if self.absent else []),
@@ -64,13 +64,15 @@ class Question:
         ]
         if len(given) != 1:
             raise Invalid(
-                f"{len(given)} questions were asked about {self.path}, so nothing was searched. "
-                "Ask one of --exists, --absent, --equals, --contains, --below, --above."
+                f"{len(given)} questions were asked about {self.path}, so nothing was searched.",
+                code="one_condition",
+                advice="Ask one of --exists, --absent, --equals, --contains, --below, --above.",
+                path=self.path,
             )
         return given[0]
 
     def asked_of(self) -> Callable[[View], bool]:
-        """The question as one that can be asked of a moment."""
+        """Return the condition as a test of a view."""
         test = self._test()
         if self.absent:
             return lambda view: not _holds(view, self.path)
@@ -126,8 +128,8 @@ class Turned(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print which turn it was, and how to look at it."""
         found = self.commit
-        told = f" first {self.question} in turn {found.turn}, '{found.reason}', {moment(found.at)}, "
-        screen.say((self.path, "name"), told, digest(found.digest))
+        where = f" first {self.question} in turn {found.turn}, '{found.reason}', {moment(found.at)}, "
+        screen.say((self.path, "name"), where, digest(found.digest))
         before = found.parents[0][:12] if found.parents else "version:0"
         screen.suggest("See it: ", "threads", "diff", self.thread, before, found.digest[:12])
 
@@ -140,17 +142,17 @@ def bisect(
     good: Annotated[
         str | None,
         Parameter(
-            metavar="REF", help="A moment when it was not true yet; before the first commit if left out"
+            metavar="REF", help="A commit at which it was not true yet; before the first commit if left out"
         ),
     ] = None,
     timeline: Timeline = MAIN,
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Turned:
-    """Find the first moment at which something became true
+    """Find the first commit at which a condition on a value became true
 
-    Ask one thing about the value at one path. It must be false at the old end of the line and
-    true at the new end; a line of n commits takes about log2(n) looks.
+    Give one condition on the value at one path. It must be false at the old end of the timeline and
+    true at the new end; a timeline of n commits takes about log2(n) tests.
     """
     words, asked = question.words, question.asked_of()
     with reading(everywhere) as store:

@@ -66,10 +66,10 @@ class Planned(Answer, frozen=True, kw_only=True):
     request: dict[str, Any] | None  # with --at, where one was sent
 
     def show(self, screen: Screen) -> None:
-        """Print the table, the bar and what it comes to."""
+        """Print the table, the bar and the sum."""
         screen.say((self.backend, "title"), (f"  {self.thread} on {self.timeline}", "quiet"))
         if self.commit is not None:
-            screen.say(("what it was shown for the message at ", "quiet"), digest(self.commit))
+            screen.say(("the context of the message at ", "quiet"), digest(self.commit))
         screen.gap()
         screen.table(_COLUMNS, _rows(self.items))
         screen.gap()
@@ -97,10 +97,10 @@ def context(
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Planned:
-    """Show what a backend is shown of a thread: each item, its tokens, whether it is in, and why
+    """Show the context that a backend gets: each item, its tokens, and why it is in or out
 
-    With --at it is made again what the model was shown that spoke at that moment, or last before it.
-    With --to it is what another backend would be shown after a switch. Nothing is sent.
+    With --at it is rebuilt as the model got it for its message at that commit, or the last one before it.
+    With --to it is what another backend would get after a switch. Nothing is sent.
     """
     with reading(everywhere) as store, with_code(store, thread, code, timeline) as found:
         if at is not None and to is None:
@@ -151,7 +151,7 @@ def _document(context: Context) -> dict[str, Any]:
 
 
 def _rows(items: Sequence[ShownShape]) -> Iterator[tuple[Part, ...]]:
-    """A row for each item; the tier is named where it begins."""
+    """Yield a row for each item; only the first of a tier names the tier."""
     before = 0
     for item in items:
         tier = f"{item.tier} {_SHORT[item.tier]}" if item.tier != before else ""
@@ -162,9 +162,9 @@ def _rows(items: Sequence[ShownShape]) -> Iterator[tuple[Part, ...]]:
 
 
 def _bar(plan: Planned, width: int) -> Iterator[tuple[Part, ...]]:
-    """The window as a bar: a part for each tier, what is free, and what is kept for the answer."""
+    """Yield the window as a bar: a part for each tier, the free part, and the part reserved for the answer."""
     if plan.window is None:
-        yield ((f"{plan.tokens:,} tokens", ""), (", of a window that nobody knows", "quiet"))
+        yield ((f"{plan.tokens:,} tokens", ""), (", of a window of unknown size", "quiet"))
         return
     tiers = {
         tier: sum(item.tokens for item in plan.items if item.included and item.tier == tier) for tier in TIERS

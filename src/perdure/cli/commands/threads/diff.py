@@ -92,22 +92,20 @@ class Compared(Answer, frozen=True, kw_only=True):
 
 def diff(
     thread: ThreadId,
-    a: Annotated[str, Parameter(name="A", help="The one moment; a timeline's name or any REF")],
+    a: Annotated[str, Parameter(name="A", help="The first commit: a timeline's name or any REF")],
     b: Annotated[
-        str | None, Parameter(name="B", help="The other moment; now if left out", show_default=False)
+        str | None, Parameter(name="B", help="The second commit; now if left out", show_default=False)
     ] = None,
     /,
     *,
-    prefix: Annotated[
-        str, Parameter(metavar="PATH", help="Compare only this path and what is below it")
-    ] = "/",
+    prefix: Annotated[str, Parameter(metavar="PATH", help="Compare only this path and those below it")] = "/",
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Compared:
-    """Compare two moments: state, messages and tool calls
+    """Compare two commits: state, messages and tool calls
 
     A moment is a commit (12 digits do), HEAD~n, turn:n, version:n, a message or run id, or a
-    timeline's name for where it stands.
+    timeline's name for its head.
     """
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
@@ -154,7 +152,7 @@ def _side(
 
 
 def _messages(thread: Thread, said: Sequence[Said]) -> Iterator[MessageShape]:
-    """The messages with their words, in order: those of one commit are the last of its transcript."""
+    """Return the messages in order: those of one commit are the last of its transcript."""
     for commit, number in Counter(each.commit for each in said).items():
         yield from map(MessageShape.of, thread.at(commit).transcript(limit=number))
 
@@ -175,7 +173,7 @@ def _lines(change: StateShape) -> Iterator[Part]:
 
 
 def _document(value: ValueShape | None) -> list[str] | None:
-    """The lines of a JSON document, none where there is nothing; None if it is too long or no JSON."""
+    """Return the lines of a JSON document, no line for no value; None if it is too long or no JSON."""
     if value is None:
         return []
     if value.value is UNSET:

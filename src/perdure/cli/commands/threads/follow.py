@@ -20,7 +20,7 @@ from perdure.runtime.events import Committed, Happened
 __all__ = ["Event", "follow"]
 
 _NAME_WIDTH = 21
-_TOLD = (
+_SHOWN_FIELDS = (
     "tool",
     "agent",
     "backend",
@@ -48,7 +48,7 @@ class Event(Answer, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, event: Happened | Committed) -> Event:
-        """The event as programs read it."""
+        """Return the event in the shape of --json."""
         happened = event if isinstance(event, Happened) else None
         message = happened.message if happened else None
         return cls(
@@ -69,8 +69,8 @@ class Event(Answer, frozen=True, kw_only=True):
             role = str(self.event.get("role", "message"))
             screen.cut((role.ljust(_NAME_WIDTH), role), shortened(words_of(self.message), _LENGTH))
         else:
-            told = [str(self.event[name]) for name in _TOLD if self.event.get(name)]
-            screen.cut((self.type.ljust(_NAME_WIDTH), "name"), "  ".join(told))
+            shown = [str(self.event[name]) for name in _SHOWN_FIELDS if self.event.get(name)]
+            screen.cut((self.type.ljust(_NAME_WIDTH), "name"), "  ".join(shown))
 
 
 def follow(
@@ -81,15 +81,15 @@ def follow(
         str | None, Parameter(metavar="CURSOR", help="Begin after this event; with the live run if left out")
     ] = None,
     wait: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Go on for the next run, until interrupted")
+        bool, Parameter(negative=(), show_default=False, help="Wait for the next run, until interrupted")
     ] = False,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Iterator[Event]:
-    """Print what becomes durable on a timeline, as it happens
+    """Print the events of a timeline as they are committed
 
     Each event comes once, in order, from whichever process wrote it. It ends when no run lives
-    there. Whoever left goes on with --after and the cursor of the last event, which --json prints.
+    there. To continue later, give --after the cursor of the last event, which --json prints.
     """
     with reading(everywhere) as store:
         for event in store.thread(thread, timeline=timeline).follow(after, wait=wait):

@@ -41,7 +41,7 @@ class _LogPage(Answer, frozen=True, kw_only=True):
 
     thread: str
     timeline: str
-    heads: dict[str, list[str]]  # from a commit to the timelines that stand there
+    heads: dict[str, list[str]]  # from a commit to the timelines whose head it is
     more: bool  # whether there are older ones beyond the limit
 
     def _end(self, screen: Screen, shown: int, noun: str) -> None:
@@ -113,7 +113,7 @@ def log(
     *,
     commits: Annotated[
         bool,
-        Parameter(negative=(), show_default=False, help="List commits, which a turn may have several of"),
+        Parameter(negative=(), show_default=False, help="List commits instead of turns"),
     ] = False,
     full: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Show whole messages and all changed paths")
@@ -123,7 +123,7 @@ def log(
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Log | LogAnswer:
-    """Show what happened on a timeline, turn by turn, newest first"""
+    """Show the log of a timeline, turn by turn, newest first"""
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)
@@ -225,7 +225,7 @@ def turns(
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> TurnsAnswer:
-    """List the turns of a timeline, oldest first, a line each"""
+    """List the turns of a timeline, oldest first, one per line"""
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)

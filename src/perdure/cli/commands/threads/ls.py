@@ -35,7 +35,7 @@ _COLUMNS = (
 
 
 class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One thread, and where its main timeline stands."""
+    """One thread and the head of its main timeline."""
 
     id: str
     agent: str
@@ -48,7 +48,7 @@ class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, thread: Thread) -> ThreadShape:
-        """The thread as programs read it."""
+        """Return the thread in the shape of --json."""
         seen = thread.at()
         newest = next(iter(seen.log(limit=1)), None)
         return cls(
@@ -114,7 +114,7 @@ def ls(
 
 
 def _near(name: str | None, known: Iterator[str]) -> list[str]:
-    """Names that are close to one that nothing was found for; none where there is such a name."""
+    """Return names that are close to an unknown one; none if the name exists."""
     if name is None:
         return []
     names = set(known)

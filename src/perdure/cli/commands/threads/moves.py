@@ -14,7 +14,7 @@ __all__ = ["MoveAnswer"]
 
 
 class MoveAnswer(Answer, frozen=True, kw_only=True):
-    """Where a timeline stands after a move."""
+    """The head of a timeline after a move."""
 
     thread: str
     head: HeadShape
@@ -22,20 +22,20 @@ class MoveAnswer(Answer, frozen=True, kw_only=True):
 
     @classmethod
     def by(cls, thread: Thread, head: Head) -> Self:
-        """The answer of a move that ended at `head`."""
+        """Return the answer of a move that ended at `head`."""
         newest = next(iter(thread.at(head).log(limit=1)), None)
         return cls(thread=thread.id, head=HeadShape.of(head), turn=newest.turn if newest else 0)
 
     @property
-    def told(self) -> str:
-        """What happened, before a colon."""
+    def summary(self) -> str:
+        """Return what happened, for the place before a colon."""
         raise NotImplementedError
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
         place = f"turn {self.turn}" if self.turn else "before the first turn"
         screen.say(
-            f"{self.told}: ",
+            f"{self.summary}: ",
             (self.head.timeline, "line"),
             " of ",
             (self.thread, "name"),

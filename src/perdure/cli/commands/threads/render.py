@@ -45,9 +45,9 @@ def render(
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> RenderAnswer:
-    """Show the request that a backend would be sent, and what is lost on the way
+    """Show the request that a backend would get, and what its format loses
 
-    Nothing is sent. It is what the backend would really be shown: after a switch, where the timeline is on another.
+    Nothing is sent. It is what the backend would really get: after a switch, where the timeline is on another.
     Instructions and tools are those of the last step, if the agent is declared in code.
     """
     target = registry.target(to, known_models())

@@ -29,7 +29,7 @@ _COLUMNS = (
 
 
 class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One timeline, and where it stands."""
+    """One timeline and its head."""
 
     timeline: str
     version: int
@@ -58,7 +58,7 @@ class ThreadShowAnswer(Answer, frozen=True, kw_only=True):
         screen.say((self.id, "title"))
         whose = self.backend or "no backend yet"
         whose += f" at {self.server}" if self.server else ""
-        facts = [("agent", f"{self.agent} on {whose}"), ("owner", self.owner or "nobody")]
+        facts = [("agent", f"{self.agent} on {whose}"), ("owner", self.owner or "none")]
         facts.append(("begun", moment(self.begun_at)))
         screen.facts([*facts, ("state", count(self.paths, "path")), ("moment", digest(self.commit))])
         screen.gap()
@@ -84,7 +84,7 @@ class ThreadShowAnswer(Answer, frozen=True, kw_only=True):
 def show(
     thread: ThreadId, /, *, timeline: Timeline = MAIN, at: At = None, everywhere: Everywhere = EVERYWHERE
 ) -> ThreadShowAnswer:
-    """Show one thread: its timelines, its state in numbers, and what was said last"""
+    """Show one thread: its timelines, the size of its state, and its last messages"""
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)

@@ -39,7 +39,7 @@ class SwitchAnswer(Answer, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """5 if it was refused, or would be."""
+        """Return 5 if the switch was refused, or would be."""
         return 0 if self.report.ok else REFUSED
 
     def show(self, screen: Screen) -> None:
@@ -63,7 +63,7 @@ def switch(
     to: ToBackend,
     dry_run: DryRun = False,
     reason: Annotated[
-        str | None, Parameter(name="--reason", metavar="TEXT", help="Why, for the record")
+        str | None, Parameter(name="--reason", metavar="TEXT", help="The reason to record")
     ] = None,
     approved_by: ApprovedBy = None,
     code: SwitchCode = None,
@@ -71,11 +71,11 @@ def switch(
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> SwitchAnswer:
-    """Let another backend take over a thread, after a check of what that keeps and loses
+    """Switch a thread to another backend, after a check of what that keeps and loses
 
     A switch is one commit: undo takes it back. With --dry-run nothing is changed. Exits with 5 if the agent's
-    policy refuses it, also on a dry run. Without --code the agent is known as it is kept, or by what its last turn
-    was shown.
+    policy refuses it, also on a dry run. Without --code the agent is the one that the store has, or as its last turn
+    recorded it.
     """
     backend = meant_backend(to)
     with reading(everywhere) if dry_run else writing(everywhere) as store:

@@ -49,7 +49,7 @@ class ForkAnswer(Answer, frozen=True, kw_only=True):
 
 def fork(
     thread: ThreadId,
-    name: Annotated[str, Parameter(name="NAME", help="What the new timeline is called")],
+    name: Annotated[str, Parameter(name="NAME", help="The name of the new timeline")],
     /,
     *,
     timeline: Timeline = MAIN,
@@ -57,7 +57,7 @@ def fork(
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ForkAnswer:
-    """Begin a timeline at a moment of another, copying nothing"""
+    """Fork a timeline at any of its commits; nothing is copied"""
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         begun = found.fork(name, at=UNSET if at is None else given(found, at), op_id=op_id)
@@ -65,20 +65,20 @@ def fork(
 
 
 class Promoted(MoveAnswer, frozen=True, kw_only=True):
-    """Where main stands now, and by which name the old one is kept."""
+    """The head of main, and the name of the old main."""
 
     source: str
     kept_as: str
 
     @property
-    def told(self) -> str:
-        """What happened."""
+    def summary(self) -> str:
+        """Return what happened."""
         return f"Promoted {self.source}, keeping the old main as {self.kept_as}"
 
 
 def promote(
     thread: ThreadId,
-    name: Annotated[str, Parameter(name="NAME", help="The timeline that is to be main")],
+    name: Annotated[str, Parameter(name="NAME", help="The timeline that becomes main")],
     /,
     *,
     op_id: OpId = None,
@@ -94,11 +94,11 @@ def promote(
 
 
 class SealedLine(MoveAnswer, frozen=True, kw_only=True):
-    """Where the timeline stands for good."""
+    """The last head of the timeline."""
 
     @property
-    def told(self) -> str:
-        """What happened."""
+    def summary(self) -> str:
+        """Return what happened."""
         return "Sealed"
 
 
@@ -109,24 +109,29 @@ def seal(
     ] = None,
     /,
     *,
-    timeline: Annotated[str | None, Parameter(metavar="NAME", help="The same, said as an option")] = None,
+    timeline: Annotated[
+        str | None, Parameter(metavar="NAME", help="The timeline to seal, as an option")
+    ] = None,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> SealedLine:
-    """End writing on a timeline, for everybody and for good
+    """Seal a timeline: it takes no more writes
 
     It can still be read, forked and promoted.
     """
     wanted = {given for given in (name, timeline) if given is not None}
     if len(wanted) != 1:
-        raise Invalid("sealing is for good, so name one timeline, main too; nothing was sealed.")
+        raise Invalid(
+            "a seal is permanent, so name exactly one timeline, also for main; nothing was sealed.",
+            code="one_timeline",
+        )
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=wanted.pop())
         return SealedLine.by(found, found.seal(op_id=op_id))
 
 
 class MergedLine(Answer, frozen=True, kw_only=True):
-    """What became of a merge."""
+    """The result of a merge."""
 
     thread: str
     source: str
@@ -139,7 +144,7 @@ class MergedLine(Answer, frozen=True, kw_only=True):
         """Print one sentence."""
         target = self.head.timeline
         if self.commit is None:
-            screen.say((self.source, "line"), f" has nothing that {target} lacks; nothing was written.")
+            screen.say((self.source, "line"), f" has no change that {target} lacks; nothing was written.")
             return
         screen.say(
             "Merged ",
@@ -153,7 +158,7 @@ class MergedLine(Answer, frozen=True, kw_only=True):
 
 def merge(
     thread: ThreadId,
-    name: Annotated[str, Parameter(name="NAME", help="The timeline whose changes are taken in")],
+    name: Annotated[str, Parameter(name="NAME", help="The timeline to merge from")],
     /,
     *,
     timeline: Timeline = MAIN,
@@ -161,11 +166,11 @@ def merge(
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MergedLine:
-    """Take in what another timeline changed
+    """Merge the changes of another timeline
 
-    Paths that only one line changed merge, and so do paths that both made equal. Others are
-    joined by the rule that the agent declared for them, or they are a conflict: each is
-    named, and nothing is written.
+    Paths that only one timeline changed merge, and so do paths that both changed to the same value.
+    Others are merged by the rule that the agent declares for them, or they are a conflict: the error
+    names each, and nothing is written.
     """
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)

@@ -20,11 +20,11 @@ __all__ = ["Undone", "undo", "Redone", "redo"]
 
 
 class Undone(MoveAnswer, frozen=True, kw_only=True):
-    """Where the timeline went back to."""
+    """The head of the timeline after an undo."""
 
     @property
-    def told(self) -> str:
-        """What happened."""
+    def summary(self) -> str:
+        """Return what happened."""
         return "Undone"
 
 
@@ -32,24 +32,26 @@ def undo(
     thread: ThreadId,
     /,
     *,
-    turns: Annotated[
-        int | None, Parameter(metavar="N", help="How many turns to step back; 1 if left out")
-    ] = None,
+    turns: Annotated[int | None, Parameter(metavar="N", help="How many turns to undo; 1 if left out")] = None,
     at: Annotated[
         str | None,
-        Parameter(name="--at", metavar="REF", help="Go back to this moment, instead of over turns"),
+        Parameter(name="--at", metavar="REF", help="Go back to this commit, instead of over turns"),
     ] = None,
     timeline: Timeline = MAIN,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Undone:
-    """Step back over the last turn, or to any moment
+    """Undo the last turn, or go back to any commit
 
-    Nothing is lost: redo takes it back, and every commit can still be read, forked and
+    Nothing is lost: redo reverses it, and every commit can still be read, forked and
     returned to.
     """
     if at is not None and turns is not None:
-        raise Invalid("--turns and --at are two ways to say how far; nothing was moved. Give one of them.")
+        raise Invalid(
+            "--turns and --at were both given; nothing was moved.",
+            code="options_conflict",
+            advice="Give one of them.",
+        )
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         if at is None:
@@ -60,18 +62,18 @@ def undo(
 
 
 class Redone(MoveAnswer, frozen=True, kw_only=True):
-    """Where the timeline stands again."""
+    """The head of the timeline after a redo."""
 
     @property
-    def told(self) -> str:
-        """What happened."""
+    def summary(self) -> str:
+        """Return what happened."""
         return "Redone"
 
 
 def redo(
     thread: ThreadId, /, *, timeline: Timeline = MAIN, op_id: OpId = None, everywhere: Everywhere = EVERYWHERE
 ) -> Redone:
-    """Take back the last undo"""
+    """Reverse the last undo"""
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         return Redone.by(found, found.redo(op_id=op_id))
