@@ -13,7 +13,7 @@ __all__ = ["raises"]
 E = TypeVar("E", bound=PerdureError)
 
 
-def raises(kind: type[E], code: str, **facts: object) -> pytest.RaisesExc[E]:
+def raises(kind: type[E], code: str, /, **facts: object) -> pytest.RaisesExc[E]:
     """Like `pytest.raises`, for an error that has this `code` and at least these `facts`."""
 
     def matches(error: E) -> bool:

@@ -137,7 +137,7 @@ def test_errors_are_the_same() -> None:
 
     async def story(opened: aio.Store) -> None:
         held = await opened.thread("trip-42", agent="planner")
-        with pytest.raises(NotFound):
+        with raises(NotFound, "path_not_found", path="/absent.json"):
             await held.get("/absent.json")
         with pytest.raises(StaleHead):
             async with held.change("late") as block:
@@ -163,7 +163,7 @@ def test_opening_can_be_awaited() -> None:
         await opened.close()
         with raises(Unavailable, "store_closed"):
             await opened.thread("trip-42", agent="planner")
-        with pytest.raises(NotFound):
+        with raises(NotFound, "store_not_found", path="/nowhere/agents.db"):
             await aio.open("/nowhere/agents.db", create=False)
 
     asyncio.run(main())
@@ -205,12 +205,12 @@ def test_a_change_is_entered_once() -> None:
         block = held.change("once")
         async with block:
             await block.put("/n.json", 1)
-            with pytest.raises(Invalid):
+            with raises(Invalid, "change_used"):
                 await block.__aenter__()
-        with pytest.raises(Invalid):
+        with raises(Invalid, "change_used"):
             async with block:
                 await block.put("/n.json", 2)
-        with pytest.raises(Invalid):
+        with raises(Invalid, "change_not_open"):
             await block.put("/n.json", 3)
         assert await held.get("/n.json") == 1
         assert (await held.head).version == 1

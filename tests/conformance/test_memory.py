@@ -80,7 +80,7 @@ def test_a_head_that_is_not_where_its_last_move_left_it_is_not_used(
 
     with raises(Corrupt, "head_damaged", timeline="main"):
         engine.hold(SPACE, "main")
-    with pytest.raises(Corrupt):
+    with raises(Corrupt, "head_damaged", timeline="main"):
         engine.apply(write("op", moved(START, None)))
 
 
@@ -90,7 +90,7 @@ def test_an_object_with_a_flipped_byte_is_not_returned(store: MemoryStore, engin
     engine.apply(write("op", milk))
     store.spaces[SPACE].objects[milk.digest] = Object(milk.kind, milk.digest, b"mIlk")
 
-    with pytest.raises(Corrupt):
+    with raises(Corrupt, "digest_mismatch", object=milk.digest):
         engine.objects(SPACE, [milk.digest])
     (fact,), _ = engine.scan(SPACE, limit=9)
     assert fact.object is None

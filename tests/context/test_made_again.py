@@ -19,6 +19,7 @@ from perdure.model.recipe import Sent
 from perdure.providers.client import Speaker
 from perdure.providers.contract import Finished, ModelEvent
 from perdure.testing import Script, say, use
+from tests.coded import raises
 from tests.context.lines import BACKENDS, asked, planner, questions, script_of, search
 from tests.switching.checkpoint.works import space_of
 
@@ -212,7 +213,7 @@ def test_before_any_model_spoke_there_is_nothing_to_make_again(store: Store) -> 
     with thread.change("said") as change:
         change.say("user", "Hello")
 
-    with pytest.raises(NotFound):
+    with raises(NotFound, "no_recorded_step", thread="trip"):
         thread.at().context()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
+from tests.coded import raises
 from tests.docs.blocks import ROOT, Block, blocks, documents
 from tests.docs.runner import Runner
 
@@ -68,5 +69,5 @@ def test_an_example_that_can_be_run_only_once_is_found(tmp_path: Path) -> None:
     text = "\n".join(line for line in fork.text.splitlines() if ".rm()" not in line)
     once = Block(document="README.md", line=1, language="python", text=text)
 
-    with pytest.raises(errors.Conflict):
+    with raises(errors.Conflict, "timeline_exists", timeline="what-if"):
         printed_twice(tmp_path, once)

@@ -13,6 +13,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.patch import Patch, Put, Replace, Stored
 from perdure.runtime.agent.agent import Scope
+from tests.coded import raises
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_inbound_messages_are_told_apart_by_id(thread: Thread) -> None:
     with thread.change("inbound") as change:
         change.say("user", "Hello.", id="msg-1")
 
-    with pytest.raises(Conflict), thread.change("inbound") as change:
+    with raises(Conflict, "message_exists", message_id="msg-1"), thread.change("inbound") as change:
         change.say("user", "Hello.", id="msg-1")
     with thread.change("inbound") as change:
         change.say("user", "Hello.", id="msg-2")
@@ -99,7 +100,7 @@ def test_inbound_messages_are_told_apart_by_id(thread: Thread) -> None:
 )
 def test_the_reasons_of_the_schedule_belong_to_runs(thread: Thread, reason: str) -> None:
     """A change by hand gives a reason of its own; a step of a run may have these."""
-    with pytest.raises(Invalid):
+    with raises(Invalid, "reason_reserved"):
         thread.change(reason)
 
     with thread.change(reason, run="run-1") as change:
@@ -124,7 +125,7 @@ def test_the_steps_of_a_run_are_one_turn(thread: Thread) -> None:
 def test_state_is_declared_with_a_scope(scope: Scope) -> None:
     """The three scopes of the document; there is no other."""
     assert perdure.state("/trip.json", scope=scope).scope == scope
-    with pytest.raises(Invalid):
+    with raises(Invalid, "invalid_scope", scope="forever", prefix="/trip.json"):
         perdure.state("/trip.json", scope="forever")  # pyright: ignore[reportArgumentType]
 
 
@@ -139,5 +140,5 @@ def test_replacing_the_state_leaves_what_belongs_to_runs_and_calls(thread: Threa
         change.replace({"/trip.json": {"to": "Bergen"}})
 
     assert thread.paths() == [*kept, "/trip.json"]
-    with pytest.raises(Invalid), thread.change("inbound") as change:
+    with raises(Invalid, "path_kept_by_replace", path="/__run/step"), thread.change("inbound") as change:
         change.replace({"/__run/step": 2})

@@ -101,7 +101,7 @@ def test_a_damaged_chunk_is_not_given() -> None:
     reading = artifacts.get(hand.space, digest)
 
     assert next(reading) == LARGE[:CHUNK_BYTES]
-    with pytest.raises(Corrupt):
+    with raises(Corrupt, "digest_mismatch", object=chunk):
         next(reading)
 
 
@@ -124,7 +124,7 @@ def test_what_is_no_artifact_is_not_found() -> None:
 
     with raises(NotFound, "not_an_artifact", found="commit"):
         artifacts.get(hand.space, commit)
-    with pytest.raises(NotFound):
+    with raises(NotFound, "object_not_found"):
         artifacts.get(hand.space, digest_of(Kind.ARTIFACT, b"none"))
 
 

@@ -163,7 +163,7 @@ def test_a_kept_name_that_is_taken_is_a_conflict() -> None:
     hand.engine.apply(Write(space=hand.space.name, op_id="x", intent=EMPTY, moves=(move,)))
     before = hand.head()
 
-    with pytest.raises(Conflict):
+    with raises(Conflict, "timeline_exists", timeline="main.v2"):
         timelines.promote(hand.space, hand.head("what-if"), op_id="promote")
     assert hand.head() == before
 

@@ -385,7 +385,7 @@ def test_a_lease_that_cannot_be_read_is_corrupt(space: Space, text: bytes) -> No
     with pytest.raises(Corrupt) as damaged:
         leases.current(space, "main")
     assert damaged.value.cell == "lease/main"
-    with pytest.raises(Corrupt):
+    with raises(Corrupt, "cell_unreadable", cell="lease/main"):
         leases.taking(space, "main", "run-1", 30, None)
 
 

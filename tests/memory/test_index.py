@@ -18,6 +18,7 @@ from perdure.engines.search_contract import Filters
 from perdure.engines.sqlite import search
 from perdure.errors import Unsupported
 from perdure.memory import Recall
+from tests.coded import raises
 from tests.memory.remembering import by_letters, remembering
 
 WORDS = ["aisle", "window", "seat", "plane", "train", "oslo", "fjord", "late", "early", "tea"]
@@ -231,7 +232,7 @@ def test_without_the_extension_the_error_names_what_to_install(monkeypatch: pyte
     """Asked for vectors where they cannot be searched, the store is not opened; words need no extension."""
     monkeypatch.setitem(__import__("sys").modules, "sqlite_vec", None)
 
-    with pytest.raises(Unsupported):
+    with raises(Unsupported, "vector_package_missing", package="sqlite-vec"):
         perdure.open("memory:", embed=by_letters)
 
     with perdure.open("memory:") as store:

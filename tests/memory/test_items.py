@@ -41,7 +41,7 @@ def test_reading_a_memory_begins_nothing(store: Store) -> None:
     assert list(memory.items()) == []
     assert list(memory.search("anything")) == []
     assert memory.head.commit is None
-    with pytest.raises(NotFound):
+    with raises(NotFound, "item_not_found", item="seat", owner="nobody"):
         memory.get("seat")
 
     assert "memory:nobody" not in store._resources.engine.spaces(limit=100)
@@ -86,7 +86,7 @@ def test_what_is_forgotten_is_not_found_and_cannot_be_forgotten_again(store: Sto
     head = memory.head
 
     assert list(memory.search("aisle")) == []
-    with pytest.raises(NotFound):
+    with raises(NotFound, "item_not_found", item="seat", owner="ann"):
         memory.forget("seat")
 
     assert memory.head == head

@@ -265,10 +265,10 @@ def test_an_embedding_function_that_goes_wrong_is_named(
         assert store.memory("ann").get("seat").text == "prefers aisle seats"
 
 
-@pytest.mark.parametrize("embed", [5, "gpt"])
-def test_an_embedding_function_is_a_function(embed: Any) -> None:
+@pytest.mark.parametrize(("embed", "code"), [(5, "embed_invalid"), ("gpt", "embed_unknown")])
+def test_an_embedding_function_is_a_function(embed: Any, code: str) -> None:
     """Anything else is refused before a store is opened."""
-    with pytest.raises(Invalid):
+    with raises(Invalid, code):
         perdure.open("memory:", embed=embed)
 
 

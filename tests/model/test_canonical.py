@@ -231,29 +231,29 @@ def test_depth_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "code"),
     [
-        "",
-        "{",
-        "[1,]",
-        "'a'",
-        "1 2",
-        "NaN",
-        "-Infinity",
-        "1e400",
-        "9007199254740993",
-        "1" * 5_000,
-        '"\\ud800"',
-        '{"a":1,"b":{"c":1,"c":2}}',
-        "[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1),
-        "[" * 100_000,
-        "\ufeff1",
+        ("", "not_json"),
+        ("{", "not_json"),
+        ("[1,]", "not_json"),
+        ("'a'", "not_json"),
+        ("1 2", "not_json"),
+        ("NaN", "json_not_finite"),
+        ("-Infinity", "json_not_finite"),
+        ("1e400", "json_not_finite"),
+        ("9007199254740993", "json_integer_too_large"),
+        ("1" * 5_000, "not_json"),
+        ('"\\ud800"', "lone_surrogate"),
+        ('{"a":1,"b":{"c":1,"c":2}}', "json_key_repeated"),
+        ("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1), "json_too_deep"),
+        ("[" * 100_000, "not_json"),
+        ("\ufeff1", "not_json"),
     ],
     ids=lambda text: f"{len(text)} {text[:20]}",
 )
-def test_text_that_is_no_canonical_value_is_refused(text: str) -> None:
+def test_text_that_is_no_canonical_value_is_refused(text: str, code: str) -> None:
     """JSON that a person or a program wrote is checked like any other value, duplicate keys included."""
-    with pytest.raises(Invalid):
+    with raises(Invalid, code):
         canonical.parse(text)
 
 

@@ -106,21 +106,21 @@ def test_the_seed_s_own_reference_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "code"),
     [
-        "mem://project/joch",
-        "mem://project/joch/a/b",
-        "mem://Project/joch/a",
-        "mem://project/joch/a@xyz",
-        "mem://project/joch/a@1234",
-        "mem:///joch/a",
-        "artifact://sha256/" + "0" * 64,
-        "https://example.org/a/b",
-        "mem://project/%00/a",
-        5,
+        ("mem://project/joch", "reference_invalid"),
+        ("mem://project/joch/a/b", "reference_invalid"),
+        ("mem://Project/joch/a", "scope_invalid"),
+        ("mem://project/joch/a@xyz", "reference_invalid"),
+        ("mem://project/joch/a@1234", "digest_invalid"),
+        ("mem:///joch/a", "reference_invalid"),
+        ("artifact://sha256/" + "0" * 64, "reference_invalid"),
+        ("https://example.org/a/b", "reference_invalid"),
+        ("mem://project/%00/a", "unseen_character"),
+        (5, "reference_invalid"),
     ],
 )
-def test_what_is_no_reference_is_refused(text: Any) -> None:
+def test_what_is_no_reference_is_refused(text: Any, code: str) -> None:
     """Nothing is looked up."""
-    with pytest.raises(Invalid):
+    with raises(Invalid, code):
         parse_memory_reference(text)

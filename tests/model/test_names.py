@@ -57,7 +57,7 @@ def test_characters_that_cannot_be_seen_are_refused(code: int) -> None:
         check_id("thread", f"a{chr(code)}b")
     with raises(Invalid, "unseen_character", what="path"):
         check_path(f"/a{chr(code)}")
-    with pytest.raises(Invalid):
+    with raises(Invalid, "name_invalid", what="agent"):
         check_name("agent", f"a{chr(code)}")
 
 

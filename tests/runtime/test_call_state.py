@@ -212,9 +212,9 @@ def test_values_come_as_the_type_that_is_asked_for(hand: Hand) -> None:
     assert call.get("/count", type=int) == 1
     assert call.get("/todos", type=list[str]) == []
     assert call.get("/todos", default="none") == "none"
-    with pytest.raises(Invalid):
+    with raises(Invalid, "value_has_other_type", path="/notes/a", type="int"):
         call.get("/notes/a", type=int)
-    with pytest.raises(NotFound):
+    with raises(NotFound, "path_not_found", path="/absent"):
         call.get("/absent")
 
 

@@ -11,6 +11,7 @@ import perdure
 from perdure import Agent
 from perdure.errors import Invalid
 from perdure.testing import Script, say
+from tests.coded import raises
 
 WRONG: dict[str, Callable[[], object]] = {
     "an input that is a number": lambda: thread().run(cast("Any", 3)),
@@ -23,6 +24,16 @@ WRONG: dict[str, Callable[[], object]] = {
     "a stop that is a number": lambda: Agent("a", stop=cast("Any", 3)),
     "a script of words": lambda: Script(cast("Any", "hello")),
     "a timeout in words": lambda: perdure.tool(effect="none", timeout=cast("Any", "3"))(print_nothing),
+}
+CODES = {
+    "an input that is a number": "invalid_input",
+    "a decision about a ticket itself": "not_text",
+    "an agent's name where its tools are needed": "not_an_agent",
+    "a backend that is a number": "not_a_backend",
+    "a class where a model is meant": "not_a_backend",
+    "a stop that is a number": "invalid_agent_field",
+    "a script of words": "not_a_step",
+    "a timeout in words": "tool_option_invalid",
 }
 
 
@@ -38,5 +49,5 @@ def thread() -> perdure.Thread:
 @pytest.mark.parametrize("what", WRONG)
 def test_what_cannot_be_is_refused_in_words(what: str) -> None:
     """No traceback of internals, and no durable run that failed for it."""
-    with pytest.raises(Invalid):
+    with raises(Invalid, CODES[what]):
         WRONG[what]()

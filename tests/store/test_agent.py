@@ -27,13 +27,19 @@ class TestDeclaring:
     """An agent is checked when it is made."""
 
     @pytest.mark.parametrize(
-        "state",
-        [["/a"], "/a", {"/a": 1}, 5, [perdure.state("/a"), perdure.state("/a", default=1)]],
+        ("state", "code"),
+        [
+            (["/a"], "invalid_state_declaration"),
+            ("/a", "invalid_state_declaration"),
+            ({"/a": 1}, "invalid_state_declaration"),
+            (5, "invalid_state_declaration"),
+            ([perdure.state("/a"), perdure.state("/a", default=1)], "state_declared_twice"),
+        ],
         ids=["a path", "text", "a mapping", "a number", "twice"],
     )
-    def test_what_is_no_state_is_refused(self, state: Any) -> None:
+    def test_what_is_no_state_is_refused(self, state: Any, code: str) -> None:
         """On construction, not when it is first used."""
-        with pytest.raises(Invalid):
+        with raises(Invalid, code, agent="planner"):
             Agent("planner", state=state)
 
     def test_an_agent_can_be_a_key(self) -> None:
@@ -76,7 +82,7 @@ class TestDefaults:
         assert thread.get("/todos.json", type=list[Todo]) == [Todo("milk")]
         with thread.change("look") as change:
             assert change.get("/todos.json", type=list[Todo]) == [Todo("milk")]
-        with pytest.raises(Invalid):
+        with raises(Invalid, "value_has_other_type", path="/todos.json", type="list"):
             thread.get("/todos.json", type=list[int])
         assert thread.get("/todos.json", type=list[int], default=None) is None
 
@@ -91,7 +97,7 @@ class TestATypoCreatesNothing:
         assert (list(store.threads()), list(store.agents())) == ([], [])
         store.thread("trip-42", agent="planner").fork("what-if")
 
-        with pytest.raises(NotFound):
+        with raises(NotFound, "timeline_not_found", timeline="nope", thread="trip-42"):
             store.thread("trip-42", agent=Agent("planner"), timeline="nope")
         with raises(Conflict, "thread_of_another_agent", thread="trip-42", agent="typo"):
             store.thread("trip-42", agent="typo", timeline="what-if")

@@ -53,7 +53,7 @@ def test_values_come_back_as_the_type_that_is_asked_for(thread: Thread) -> None:
     assert thread.entry("/blob").media_type == "image/png"
     assert thread.get("/none.json", type=list[str], default=[]) == []
     for path, wanted in (("/todos.json", list[int]), ("/todos.json", bytes), ("/blob", str)):
-        with pytest.raises(Invalid):
+        with raises(Invalid, "value_has_other_type"):
             thread.get(path, type=wanted)
 
 
@@ -119,10 +119,11 @@ def test_reserved_paths_are_written_by_runs_only(thread: Thread, path: str) -> N
                 lambda edits=edits: edits.delete(path),
                 lambda edits=edits: edits.append(path, 3),
                 lambda edits=edits: edits.clear(path),
-                lambda edits=edits: edits.replace({path: 0}),
             ):
-                with pytest.raises(Invalid):
+                with raises(Invalid, "path_reserved", path=path):
                     write()
+            with raises(Invalid, "path_kept_by_replace", path=path):
+                edits.replace({path: 0})
             assert edits.get(path) == [1, 2]
     with raises(Invalid, "path_reserved", path=path):
         thread.put(path, 0)

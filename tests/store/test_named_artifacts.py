@@ -46,7 +46,7 @@ def test_a_name_leads_to_one_digest_as_of_a_commit(thread: Thread) -> None:
     assert thread.artifacts.resolve("artifact://design/draft", at="HEAD~1") == first
     assert read(thread, "artifact://design/draft") == b"two"
     assert thread.artifacts.names() == {"design/draft": second}
-    with pytest.raises(NotFound):
+    with raises(NotFound, "artifact_not_found", name="design/draft"):
         thread.artifacts.resolve("artifact://design/draft", at=None)
 
 

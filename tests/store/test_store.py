@@ -67,7 +67,7 @@ class TestOpening:
         store.thread("trip-42", agent="planner").fork("what-if").put("/n.json", 1)
 
         assert store.thread("trip-42", timeline="what-if").get("/n.json") == 1
-        with pytest.raises(NotFound):
+        with raises(NotFound, "timeline_not_found", timeline="what-else", thread="trip-42"):
             store.thread("trip-42", timeline="what-else")
 
     def test_the_loser_of_a_race_opens_the_winners(
@@ -195,17 +195,17 @@ class TestHolding:
         store.close()
         store.close()
 
-        with pytest.raises(Unavailable):
+        with raises(Unavailable, "store_closed"):
             store.thread("trip-42")
-        with pytest.raises(Unavailable):
+        with raises(Unavailable, "store_closed"):
             thread.put("/n.json", 1)
 
     def test_read_only_must_exist_and_cannot_write(self, tmp_path: Path) -> None:
         """Nothing is created, and every write is refused."""
         path = tmp_path / "agents.db"
-        with pytest.raises(NotFound):
+        with raises(NotFound, "store_not_found"):
             perdure.open(path, read_only=True)
-        with pytest.raises(NotFound):
+        with raises(NotFound, "store_not_found"):
             perdure.open(path, create=False)
         assert not path.exists()
         with perdure.open(path) as store:
@@ -215,18 +215,18 @@ class TestHolding:
             thread = reading.thread("trip-42", agent="planner", owner="ann")
             assert thread.get("/n.json") == 1
             for write in (lambda: thread.put("/n.json", 2), thread.undo, thread.rm, lambda: thread.fork("f")):
-                with pytest.raises(Unavailable):
+                with raises(Unavailable, "store_read_only"):
                     write()
-            with pytest.raises(NotFound):
+            with raises(NotFound, "thread_not_found", thread="new"):
                 reading.thread("new", agent="planner")
-            with pytest.raises(Conflict):
+            with raises(Conflict, "thread_of_another_agent", thread="trip-42", agent="another"):
                 reading.thread("trip-42", agent="another")
 
     def test_limits_can_be_set(self) -> None:
         """Downward, when the store is opened."""
         with perdure.open("memory:", limits=Limits(write_events_max=1)) as store:
             thread = store.thread("trip-42", agent="planner")
-            with pytest.raises(Invalid), thread.change("two") as change:
+            with raises(Invalid, "too_many_events", events=2, limit=1), thread.change("two") as change:
                 change.say("user", "one")
                 change.say("user", "two")
 

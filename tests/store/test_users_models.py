@@ -9,6 +9,7 @@ import pytest
 
 import perdure
 from perdure.errors import Invalid
+from tests.coded import raises
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_a_model_of_the_file_is_rendered_for_without_its_provider(mine: Path) ->
         assert thread.render("claude-mine").body["model"] == "claude-mine"
         assert "max_tokens" in thread.render("claude-mine").body
         assert thread.render("gpt-5.6").body["model"] == "gpt-5.6"
-        with pytest.raises(Invalid):
+        with raises(Invalid, "backend_name_invalid", backend="claude-yours"):
             thread.render("claude-yours")
 
 
@@ -46,8 +47,8 @@ def test_the_file_is_read_when_it_is_needed(mine: Path) -> None:
 
     with perdure.open("memory:") as store:
         thread = begun(store)
-        with pytest.raises(Invalid, match=r"mine\.json.*is no catalog"):
+        with raises(Invalid, "catalog_invalid", where=f"'{mine}'"):
             thread.render("gpt-5.6")
-        with pytest.raises(Invalid, match=r"mine\.json.*is no catalog"):
+        with raises(Invalid, "catalog_invalid", where=f"'{mine}'"):
             thread.render("openai:gpt-5.6")
         assert thread.export("openai-responses", model="gpt-5.6").body["model"] == "gpt-5.6"

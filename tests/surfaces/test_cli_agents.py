@@ -9,6 +9,7 @@ import pytest
 import perdure
 from perdure import testing
 from perdure.runtime.agent.file import read_definition
+from tests.coded import raises
 from tests.surfaces.shell import Shell
 
 FILE = """\
@@ -211,7 +212,7 @@ def test_a_tool_that_is_not_given_is_named() -> None:
     name, definition = read_definition(FILE)
     from perdure.runtime.agent.file import agent_of
 
-    with pytest.raises(perdure.errors.Invalid):
+    with raises(perdure.errors.Invalid, "tool_not_given", agent="planner"):
         agent_of(name, definition)
 
 

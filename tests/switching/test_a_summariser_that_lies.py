@@ -176,7 +176,7 @@ def test_a_flood_is_not_read_to_its_end(thread: Thread) -> None:
                 read.append(1)
                 yield TextDelta("x" * 1_024)
 
-    with pytest.raises(Dropped, match="longer than"):
+    with pytest.raises(Dropped):
         asyncio.run(summary.answer(Endless(), summary.context_for(())))
 
     assert len(read) < 64

@@ -50,7 +50,7 @@ def test_what_cannot_be_is_told_and_changes_nothing(thread: Thread, given: dict[
 
 def test_a_backend_has_a_name() -> None:
     """A number is none."""
-    with pytest.raises(Invalid):
+    with raises(Invalid, "backend_name_invalid", backend=5):
         Backend(5)  # pyright: ignore[reportArgumentType]
 
 
@@ -91,7 +91,13 @@ def test_a_missing_package_is_said_before_anybody_leaves(
     monkeypatch.setattr(switch, "_is_installed", lambda module: False)
 
     assert any("pip install 'perdure[anthropic]'" in note for note in thread.check_switch(B).notes)
-    with pytest.raises(PerdureError):
+    with raises(
+        PerdureError,
+        "package_missing",
+        backend="anthropic:claude-sonnet-5-5",
+        package="anthropic",
+        extra="anthropic",
+    ):
         thread.switch(B)
 
 

@@ -6,14 +6,14 @@ Failover is recorded with its reason, the turn goes on where it stands, and no e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perdure
-from perdure import Agent, Policy, Route, Store, Thread, aio
+from perdure import Agent, Policy, Result, Route, Store, Thread, aio
 from perdure.errors import RunFailed
 from perdure.model.context import Context
 from perdure.model.event import BackendSwitched, CheckpointCreated
@@ -58,6 +58,11 @@ class BreaksOff:
         yield TextDelta("I will pay")
         yield CallDelta(0, "pay", '{"to": "an')
         raise CutOff("the answer broke off")
+
+
+def failed_with(kind: str) -> Callable[[RunFailed], bool]:
+    """True for a failed run whose result names an error of that kind."""
+    return lambda error: isinstance(error.run, Result) and error.run.kind == kind
 
 
 def switches(thread: Thread) -> list[BackendSwitched]:
@@ -142,7 +147,7 @@ def test_a_policy_can_have_the_run_fail_after_an_effect(store: Store, world: Cou
     agent = Agent("payer", backend=primary, tools=[world.tool()], route=Route([spare]), policy=policy)
     thread = store.thread("rent", agent=agent)
 
-    with pytest.raises(RunFailed, match="cannot be reached"):
+    with pytest.raises(RunFailed, check=failed_with("ConnectionError")):
         thread.run("Pay Ann")
 
     assert (switches(thread), world.done) == ([], {"ann": 1})
@@ -173,7 +178,7 @@ def test_each_trigger_is_recorded_by_its_name(store: Store, error: Exception, tr
     thread.run("Hello")
 
     assert (switches(thread)[0].why or "").startswith(f"failover, {trigger}: ")
-    with pytest.raises(RunFailed, match=type(error).__name__):
+    with pytest.raises(RunFailed, check=failed_with(type(error).__name__)):
         store.thread("other", agent=Agent("payer", backend=script, route=other)).run("Hello")
 
 
@@ -254,7 +259,7 @@ def test_a_content_policy_is_no_reason_to_ask_somebody_else(store: Store) -> Non
     spare = Script(say("Hello."), backend=B)
     agent = Agent("payer", backend=Script(fail(ContentRefused("no")), backend=A), route=Route([spare]))
 
-    with pytest.raises(RunFailed, match="ContentRefused"):
+    with pytest.raises(RunFailed, check=failed_with("ContentRefused")):
         store.thread("rent", agent=agent).run("Hello")
 
     assert spare.contexts == []
@@ -313,7 +318,7 @@ def test_a_route_is_gone_along_until_somebody_answers(store: Store) -> None:
     assert thread.run("Hello").text == "Hello."
 
     assert [event.to_backend for event in switches(thread)] == [B, C]
-    with pytest.raises(RunFailed, match="cannot be reached"):
+    with pytest.raises(RunFailed, check=failed_with("ConnectionError")):
         store.thread("two", agent=nobody).run("Hello")
 
 
@@ -336,7 +341,7 @@ def test_what_a_policy_refuses_is_passed_over_too(store: Store) -> None:
     primary = Script(fail(), backend=A)
     agent = Agent("v", backend=primary, route=Route([blind]), policy=Policy(block=["images"]))
 
-    with pytest.raises(RunFailed, match="cannot be reached"):
+    with pytest.raises(RunFailed, check=failed_with("ConnectionError")):
         store.thread("photo", agent=agent).run(perdure.Message("user", (PICTURE,)))
 
     assert blind.contexts == []
@@ -396,7 +401,9 @@ def test_a_run_that_fails_says_who_was_passed_over(store: Store) -> None:
     agent = Agent("planner", backend=first, route=Route([blind], requires=["tools"]))
     thread = store.thread("t", agent=agent)
 
-    with pytest.raises(
-        RunFailed, match="no backend of the route took over: script:blind: it does not do tools"
-    ):
+    with pytest.raises(RunFailed) as caught:
         thread.run("Hello")
+
+    (note,) = caught.value.__cause__.__notes__ if caught.value.__cause__ else ()
+    assert "script:blind" in note
+    assert "tools" in note

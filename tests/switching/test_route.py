@@ -62,7 +62,7 @@ def test_a_route_that_cannot_be_is_refused_when_it_is_declared(
 @pytest.mark.parametrize("wrong", [3, Script])
 def test_what_is_no_backend_is_refused_in_a_route(wrong: Any) -> None:
     """Neither a number nor a class is a backend."""
-    with pytest.raises(Invalid):
+    with raises(Invalid, "not_a_backend"):
         Route([wrong])
 
 
@@ -70,11 +70,11 @@ def test_an_agent_takes_its_backend_from_the_route() -> None:
     """Where it has none of its own; two that differ contradict each other."""
     assert Agent("a", route=Route([B], primary=A)).backend == A
 
-    with pytest.raises(Invalid):
+    with raises(Invalid, "backend_and_route_differ", agent="a"):
         Agent("a", backend=C, route=Route([B], primary=A))
-    with pytest.raises(Invalid):
+    with raises(Invalid, "route_falls_back_to_itself", agent="a"):
         Agent("a", backend=B, route=Route([B]))
-    with pytest.raises(Invalid):
+    with raises(Invalid, "invalid_agent_field", agent="a", field="route"):
         Agent("a", backend=A, route=[B])  # pyright: ignore[reportArgumentType]
 
 

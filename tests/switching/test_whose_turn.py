@@ -11,9 +11,10 @@ import pytest
 
 import perdure
 from perdure import Agent, Backend, Route, Store, aio
-from perdure.errors import Conflict, Invalid, NotFound, OpReused, Refused, Sealed, StaleHead
+from perdure.errors import Conflict, Invalid, NotFound, OpReused, PerdureWarning, Refused, Sealed, StaleHead
 from perdure.model.event import BackendSwitched, RunStarted
 from perdure.testing import Script, say, use
+from tests.coded import raises
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
@@ -42,11 +43,12 @@ def test_editing_the_code_moves_no_thread_that_has_begun(store: Store) -> None:
     edited = agent("I am B.", backend=B)
 
     thread = store.thread("old", agent=edited)
-    warned = r"declared on anthropic.* 'old' is on local:a\.gguf.*thread\.switch"
-
-    with pytest.raises(perdure.errors.PerdureError), pytest.warns(UserWarning, match=warned):
+    with pytest.raises(perdure.errors.PerdureError), pytest.warns(PerdureWarning) as warned:
         thread.run("Who are you?")  # there is no such file, but it is who was asked
 
+    (warning,) = (each.message for each in warned if isinstance(each.message, PerdureWarning))
+    assert warning.code == "backend_differs"
+    assert warning.facts == {"agent": "planner", "thread": "old", "backend": "local:a.gguf", "declared": B}
     assert thread.backend == "local:a.gguf"
     assert store.thread("new", agent=edited).run("Who are you?").text == "I am B."
 
@@ -57,7 +59,7 @@ def test_a_backend_that_nobody_has_is_an_error_that_names_the_way(store: Store) 
     thread = store.thread("t", agent=agent("Hi.", backend=B))
     before = thread.head
 
-    with pytest.raises(Invalid):
+    with raises(Invalid, "backend_not_given", thread="t", backend="script:gone"):
         thread.run("Hello")
 
     assert thread.head == before
@@ -83,7 +85,7 @@ def test_what_was_handed_to_a_switch_is_known_on_that_handle_and_its_forks(store
     thread.switch(Script(say("I am B."), say("Still B."), backend="script:b"))
 
     assert thread.fork("other").run("Who are you?").text == "I am B."
-    with pytest.raises(Invalid):
+    with raises(Invalid, "backend_not_given", thread="t", backend="script:b"):
         store.thread("t", agent=agent()).run("Who are you?")
 
 
@@ -131,7 +133,7 @@ def test_what_is_no_backend_is_refused(store: Store, wrong: object) -> None:
     """By name, and nothing is changed."""
     thread = store.thread("t", agent=agent())
 
-    with pytest.raises(Invalid):
+    with raises(Invalid, "not_a_backend"):
         thread.switch(wrong)  # pyright: ignore[reportArgumentType]
 
     assert thread.head.version == 0
@@ -150,7 +152,7 @@ def test_an_unknown_model_of_a_known_vendor_is_refused_unless_it_is_declared(sto
     """A name may be a slip; a `Backend` is taken at its word."""
     thread = store.thread("t", agent=agent())
 
-    with pytest.raises(NotFound):
+    with raises(NotFound, "model_not_found", provider="openai", model="gpt-5-ultra"):
         thread.switch("openai:gpt-5-ultra")
 
     assert thread.switch(Backend("openai:gpt-5-ultra")).switched

@@ -14,6 +14,7 @@ from perdure.history.space import Space
 from perdure.ledger import calls, decisions
 from perdure.model.ticket import Ticket, Verdict
 from perdure.store.thread import Thread
+from tests.coded import raises
 from tests.crash.campaign import sized
 from tests.runtime.runs.postman import postman
 from tests.runtime.runs.world import World
@@ -71,7 +72,7 @@ def test_a_different_one_is_refused(asked: Thread, first: Verdict, other: Verdic
     decide(asked, first, by="ann")
     before = entries(asked)
 
-    with pytest.raises(Decided, match=f"{first} by ann"):
+    with raises(Decided, "decided", verdict=first, by="ann"):
         decide(asked, other)
 
     assert entries(asked) == before

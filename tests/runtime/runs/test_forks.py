@@ -9,6 +9,7 @@ from perdure import Agent, Call, Store, Thread, errors
 from perdure.engines.contract import Receipt, Write
 from perdure.model.run import HeadPolicy
 from perdure.testing import Script, say, use
+from tests.coded import raises
 from tests.runtime.runs.injecting import Injecting, Wire
 
 TURNS = 4
@@ -240,7 +241,7 @@ def test_of_two_forks_of_one_name_the_first_keeps_its_bound(store_url: str) -> N
 
     injecting.wire.arm(first, nth=1)
 
-    with pytest.raises(errors.Conflict, match="'f0' exists already"):
+    with raises(errors.Conflict, "timeline_exists", timeline="f0"):
         thread.fork("f0", effect_max="privileged")
 
     assert thread.on("f0").call(look, {}, id="c1").state == "denied"

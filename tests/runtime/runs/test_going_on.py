@@ -102,7 +102,7 @@ def test_where_no_run_is_nobody_can_be_steered(store: Store) -> None:
 
     with raises(errors.Conflict, "no_run_to_steer", timeline="main"):
         thread.steer("hello?")
-    with pytest.raises(errors.Invalid):
+    with raises(errors.Invalid, "invalid_input_role", role="assistant"):
         thread.steer(Message("assistant", (Text("I am you"),)))
 
 

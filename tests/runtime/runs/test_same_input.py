@@ -54,8 +54,13 @@ def test_the_same_id_again_gives_the_first_result(store: Store) -> None:
     assert _sent == ["SK1"]
 
 
-@pytest.mark.parametrize("backend", [None, Script(say("Never said."), backend="script:else")])
-def test_an_input_that_was_given_before_needs_no_model(store: Store, backend: Script | None) -> None:
+@pytest.mark.parametrize(
+    ("backend", "code"),
+    [(None, "no_backend"), (Script(say("Never said."), backend="script:else"), "backend_not_given")],
+)
+def test_an_input_that_was_given_before_needs_no_model(
+    store: Store, backend: Script | None, code: str
+) -> None:
     """Whoever asks again has no backend, or not the line's; control: a new input is refused there."""
     first = store.thread("trip", agent=planner()).run("Book it", id="m1")
     thread = store.thread("trip", agent=Agent("planner", backend=backend, tools=[book]))
@@ -63,7 +68,7 @@ def test_an_input_that_was_given_before_needs_no_model(store: Store, backend: Sc
     again = thread.run("Book it", id="m1")
 
     assert again == first
-    with pytest.raises(errors.Invalid):
+    with raises(errors.Invalid, code):
         thread.run("Book another", id="m2")
     with raises(errors.Conflict, "input_id_reused", id="m1"):
         thread.run("Book another", id="m1")
@@ -87,7 +92,7 @@ def test_no_program_can_take_the_name_of_a_write_of_ours(store: Store, own: str)
     """A change whose op_id is that of an input would stand for a run that never was."""
     thread = store.thread("trip", agent=planner())
 
-    with pytest.raises(errors.Invalid):
+    with raises(errors.Invalid, "op_id_reserved"):
         thread.put("/title.json", "Trip", op_id=f"{own}x")
 
     assert thread.log() == []

@@ -129,7 +129,7 @@ def test_a_removal_that_is_always_refused_gives_up(
             directory.remove(store._resources.store, thread._space, "trip-42")
 
     directory.remove(store._resources.store, thread._space, "trip-42")
-    with pytest.raises(NotFound):
+    with raises(NotFound, "thread_not_found", thread="trip-42"):
         store.thread("trip-42")
 
 

@@ -95,7 +95,7 @@ def test_guessing_an_id_does_not_help(store: Store, secret: Thread) -> None:
     """Ids of messages name moments of their own thread only."""
     mine = store.thread("mine", agent="b")
 
-    with pytest.raises(NotFound):
+    with raises(NotFound, "revision_not_found", name="secret-message", timeline="main"):
         mine.at("secret-message")
     assert secret.at("secret-message").get("/secret.json") == "the secret"
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from perdure import Thread
 from perdure.errors import NotFound
+from tests.coded import raises
 
 
 def test_a_deleted_key_is_absent_now_and_present_then(thread: Thread) -> None:
@@ -14,7 +13,7 @@ def test_a_deleted_key_is_absent_now_and_present_then(thread: Thread) -> None:
     old = thread.head
     thread.delete("/todos.json")
 
-    with pytest.raises(NotFound):
+    with raises(NotFound, "path_not_found", path="/todos.json"):
         thread.get("/todos.json")
     assert thread.get("/todos.json", default=None) is None
     assert thread.paths() == []

@@ -20,6 +20,7 @@ from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.digest import Kind, digest_of
 from perdure.store.plumbing import directory
+from tests.coded import raises
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_a_record_that_leads_to_another_thread_is_not_followed(
     alter(store, "thread/t", other | {"agent": "a"})
     alter(store, "thread/u", one | {"agent": "b"})
 
-    with pytest.raises(Corrupt, match="'t' leads to the history of 'u'"):
+    with raises(Corrupt, "wrong_history", thread="t", found="u"):
         READS[read](store.thread("t", agent="a"))
 
 
@@ -175,7 +176,7 @@ def test_names_of_agents_spaces_that_were_swapped_are_not_followed(path: Path) -
     tamper(path, SWAP.format("agent:a", "agent:b"), "UPDATE spaces SET name='agent:b' WHERE name='-'")
 
     with perdure.open(path) as store:
-        with pytest.raises(Corrupt, match="'a' leads to the history of 'b'"):
+        with raises(Corrupt, "wrong_history", thread="a", found="b"):
             store.agent("a").get("/whose.json")
         assert "it belongs to 'b', not to 'a'" in faults(store)
 

@@ -20,6 +20,7 @@ from perdure.testing import Script, say
 from perdure.testing.disk import Disk
 from perdure.testing.disk.faults import DiskCall
 from perdure.testing.engines.builders import SPACE, value, write
+from tests.coded import raises
 from tests.crash.on_disk import FILE, engine_on
 
 LARGE = value(random.Random(1).randbytes(50_000))
@@ -105,7 +106,7 @@ def test_a_store_whose_file_is_gone_takes_no_writes(tmp_path: Path, harm: Callab
         harm(path)
 
         for number in range(3):
-            with pytest.raises(Unavailable, match="deleted, moved or replaced"):
+            with raises(Unavailable, "file_replaced"):
                 thread.put("/n", number)
 
 

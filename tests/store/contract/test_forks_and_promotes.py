@@ -90,16 +90,19 @@ def test_a_taken_name_is_refused(thread: Thread) -> None:
     """A timeline is begun once; names that Perdure gives are its own."""
     grown(thread).fork("what-if")
 
-    with pytest.raises(Conflict):
+    with raises(Conflict, "timeline_exists", timeline="what-if"):
         thread.fork("what-if")
-    for name in ("main", "main.v3", "Main", "", "a b"):
-        with pytest.raises(Invalid):
+    for name in ("main", "main.v3"):
+        with raises(Invalid, "timeline_name_reserved", name=name):
             thread.fork(name)
-    with pytest.raises(NotFound):
+    for name in ("Main", "", "a b"):
+        with raises(Invalid, "name_invalid", what="timeline"):
+            thread.fork(name)
+    with raises(NotFound, "timeline_not_found", timeline="what-iff", thread="trip-42", near=["what-if"]):
         thread.on("what-iff")
-    with pytest.raises(NotFound):
+    with raises(NotFound, "timeline_not_found", timeline="nothing", thread="trip-42"):
         thread.promote("nothing")
-    with pytest.raises(Invalid):
+    with raises(Invalid, "promoted_over_itself"):
         thread.promote("main")
 
 
@@ -126,7 +129,7 @@ def test_undoing_the_first_turn_leaves_nothing_committed(thread: Thread) -> None
     assert thread.paths() == []
     assert thread.redo().version == 5
     assert thread.get("/todos.json") == ["milk", "eggs", "carrots"]
-    with pytest.raises(NotFound):
+    with raises(NotFound, "too_few_turns", timeline="main", turns=3):
         thread.undo(4)
 
 

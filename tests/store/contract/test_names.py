@@ -10,6 +10,7 @@ import pytest
 
 from perdure import Store, Thread
 from perdure.errors import Invalid, NotFound
+from tests.coded import raises
 
 TEXTS = [
     "a.b.c",
@@ -45,6 +46,17 @@ BAD_IDS = {
     "lone surrogate": "\ud800",
     "too long": "x" * 201,
     "too long in bytes": "é" * 101,
+}
+CODES = {
+    "empty": "not_text",
+    "control": "unseen_character",
+    "newline": "unseen_character",
+    "escape": "unseen_character",
+    "direction": "unseen_character",
+    "not NFC": "not_normalised",
+    "lone surrogate": "lone_surrogate",
+    "too long": "text_too_long",
+    "too long in bytes": "text_too_long",
 }
 
 BAD_PATHS = {
@@ -101,23 +113,25 @@ def test_hostile_messages_and_op_ids_are_ids_like_any_other(thread: Thread, text
     if text not in ("HEAD", "turn:1"):
         assert thread.at(text).digest == thread.head.commit
     else:
-        with pytest.raises(Invalid):
+        with raises(Invalid, "revision_ambiguous"):
             thread.at(text)
     assert thread.at().digest == thread.fork("what-if").head.commit
 
 
-@pytest.mark.parametrize("text", BAD_IDS.values(), ids=BAD_IDS.keys())
-def test_a_bad_id_is_one_defined_error(store: Store, thread: Thread, text: str) -> None:
+@pytest.mark.parametrize("fault", BAD_IDS)
+def test_a_bad_id_is_one_defined_error(store: Store, thread: Thread, fault: str) -> None:
     """`Invalid`, wherever it is given, and nothing is written."""
-    with pytest.raises(Invalid):
+    text, code = BAD_IDS[fault], CODES[fault]
+
+    with raises(Invalid, code, what="thread id"):
         store.thread(text, agent="planner")
-    with pytest.raises(Invalid):
+    with raises(Invalid, code, what="thread id"):
         store.thread(text)
-    with pytest.raises(Invalid), thread.change("say") as change:
+    with raises(Invalid, code, what="message id"), thread.change("say") as change:
         change.say("user", "hello", id=text)
-    with pytest.raises(Invalid):
+    with raises(Invalid, code, what="op_id"):
         thread.put("/n.json", 1, op_id=text)
-    with pytest.raises(Invalid):
+    with raises(Invalid, code, what="reason"):
         thread.change(text)
 
     assert [found.id for found in store.threads()] == ["trip-42"]
@@ -140,11 +154,11 @@ def test_a_bad_path_is_one_defined_error(thread: Thread, path: str) -> None:
 @pytest.mark.parametrize("name", ["", "A", "a b", "a/", "/a", "a//b", "ä", "-a", "a" * 64, "/".join("a" * 9)])
 def test_a_bad_name_is_one_defined_error(store: Store, thread: Thread, name: str) -> None:
     """Agents and timelines have names of a narrower kind."""
-    with pytest.raises(Invalid):
+    with raises(Invalid, "name_invalid", what="agent"):
         store.thread("new", agent=name)
-    with pytest.raises(Invalid):
+    with raises(Invalid, "name_invalid", what="agent"):
         store.agent(name)
-    with pytest.raises(Invalid):
+    with raises(Invalid, "name_invalid", what="timeline"):
         thread.fork(name)
 
     assert [found.id for found in store.threads()] == ["trip-42"]
@@ -184,7 +198,7 @@ def test_control_text_that_only_looks_alike_is_another_name(store: Store) -> Non
     store.thread(composed, agent="planner")
 
     assert unicodedata.normalize("NFC", apart) == composed != apart
-    with pytest.raises(Invalid):
+    with raises(Invalid, "not_normalised", what="thread id"):
         store.thread(apart)
-    with pytest.raises(NotFound):
+    with raises(NotFound, "thread_not_found", thread="e"):
         store.thread("e")

@@ -127,7 +127,7 @@ def test_reads_of_a_removed_thread_are_refused(store: Store) -> None:
     view = old.at()
     old.rm()
 
-    with pytest.raises(NotFound):
+    with raises(NotFound, "thread_removed", thread="trip-42"):
         old.get("/n.json")
     with raises(NotFound, "thread_not_found", thread="trip-42"):
         store.thread("trip-42")

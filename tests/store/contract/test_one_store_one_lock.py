@@ -12,6 +12,7 @@ from perdure import Agent
 from perdure.engines.registry import open_sql
 from perdure.engines.sqlite.file_system import check_one_name
 from perdure.errors import Unsupported, WrongStore
+from tests.coded import raises
 
 
 @pytest.fixture
@@ -93,9 +94,9 @@ def test_a_file_with_several_names_is_refused(path: Path, elsewhere: Path, read_
     before = names(elsewhere), names(path.parent)
 
     for name in (path, elsewhere / "hard.db"):
-        with pytest.raises(Unsupported, match="hard links"):
+        with raises(Unsupported, "hard_links", path=str(name)):
             perdure.open(name, read_only=read_only)
-        with pytest.raises(Unsupported, match="hard links"):
+        with raises(Unsupported, "hard_links", path=str(name)):
             open_sql(str(name), entries=lambda nodes, root: ())
 
     assert (names(elsewhere), names(path.parent)) == before
@@ -122,7 +123,7 @@ def test_a_file_that_is_mounted_by_itself_is_refused(
     monkeypatch.setattr(check_one_name, "__defaults__", (mounts,))
     before = names(path.parent)
 
-    with pytest.raises(Unsupported, match="mounted by itself"):
+    with raises(Unsupported, "mounted_alone", path=str(path)):
         perdure.open(path)
 
     assert names(path.parent) == before

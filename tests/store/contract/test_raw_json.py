@@ -10,6 +10,7 @@ import pytest
 from perdure import Message, Text, Thread, ToolCall, ToolResult
 from perdure.errors import Invalid
 from perdure.model.message import view
+from tests.coded import raises
 
 RAW = [
     '{"big":9007199254740993,"bigger":123456789012345678901234567890}',
@@ -73,35 +74,35 @@ def deep(levels: int) -> Any:
     return value
 
 
-REFUSED = {
-    "too large": 2**53,
-    "too small": -(2**53),
-    "nan": float("nan"),
-    "infinity": float("inf"),
-    "minus infinity": float("-inf"),
-    "lone surrogate": "\ud800",
-    "lone surrogate in a key": {"\udfff": 1},
-    "tuple": (1, 2),
-    "set": {1},
-    "object": object(),
-    "key that is no string": {1: 1},
-    "too deep": deep(65),
+REFUSED: dict[str, tuple[Any, str]] = {
+    "too large": (2**53, "json_integer_too_large"),
+    "too small": (-(2**53), "json_integer_too_large"),
+    "nan": (float("nan"), "json_not_finite"),
+    "infinity": (float("inf"), "json_not_finite"),
+    "minus infinity": (float("-inf"), "json_not_finite"),
+    "lone surrogate": ("\ud800", "lone_surrogate"),
+    "lone surrogate in a key": ({"\udfff": 1}, "lone_surrogate"),
+    "tuple": ((1, 2), "json_type_unsupported"),
+    "set": ({1}, "json_type_unsupported"),
+    "object": (object(), "json_type_unsupported"),
+    "key that is no string": ({1: 1}, "json_key_not_text"),
+    "too deep": (deep(65), "json_too_deep"),
 }
 
 
-@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_our_own_values_are_refused_before_anything_is_written(thread: Thread, value: Any) -> None:
+@pytest.mark.parametrize(("value", "code"), REFUSED.values(), ids=REFUSED.keys())
+def test_our_own_values_are_refused_before_anything_is_written(thread: Thread, value: Any, code: str) -> None:
     """By themselves and inside a document, by put, replace and document ops."""
     thread.put("/list.json", [])
     before = thread.head
 
-    with pytest.raises(Invalid):
+    with raises(Invalid, code):
         thread.put("/bad.json", value)
-    with pytest.raises(Invalid):
+    with raises(Invalid, code):
         thread.put("/bad.json", {"inside": [value]})
-    with pytest.raises(Invalid), thread.change("append") as change:
+    with raises(Invalid, code), thread.change("append") as change:
         change.append("/list.json", value)
-    with pytest.raises(Invalid), thread.change("replace") as change:
+    with raises(Invalid, code), thread.change("replace") as change:
         change.replace({"/a.json": value})
 
     assert thread.head == before

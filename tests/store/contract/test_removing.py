@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import perdure
 from perdure import Agent, Call
 from perdure.errors import Busy, Conflict, NotFound
@@ -48,7 +46,7 @@ def test_a_thread_with_an_open_question_is_kept_unless_it_is_given_up() -> None:
         thread.rm()
     thread.rm(force=True)
 
-    with pytest.raises(NotFound):
+    with raises(NotFound, "thread_not_found", thread="t"):
         store.thread("t")
 
 
@@ -59,7 +57,7 @@ def test_resuming_without_a_backend_takes_no_line() -> None:
     thread = store.thread("t", agent=agent)
     thread.decide(thread.run("Pay 3").approvals[0].call, "approve")
 
-    with pytest.raises(perdure.errors.Invalid):
+    with raises(perdure.errors.Invalid, "no_backend", agent="a"):
         store.thread("t").resume()
 
     assert thread.resume().status == "succeeded"

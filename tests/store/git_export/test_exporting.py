@@ -259,7 +259,7 @@ def test_another_thread_is_not_written_over_it(store: Store, thread: Thread, tmp
     thread.rm()
     with raises(Conflict, "export_of_another_thread", thread="trip"):
         git_export.export(store.thread("trip", agent="planner"), tmp_path / "g")
-    with pytest.raises(NotFound):
+    with raises(NotFound, "thread_removed", thread="trip"):
         git_export.export(gone, tmp_path / "new")
     assert branches(tmp_path / "g") == before
     assert not (tmp_path / "new").exists()

@@ -69,7 +69,7 @@ def test_following_ends_with_the_thread(store: Store, tmp_path: Path) -> None:
 
     thread.rm()
 
-    with pytest.raises(NotFound):
+    with raises(NotFound, "thread_removed", thread="trip"):
         next(following)
     assert len(branches(tmp_path / "g")) == 1
 

@@ -131,7 +131,7 @@ def check_local(path: Path, mounts: Path = _MOUNTS) -> None:
 
 def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
     """Raise `Unsupported` if the file at `path`, a resolved path, has other names too, or is mounted by itself."""
-    why = ""
+    why, code = "", "hard_links"
     with suppress(FileNotFoundError):
         found = path.stat()
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
@@ -145,11 +145,11 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
             why = f"the file has {found.st_nlink} names (hard links)"
     with suppress(OSError):
         if any(Path(where) == path for where, _ in map(_mount, mounts.read_text().splitlines())):
-            why = "the file is mounted by itself, without its directory"
+            why, code = "the file is mounted by itself, without its directory", "mounted_alone"
     if why:
         raise Unsupported(
             f"{path} cannot be used safely: {why}, and each name would get a write-ahead log and a lock of its own; nothing was opened.",
-            code="several_names",
+            code=code,
             advice="Copy the file, or mount its directory.",
             path=str(path),
         )

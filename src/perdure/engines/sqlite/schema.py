@@ -328,10 +328,12 @@ def check_objects(connection: Database, place: str) -> None:
     _check_triggers(there, place)
     for name, known in ours.items():
         if there.get(name) != known:
-            raise _not_ours(place, f"{known[0]} '{name}' is {'changed' if name in there else 'missing'}")
+            raise _not_ours(
+                place, name, f"{known[0]} '{name}' is {'changed' if name in there else 'missing'}"
+            )
     for name, (kind, table, _) in there.items():
         if table in ours and name not in ours:
-            raise _not_ours(place, f"{kind} '{name}' on '{table}' was added")
+            raise _not_ours(place, name, f"{kind} '{name}' on '{table}' was added")
 
 
 def foreign_objects(connection: Database) -> list[str]:
@@ -362,15 +364,16 @@ def _known() -> Mapping[str, tuple[str, str, str | None]]:
 def _check_triggers(there: Mapping[str, tuple[str, str, str | None]], place: str) -> None:
     for name, (kind, table, _) in there.items():
         if kind == "trigger":
-            raise _not_ours(place, f"trigger '{name}' on '{table}' was added")
+            raise _not_ours(place, name, f"trigger '{name}' on '{table}' was added")
 
 
-def _not_ours(place: str, what: str) -> Corrupt:
+def _not_ours(place: str, name: str, what: str) -> Corrupt:
     return Corrupt(
         f"{place} has another schema than Perdure makes: {what}; nothing was changed.",
         code="schema_changed",
         advice="Restore a backup, or find out who changed it: what was written since may be wrong.",
         path=place,
+        name=name,
     )
 
 
