@@ -404,6 +404,6 @@ def test_a_run_that_fails_says_who_was_passed_over(store: Store) -> None:
     with pytest.raises(RunFailed) as caught:
         thread.run("Hello")
 
-    (note,) = caught.value.__cause__.__notes__ if caught.value.__cause__ else ()
+    (note,) = getattr(caught.value.__cause__, "__notes__", [])
     assert "script:blind" in note
     assert "tools" in note

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias, cast
 
 from perdure.errors import Invalid, Unsupported
-from perdure.model.canonical import DEPTH_MAX, Json
+from perdure.model.canonical import DEPTH_MAX, Json, loads
 
 __all__ = ["check_answer", "check_arguments", "check_schema", "checkable", "parse_value"]
 
@@ -49,9 +49,7 @@ def parse_value(text: str, what: str) -> Json:
     """Decode JSON text that a person wrote, with exact integers; raises `Invalid`, also for duplicate keys."""
     try:
         text.encode()
-        return cast(
-            "Json", json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
-        )
+        return loads(text)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"{what} is not JSON: {error}; nothing was decided.", code="not_json") from error
 
@@ -285,14 +283,3 @@ def _equal(one: Json, other: Json) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     return one == other
-
-
-def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key appears twice in one object")
-    return value
-
-
-def _no_constant(name: str) -> Json:
-    raise ValueError(f"{name} is not a JSON number")

@@ -92,7 +92,8 @@ def decode_struct(decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> 
 def loads(text: str | bytes) -> Json:
     """Return the value of strict JSON text; raises `ValueError` or `RecursionError`.
 
-    `Invalid` is a `ValueError`: it is raised for a key that appears twice, NaN and Infinity.
+    `Invalid` is a `ValueError`: it is raised for a key that appears twice, NaN and Infinity.  Its message is a part of
+    a sentence, for the caller to end.
     """
     return cast(
         "Json", json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
@@ -103,8 +104,10 @@ def parse(text: str) -> Json:
     """Return the value of strict JSON text if it can be stored; raises `Invalid`."""
     try:
         value = loads(text)
-    except Invalid:
-        raise
+    except Invalid as error:
+        raise Invalid(
+            f"{error.message}; nothing was written.", code=error.code, advice=error.advice, **error.facts
+        ) from None
     except (ValueError, RecursionError) as error:  # an integer of too many digits is a plain ValueError
         raise Invalid(f"not JSON: {error}; nothing was written.", code="not_json") from error
     encode(value)
@@ -236,13 +239,9 @@ def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(value) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise Invalid(
-            f"the key {twice!r} appears twice in one object; nothing was written.",
-            code="json_key_repeated",
-            key=twice,
-        )
+        raise Invalid(f"the key {twice!r} appears twice in one object", code="json_key_repeated", key=twice)
     return value
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise Invalid(f"{text} is not JSON; nothing was written.", code="json_not_finite")
+    raise Invalid(f"{text} is not JSON", code="json_not_finite")

@@ -131,7 +131,7 @@ def check_local(path: Path, mounts: Path = _MOUNTS) -> None:
 
 def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
     """Raise `Unsupported` if the file at `path`, a resolved path, has other names too, or is mounted by itself."""
-    why, code = "", "hard_links"
+    why, mounted = "", False
     with suppress(FileNotFoundError):
         found = path.stat()
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
@@ -145,11 +145,11 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
             why = f"the file has {found.st_nlink} names (hard links)"
     with suppress(OSError):
         if any(Path(where) == path for where, _ in map(_mount, mounts.read_text().splitlines())):
-            why, code = "the file is mounted by itself, without its directory", "mounted_alone"
+            why, mounted = "the file is mounted by itself, without its directory", True
     if why:
         raise Unsupported(
             f"{path} cannot be used safely: {why}, and each name would get a write-ahead log and a lock of its own; nothing was opened.",
-            code=code,
+            code="mounted_alone" if mounted else "hard_links",
             advice="Copy the file, or mount its directory.",
             path=str(path),
         )

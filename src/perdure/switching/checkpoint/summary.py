@@ -25,7 +25,6 @@ second rule is made for English.  It refuses more than necessary, which costs no
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -185,7 +184,7 @@ def _read(text: str) -> _Answer:
         raise Dropped(f"it is longer than {ANSWER_MAX} characters")
     fenced = _FENCE.match(text)
     try:
-        value = json.loads(fenced[1] if fenced else text, object_pairs_hook=_without_duplicates)
+        value = canonical.loads(fenced[1] if fenced else text)
         return msgspec.convert(value, _Answer)
     except msgspec.ValidationError as error:
         raise Dropped("it has another shape than was asked for") from error
@@ -250,13 +249,6 @@ def _summary(answer: _Answer) -> Summary:
 def _claims(placed: Sequence[_Placed]) -> Iterator[Claim]:
     for part, index, sentence in placed:
         yield from (Claim(part=part, index=index, event=cite, rule="model") for cite in sentence.cites)
-
-
-def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key appears twice in one object")
-    return value
 
 
 SECONDS = 60.0  # the time limit of a summariser
