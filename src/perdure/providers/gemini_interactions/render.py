@@ -78,10 +78,9 @@ class _History:
         self._continues = continues  # whether the server has the beginning of the conversation
 
     def steps(self) -> Steps:
-        found, losses = exchanges(self._messages)
+        found, losses = exchanges(self._messages, continues=self._continues)
         orphans = self._orphans() if self._continues else {}
-        places = {where for where, results in orphans.items() if results}
-        self._writer.losses += [loss for loss in losses if not (places and _is_orphan(loss))]
+        self._writer.losses += losses
         by_place = {exchange.where: exchange for exchange in found}
         steps: Steps = []
         for where in range(len(self._messages)):
@@ -181,10 +180,6 @@ def _unsigned(steps: Steps) -> Steps:
         for step in steps
         if step.get("type") != "thought"
     ]
-
-
-def _is_orphan(loss: Loss) -> bool:
-    return loss.what == "tool result" and loss.why.startswith("no call ")
 
 
 def _in_order(steps: Steps, losses: list[Loss]) -> Steps:

@@ -245,9 +245,9 @@ class _InputItems:
         self.continues = bool(body.get("previous_response_id") or body.get("conversation"))
 
     def items(self) -> Items:
-        found, losses = exchanges(self._messages)
+        found, losses = exchanges(self._messages, continues=self.continues)
         orphans = self._orphans() if self.continues else {}
-        self._writer.losses += [loss for loss in losses if not (orphans and _is_orphan(loss))]
+        self._writer.losses += losses
         items: Items = []
         if not orphans:
             for exchange in found:
@@ -403,10 +403,6 @@ class _InputItems:
 def _has_account(shell: Mapping[str, Any]) -> bool:
     """True if a block of the message describes what one of OpenAI's own tools did."""
     return CALL not in shell and shell.get("type") not in (None, "message", "reasoning")
-
-
-def _is_orphan(loss: Loss) -> bool:
-    return loss.what == "tool result" and loss.why.startswith("no call ")
 
 
 def _by_id_alone(item: Mapping[str, Any]) -> bool:

@@ -58,15 +58,18 @@ class _OpenCall:
         self.at = 0  # which of that message's results it is
 
 
-def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
-    """Return the history in exchanges, and what had to be mended."""
+def exchanges(messages: Sequence[Message], *, continues: bool = False) -> tuple[list[Exchange], list[Loss]]:
+    """Return the history in exchanges, and what had to be mended.
+
+    `continues`: the server has the beginning of the conversation, so a result without a call is no loss.
+    """
     losses: list[Loss] = []
     asked = {
         where: [_OpenCall(call) for call in message.tool_calls]
         for where, message in enumerate(messages)
         if message.tool_calls
     }
-    _match(messages, asked, losses)
+    _match(messages, asked, losses, continues=continues)
     found: list[Exchange] = []
     taken: dict[str, int] = {}  # ids of calls, and how many calls repeated each
     for where, message in enumerate(messages):
@@ -83,7 +86,9 @@ def exchanges(messages: Sequence[Message]) -> tuple[list[Exchange], list[Loss]]:
     return found, losses
 
 
-def _match(messages: Sequence[Message], asked: Mapping[int, list[_OpenCall]], losses: list[Loss]) -> None:
+def _match(
+    messages: Sequence[Message], asked: Mapping[int, list[_OpenCall]], losses: list[Loss], *, continues: bool
+) -> None:
     """Match every result with its call: the first open one of that id before it, else the last that has one."""
     by_id: dict[str, _SameId] = {}
     for where, calls in asked.items():
@@ -94,7 +99,7 @@ def _match(messages: Sequence[Message], asked: Mapping[int, list[_OpenCall]], lo
             same = by_id.get(result.call_id)
             if same is not None:
                 same.give(result, where, at, losses)
-            else:
+            elif not continues:
                 why = f"no call '{result.call_id}' is in the history"
                 losses.append(_loss("dropped", f"{where}].tool_results[{at}", "tool result", why))
 
