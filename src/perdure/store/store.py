@@ -27,8 +27,10 @@ from perdure.runtime.session.result import Result
 from perdure.store.agents import AgentMap, Definitions
 from perdure.store.memory import Memory
 from perdure.store.plumbing import directory
-from perdure.store.plumbing.handles import blocking
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import (
+    StoreResources,
+    blocking,
+)
 from perdure.store.thread import Thread
 
 __all__ = ["Store", "Approval", "waiting"]

@@ -37,9 +37,9 @@ from perdure.providers.contract import (
     TextDelta,
     sent_by,
     server_of,
+    stop_reason,
 )
 from perdure.providers.profile import BackendRef, name_of, same
-from perdure.providers.stop_reasons import stop_reason
 from perdure.providers.transport.address import UNRESOLVED
 from perdure.runtime import events
 from perdure.runtime.agent.agent import Agent, model_of, taking_steps

@@ -41,8 +41,12 @@ from perdure.model.checkpoint import Checkpoint, Claim, Part, Summary, Told, Val
 from perdure.model.context import Context
 from perdure.model.message import Message, Text
 from perdure.projections.transcript import TranscriptEntry
-from perdure.providers.contract import Finished, Model, TextDelta
-from perdure.providers.stop_reasons import stop_reason
+from perdure.providers.contract import (
+    Finished,
+    Model,
+    TextDelta,
+    stop_reason,
+)
 from perdure.switching.checkpoint.heuristics import clean, shortened
 from perdure.switching.checkpoint.references import is_there, references_in
 from perdure.switching.checkpoint.sources import spoken_before
