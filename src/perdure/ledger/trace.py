@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from perdure.engines import paging
-from perdure.engines.contract import Engine, Entry
+from perdure.engines.contract import Engine, LedgerEntry
 from perdure.errors import Forgotten, Invalid
 from perdure.history.ancestry import commits_of
 from perdure.history.space import (
@@ -160,7 +160,7 @@ def _read_by(space: Space, label: str | None) -> int | None:
     return space.step(commits[0]).commit.ledger.position if commits else None
 
 
-def _enters(entry: Entry, call: str) -> bool:
+def _enters(entry: LedgerEntry, call: str) -> bool:
     """True if the call was entered into the ledger by this entry."""
     step = decode_transition(entry.body)
     return step.call == call and bool(step.record)

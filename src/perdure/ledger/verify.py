@@ -30,7 +30,7 @@ from perdure.history.space import (
     mark_write,
 )
 from perdure.history.tree import NodeCache
-from perdure.history.verify import Report
+from perdure.history.verify import VerifyReport
 from perdure.history.verify.records import readable_cells
 from perdure.ledger import call_identity
 from perdure.ledger.call_identity import KEY, Owner
@@ -157,7 +157,7 @@ def verify(
     *,
     spaces: Iterable[str] | None = None,
     progress: Callable[[str, int], None] | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check everything in `spaces` (None: in all spaces), calls and tickets included; never raises on damaged data."""
     return history.verify(engine, spaces=spaces, progress=progress, books=_books)
 

@@ -38,12 +38,12 @@ __all__ = [
     "Model",
     "ModelEvent",
     "PendingReply",
-    "ReasoningDelta",
+    "ReasoningChunk",
     "Rendered",
     "Reply",
     "STOP_WORDS",
     "StreamParser",
-    "TextDelta",
+    "TextChunk",
     "decode_losses",
     "encode_losses",
     "losses_of",
@@ -78,13 +78,13 @@ _WORDS: dict[StopKind, str] = {
 STOP_WORDS: dict[str, StopKind] = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 
 
-class TextDelta(msgspec.Struct, frozen=True):
+class TextChunk(msgspec.Struct, frozen=True):
     """The next piece of the answer's text."""
 
     text: str
 
 
-class ReasoningDelta(msgspec.Struct, frozen=True):
+class ReasoningChunk(msgspec.Struct, frozen=True):
     """The next piece of the model's summary of its reasoning."""
 
     text: str
@@ -123,7 +123,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[Loss, ...] = ()  # of the request that was sent and of the answer
 
 
-ModelEvent: TypeAlias = TextDelta | ReasoningDelta | CallDelta | PendingReply | Finished
+ModelEvent: TypeAlias = TextChunk | ReasoningChunk | CallDelta | PendingReply | Finished
 
 
 class Model(Protocol):

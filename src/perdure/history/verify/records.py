@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from perdure.engines import paging, shared_rules
-from perdure.engines.contract import Cell, Engine, Entry, Hold
+from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry
 from perdure.errors import Corrupt
 from perdure.history.space import (
     AGENTS,
@@ -46,7 +46,7 @@ def check_ledger(space: Space, findings: Findings) -> None:
         findings.count("entry", len(page))
 
 
-def _page(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
+def _page(space: Space, after: int, findings: Findings) -> Sequence[LedgerEntry]:
     """Return the next entries; if some cannot be read, those that can."""
     try:
         return space.engine.entries(space.name, after=after, limit=_PAGE)
@@ -54,8 +54,8 @@ def _page(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
         return _one_by_one(space, after, findings)
 
 
-def _one_by_one(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
-    found: list[Entry] = []
+def _one_by_one(space: Space, after: int, findings: Findings) -> Sequence[LedgerEntry]:
+    found: list[LedgerEntry] = []
     for position in range(after, after + _PAGE):
         with findings.watching("ledger", name=f"entry {position + 1}"):
             entries = space.engine.entries(space.name, after=position, limit=1)
@@ -65,7 +65,7 @@ def _one_by_one(space: Space, after: int, findings: Findings) -> Sequence[Entry]
     return found
 
 
-def _check_entry(entry: Entry, position: int, chain: Digest | None, findings: Findings) -> None:
+def _check_entry(entry: LedgerEntry, position: int, chain: Digest | None, findings: Findings) -> None:
     name = f"entry {entry.position}"
     if entry.position != position + 1:
         findings.add(

@@ -44,7 +44,7 @@ from perdure.projections.transcript import TranscriptEntry
 from perdure.providers.contract import (
     Finished,
     Model,
-    TextDelta,
+    TextChunk,
     stop_reason,
 )
 from perdure.switching.checkpoint.heuristics import clean, shortened
@@ -302,7 +302,7 @@ async def answer(model: Model, context: Context) -> str:
     """Read the model's answer; raises `Dropped` as soon as it is too long, and if it is incomplete."""
     size = 0
     async for event in model.step(context):
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextChunk):
             size += len(event.text)
         text = event.message.text if isinstance(event, Finished) else ""
         if max(size, len(text)) > ANSWER_MAX:
