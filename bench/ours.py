@@ -15,8 +15,7 @@ from bench.workload import STEPS, Turn
 from perdure.engines.contract import Engine, Receipt, Write
 from perdure.engines.registry import open_engine
 from perdure.model.limits import Limits
-from perdure.store.open_store import Ids
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import Ids, StoreResources
 from perdure.store.store import Store
 
 __all__ = ["EngineAlone", "Face", "recorded_store"]

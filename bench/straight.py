@@ -29,7 +29,7 @@ from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.message import encode_message
 from perdure.model.patch import JSON_TYPE, Patch, Put
-from perdure.store.open_store import Ids
+from perdure.store.plumbing.handles import Ids
 
 __all__ = ["Straight"]
 

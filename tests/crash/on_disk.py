@@ -11,7 +11,7 @@ from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.errors import PerdureError
 from perdure.store.plumbing import outbox
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import StoreResources
 from perdure.testing.disk import Disk
 
 __all__ = ["FILE", "engine_on", "group_of", "opened", "store_on"]

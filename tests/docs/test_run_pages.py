@@ -17,7 +17,7 @@ from perdure.model.effect import EFFECTS
 from perdure.model.run import REASONS, RUN_TRANSITIONS, STOP_KINDS, HeadPolicy
 from perdure.model.ticket import DECISIONS, Ticket
 from perdure.projections.calls import Transition
-from perdure.providers.stop_reasons import STOP_WORDS
+from perdure.providers.contract import STOP_WORDS
 from perdure.runtime import events, import_messages
 from perdure.runtime.agent.plugin import PHASES
 from perdure.runtime.failpoints import POINTS

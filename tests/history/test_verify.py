@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.engines.contract import CellWrite, Entry, Fact, Hold, Move, Write
+from perdure.engines.contract import CellWrite, Fact, Hold, LedgerEntry, Move, Write
 from perdure.engines.memory import MemoryEngine, MemoryStore
 from perdure.errors import Unavailable
 from perdure.history import artifacts
 from perdure.history.changes import patch_builder
 from perdure.history.tree import EMPTY
-from perdure.history.verify import Report, verify
+from perdure.history.verify import VerifyReport, verify
 from perdure.model.artifact import CHUNK_BYTES
 from perdure.model.commit import Act, Changeset, Commit, LedgerRead, encode_changeset, encode_commit
 from perdure.model.digest import Digest, Kind, Object
@@ -220,7 +220,7 @@ def test_a_gap_in_the_moves_is_found(hand: Hand) -> None:
 def test_a_changed_entry_of_the_ledger_is_found(hand: Hand, position: int) -> None:
     """The chain does not fit any more, and the entry is named."""
     entries = store_of(hand).spaces[hand.space.name].entries
-    entries[position] = Entry(position, entries[position].chain, b"{}")
+    entries[position] = LedgerEntry(position, entries[position].chain, b"{}")
 
     assert ("ledger", f"entry {position}") in faults(hand)
 
@@ -312,7 +312,7 @@ def test_whatever_the_bytes_verifying_does_not_raise(data: st.DataObject) -> Non
     stored = objects[victim]
     objects[victim] = Object(stored.kind, victim, data.draw(bodies))  # pyright: ignore[reportArgumentType]
 
-    assert isinstance(verify(hand.engine), Report)
+    assert isinstance(verify(hand.engine), VerifyReport)
 
 
 def store_of(hand: Hand) -> MemoryStore:

@@ -11,7 +11,6 @@ import pytest
 
 from perdure.engines.contract import Cell, CellWrite, Write
 from perdure.engines.memory import MemoryEngine
-from perdure.history import cells
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, NodeCache
 
@@ -65,7 +64,7 @@ def test_the_last_few_cost_a_few_whenever_they_came(seed: int) -> None:
     space = space_with(engine, ids)
     engine.read = 0
 
-    found = cells.last(space, "run/", LIMIT)
+    found = space.last_cells("run/", LIMIT)
 
     assert [cell.name for cell in found] == [f"run/{id}" for id in ids[-LIMIT:]]
     assert engine.read < 60 * LIMIT

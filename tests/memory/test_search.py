@@ -180,7 +180,7 @@ def test_an_index_without_an_owner_would_find_the_other_s(
 ) -> None:
     """The control: with one index for all, the other's item comes up, and is found out against the map."""
     shared = index.SqliteSearch(None)
-    monkeypatch.setattr("perdure.store.plumbing.resources.in_memory", lambda owner: shared)
+    monkeypatch.setattr("perdure.store.plumbing.handles.in_memory", lambda owner: shared)
     with perdure.open(f"memory:shared-{tmp_path.name}") as store:
         resources = store._resources
         theirs = resources.memories.of("bob")

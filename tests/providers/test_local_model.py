@@ -22,7 +22,7 @@ from perdure import Agent, Backend
 from perdure.errors import NotFound
 from perdure.model.context import Context, ToolSpec
 from perdure.providers.client import Speaker
-from perdure.providers.contract import ModelEvent, TextDelta
+from perdure.providers.contract import ModelEvent, TextChunk
 from perdure.providers.local.serving import serve
 from tests.coded import raises
 from tests.providers.asking import ask, finished, question
@@ -60,7 +60,7 @@ def test_it_streams_text_and_counts_tokens(provider: str) -> None:
     events = ask(backend(provider), question("Say hello."))
 
     last = finished(events)
-    pieces = [event.text for event in events if isinstance(event, TextDelta)]
+    pieces = [event.text for event in events if isinstance(event, TextChunk)]
     assert len(pieces) > 1
     assert "".join(pieces) == last.message.text != ""
     assert last.usage.input_tokens + last.usage.cached_tokens > 0

@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from perdure.errors import Invalid, NotFound
-from perdure.providers.contract import TextDelta
+from perdure.providers.contract import TextChunk
 from perdure.providers.transport.errors import (
     AccessRefused,
     BackendUnavailable,
@@ -32,7 +32,7 @@ def test_a_stream_is_told_as_it_comes(vendor: Vendor) -> None:
         events = ask(vendor.at(place))
 
     last = finished(events)
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == TEXT
+    assert "".join(event.text for event in events if isinstance(event, TextChunk)) == TEXT
     assert last.message.text == TEXT
     assert (last.usage.input_tokens, last.usage.output_tokens) == (7, 3)
     assert len(events) == 3

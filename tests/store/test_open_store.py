@@ -7,7 +7,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from perdure.store.open_store import Ids
+from perdure.store.plumbing.handles import Ids
 
 DAY = 86_400_000_000
 

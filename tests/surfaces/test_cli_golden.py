@@ -61,7 +61,7 @@ def fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     for module in ("threads.ls", "runs.ls", "calls.ls", "approvals.ls", "approvals.show"):
         monkeypatch.setattr(f"perdure.cli.commands.{module}.now", lambda: BEGAN + 3_600_000_000)
-    monkeypatch.setattr("perdure.store.open_store._now", lambda: BEGAN + 3_600_000_000)
+    monkeypatch.setattr("perdure.store.open_store.system_clock", lambda: BEGAN + 3_600_000_000)
 
 
 def kept(name: str, shown: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from perdure import Store, Thread, testing
 from perdure.model.checkpoint import Checkpoint, encode_checkpoint
 from perdure.model.context import Context
-from perdure.providers.contract import ModelEvent, TextDelta
+from perdure.providers.contract import ModelEvent, TextChunk
 from perdure.switching.checkpoint import derive, summary
 from perdure.switching.checkpoint.summary import Dropped
 from tests.switching.checkpoint.tellers import Teller
@@ -174,7 +174,7 @@ def test_a_flood_is_not_read_to_its_end(thread: Thread) -> None:
         async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
             while True:
                 read.append(1)
-                yield TextDelta("x" * 1_024)
+                yield TextChunk("x" * 1_024)
 
     with pytest.raises(Dropped):
         asyncio.run(summary.answer(Endless(), summary.context_for(())))

@@ -18,7 +18,7 @@ from perdure.errors import RunFailed
 from perdure.model.context import Context
 from perdure.model.event import BackendSwitched, CheckpointCreated
 from perdure.model.run import Usage
-from perdure.providers.contract import CallDelta, ModelEvent, TextDelta
+from perdure.providers.contract import CallDelta, ModelEvent, TextChunk
 from perdure.providers.transport.errors import (
     BackendUnavailable,
     ContentRefused,
@@ -55,7 +55,7 @@ class BreaksOff:
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
         """Say half of it."""
-        yield TextDelta("I will pay")
+        yield TextChunk("I will pay")
         yield CallDelta(0, "pay", '{"to": "an')
         raise CutOff("the answer broke off")
 

@@ -29,7 +29,7 @@ from perdure.providers.tokens import Weight
 
 __all__ = [
     "TIERS",
-    "Item",
+    "PlanItem",
     "Plan",
     "Tier",
     "count_of",
@@ -49,7 +49,7 @@ TIERS: dict[Tier, str] = {
 }
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One part of a context that was considered: a turn, a note, the tools."""
 
     tier: Tier
@@ -66,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     window: int | None  # tokens of request and answer; None: not known, and everything is shown
     reserved: int  # of these, tokens for the answer
-    items: tuple[Item, ...]
+    items: tuple[PlanItem, ...]
     context: Context
     left_out: int = 0  # recent turns that are not shown because they do not fit
     omitted: tuple[Message, ...] = ()  # messages of the last turn that are not shown because they do not fit
@@ -97,7 +97,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """The tokens that are shown, as counted."""
         return sum(item.tokens for item in self.items if item.included)
 
-    def of(self, tier: Tier) -> tuple[Item, ...]:
+    def of(self, tier: Tier) -> tuple[PlanItem, ...]:
         """Return the items of one tier."""
         return tuple(item for item in self.items if item.tier == tier)
 
@@ -105,7 +105,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 _EACH = 12  # turns that are items of their own; all turns before them are one item
 
 
-def items_of(drawn: BuiltContext, ask: ContextRequest, frame: Frame) -> Iterator[Item]:
+def items_of(drawn: BuiltContext, ask: ContextRequest, frame: Frame) -> Iterator[PlanItem]:
     """Yield the items of a built context, tier by tier; `frame` is the one that is shown."""
     scale = _Counting(ask.budget)
     yield from _frame(scale, frame)
@@ -142,17 +142,17 @@ class _Counting:
         return round(weight.tokens) + weight.media
 
 
-def _frame(scale: _Counting, frame: Frame) -> Iterator[Item]:
+def _frame(scale: _Counting, frame: Frame) -> Iterator[PlanItem]:
     whole = scale.frame(frame)
     bare = scale.frame(Frame(system=frame.system))
-    yield Item(tier=1, what="instructions", tokens=bare, included=True, why="always shown")
+    yield PlanItem(tier=1, what="instructions", tokens=bare, included=True, why="always shown")
     if whole > bare or frame.tools:
         names = ", ".join(tool.name for tool in frame.tools[:4]) + (", …" if len(frame.tools) > 4 else "")
         what = f"tools ({len(frame.tools)})" if frame.tools else "the answer's schema"
-        yield Item(tier=1, what=what, tokens=whole - bare, included=True, why=names or "always shown")
+        yield PlanItem(tier=1, what=what, tokens=whole - bare, included=True, why=names or "always shown")
 
 
-def _lead(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
+def _lead(scale: _Counting, drawn: BuiltContext) -> Iterator[PlanItem]:
     if drawn.lead is None:
         return
     lines = [line for line in lines_of(drawn.lead) if not line.startswith("Artifacts in use: ")]
@@ -161,7 +161,7 @@ def _lead(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
         "switched": "the backend is new to it",
         "outgrown": "the window is outgrown",
     }.get(drawn.reason, "as for the last step")
-    yield Item(
+    yield PlanItem(
         tier=2,
         what=name,
         tokens=scale.messages((Message("user", (Text("\n".join(lines)),)),)),
@@ -171,14 +171,14 @@ def _lead(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
     )
 
 
-def _note(scale: _Counting, drawn: BuiltContext, *, tier: Tier, prefix: str) -> Iterator[Item]:
+def _note(scale: _Counting, drawn: BuiltContext, *, tier: Tier, prefix: str) -> Iterator[PlanItem]:
     first = True
     for line in lines_of(drawn.note):
         if line.startswith(prefix):
             name = line.removeprefix(prefix).partition(" ")[0].rstrip(":")
             header = scale.text(next(iter(lines_of(drawn.note)))) if first and _is_first(drawn, line) else 0
             why = "as the state says now" if tier == 3 else "found for the input"
-            yield Item(
+            yield PlanItem(
                 tier=tier, what=name, tokens=scale.text(line) + header, included=True, why=why, refs=(name,)
             )
             first = False
@@ -188,7 +188,7 @@ def _is_first(drawn: BuiltContext, line: str) -> bool:
     return list(lines_of(drawn.note))[1:2] == [line]
 
 
-def _turns(scale: _Counting, drawn: BuiltContext, ask: ContextRequest) -> Iterator[Item]:
+def _turns(scale: _Counting, drawn: BuiltContext, ask: ContextRequest) -> Iterator[PlanItem]:
     older = {each.id for each in drawn.older}
     groups = exchanges([each for each in drawn.shown if each.id not in older])
     split = max(0, len(groups) - _EACH)
@@ -210,7 +210,9 @@ def _why(drawn: BuiltContext, ask: ContextRequest, turn: Sequence[MessageRef]) -
             return f"one of the last {ask.limits.turns} that fit"
 
 
-def _group(scale: _Counting, drawn: BuiltContext, groups: Sequence[Sequence[MessageRef]], why: str) -> Item:
+def _group(
+    scale: _Counting, drawn: BuiltContext, groups: Sequence[Sequence[MessageRef]], why: str
+) -> PlanItem:
     spoken = [each for group in groups for each in group]
     ids = {each.id for each in spoken}
     cuts = [each for each in drawn.cut_texts if each.message in ids]
@@ -220,7 +222,7 @@ def _group(scale: _Counting, drawn: BuiltContext, groups: Sequence[Sequence[Mess
         )
     shown = _shown(drawn, spoken)
     is_left_out = not shown and bool(drawn.omitted)
-    return Item(
+    return PlanItem(
         tier=4,
         what=_turn_names(spoken),
         tokens=scale.messages(shown),
@@ -230,11 +232,11 @@ def _group(scale: _Counting, drawn: BuiltContext, groups: Sequence[Sequence[Mess
     )
 
 
-def _cuts(drawn: BuiltContext) -> Iterator[Item]:
+def _cuts(drawn: BuiltContext) -> Iterator[PlanItem]:
     """Yield an item for the rest of each text that is shown in part."""
     turns = {each.id: each.turn for each in drawn.shown}
     for cut in drawn.cut_texts:
-        yield Item(
+        yield PlanItem(
             tier=4,
             what=f"the rest of {cut.what} in turn {turns[cut.message]}",
             tokens=0,
@@ -255,11 +257,11 @@ def _turn_names(spoken: Sequence[MessageRef]) -> str:
     return f"turn {first}" if first == last else f"turns {first}–{last}"
 
 
-def _artifacts(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
+def _artifacts(scale: _Counting, drawn: BuiltContext) -> Iterator[PlanItem]:
     for line in lines_of(drawn.lead):
         if line.startswith("Artifacts in use: "):
             references = tuple(line.removeprefix("Artifacts in use: ").split(", "))
-            yield Item(
+            yield PlanItem(
                 tier=6,
                 what=f"{len(references)} artifact{'s' if len(references) > 1 else ''}",
                 tokens=scale.text(line),
@@ -269,15 +271,15 @@ def _artifacts(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
             )
 
 
-def _needed(scale: _Counting, drawn: BuiltContext) -> Iterator[Item]:
+def _needed(scale: _Counting, drawn: BuiltContext) -> Iterator[PlanItem]:
     for each in drawn.needed:
         yield _older(each, scale.messages(_shown(drawn, each.spoken)), each.why, included=True)
     for each in drawn.refused:
         yield _older(each, 0, f"{each.why}; no room for it", included=False)
 
 
-def _older(needed: Needed, tokens: int, why: str, *, included: bool) -> Item:
-    return Item(
+def _older(needed: Needed, tokens: int, why: str, *, included: bool) -> PlanItem:
+    return PlanItem(
         tier=7,
         what=_turn_names(needed.spoken) + (", in part" if len(needed.spoken) else ""),
         tokens=tokens,
@@ -287,7 +289,7 @@ def _older(needed: Needed, tokens: int, why: str, *, included: bool) -> Item:
     )
 
 
-def _left_out(drawn: BuiltContext, ask: ContextRequest) -> Iterator[Item]:
+def _left_out(drawn: BuiltContext, ask: ContextRequest) -> Iterator[PlanItem]:
     """Yield one item for the older turns that are not shown; they are not read, so their tokens are not known."""
     if drawn.first is None:
         return
@@ -302,7 +304,7 @@ def _left_out(drawn: BuiltContext, ask: ContextRequest) -> Iterator[Item]:
     if drawn.reason == "outgrown" or begins_inside or drawn.left_out:
         why = "no room for it"
     what = f"turns 1–{last}" if last > 1 else "turn 1"
-    yield Item(tier=7, what=f"{what}, the rest", tokens=0, included=False, why=why)
+    yield PlanItem(tier=7, what=f"{what}, the rest", tokens=0, included=False, why=why)
 
 
 def count_of(context: Context, budget: Budget) -> tuple[int, int]:

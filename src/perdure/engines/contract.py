@@ -26,7 +26,7 @@ __all__ = [
     "Cell",
     "CellWrite",
     "Engine",
-    "Entry",
+    "LedgerEntry",
     "Fact",
     "Fence",
     "Hold",
@@ -154,7 +154,7 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     listed: bool = False
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     """One line of a space's ledger."""
 
     position: int  # from 1, without gaps
@@ -300,7 +300,7 @@ class Engine(Protocol):
         before: int | None = None,
         descending: bool = False,
         limit: int,
-    ) -> Sequence[Entry]:
+    ) -> Sequence[LedgerEntry]:
         """Return the ledger entries after position `after` and before `before` (None: no upper bound).
 
         `descending` returns the newest first.  Costs what it returns, in both directions.  Each entry is

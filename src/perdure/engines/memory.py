@@ -25,11 +25,11 @@ from perdure.engines.contract import (
     GC,
     Cell,
     CellWrite,
-    Entry,
     Fact,
     Fence,
     Hold,
     Instant,
+    LedgerEntry,
     Move,
     Place,
     Rebuilt,
@@ -125,9 +125,9 @@ class SpaceState:
         self.holds: MutableMapping[str, Hold] = over(below and below.holds)
         self.records: MutableMapping[tuple[str, int], MoveRecord] = over(below and below.records)
         self.cells: MutableMapping[str, Filed] = over(below and below.cells)
-        self.entries: MutableMapping[int, Entry] = over(below and below.entries)
+        self.entries: MutableMapping[int, LedgerEntry] = over(below and below.entries)
         self.ops: MutableMapping[str, Recorded | Tombstone] = over(below and below.ops)
-        self.last: Entry | None = below and below.last
+        self.last: LedgerEntry | None = below and below.last
         self.standing: int = below.standing + 1 if below else 0  # how many writes became true
         self.seal: int = below.seal if below else 0  # what `sum` must return
 
@@ -371,7 +371,7 @@ class MemoryEngine:
         before: int | None = None,
         descending: bool = False,
         limit: int,
-    ) -> Sequence[Entry]:
+    ) -> Sequence[LedgerEntry]:
         with self._reading(space) as found:
             end = max(found.entries, default=0) + 1
             positions = range(after + 1, end if before is None else min(before, end))
@@ -597,12 +597,12 @@ def _add_cell(draft: SpaceState, space: str, wanted: CellWrite, position: int) -
     return cell.revision
 
 
-def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
+def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> LedgerEntry | None:
     """Add to the ledger; return the last entry added, None if there was none."""
     added, before = None, draft.last
     for body in bodies:
         position, chain = (draft.last.position, draft.last.chain) if draft.last else (0, None)
-        added = draft.last = Entry(position + 1, shared_rules.chained(chain, body), body)
+        added = draft.last = LedgerEntry(position + 1, shared_rules.chained(chain, body), body)
         draft.entries[added.position] = added
     if added is not None:
         draft.seal += shared_rules.sealed_ledger(added.position, added.chain)
@@ -610,7 +610,7 @@ def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> Entry | None:
     return added
 
 
-def _checked(space: SpaceState, position: int) -> Entry:
+def _checked(space: SpaceState, position: int) -> LedgerEntry:
     entry, before = space.entries.get(position), space.entries.get(position - 1)
     if entry is None or entry.chain != shared_rules.chained(before.chain if before else None, entry.body):
         raise damaged(

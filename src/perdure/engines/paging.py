@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from perdure.engines.contract import Cell, Engine, Entry, Hold
+from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry
 from perdure.model.commit import MoveRecord
 
 __all__ = ["cells", "entries", "holds", "listed", "moves", "pages", "spaces"]
@@ -81,7 +81,7 @@ def moves(engine: Engine, space: str, timeline: str, *, before: int | None = Non
 
 def entries(
     engine: Engine, space: str, *, after: int = 0, before: int | None = None, descending: bool = False
-) -> Iterator[Entry]:
+) -> Iterator[LedgerEntry]:
     """Yield the ledger entries of a space between two positions."""
     if descending:
         return pages(

@@ -23,8 +23,10 @@ import msgspec
 from perdure.engines.contract import Cell, CellWrite, Write
 from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Corrupt, Forgotten, InDoubt, Invalid, NotFound
-from perdure.history import cells
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    read_record,
+)
 from perdure.model import canonical, names
 from perdure.model.artifact import (
     CHUNK_BYTES,
@@ -163,7 +165,7 @@ def listing(space: Space, staged: Staged, *, name: str | None = None) -> CellWri
     if name is not None:
         names.check_label("artifact name", name)
     cell = space.engine.cell(space.name, LISTED + staged.digest)
-    before = cells.read(cell, _entries) if cell and cell.value is not None else None
+    before = read_record(cell, _entries) if cell and cell.value is not None else None
     if before and (name is None or name == before.name):
         return None
     whole = staged.artifact
@@ -204,7 +206,7 @@ def ls(space: Space, *, after: str = "", limit: int) -> Sequence[Listed]:
 
 def upload_of(cell: Cell) -> Upload:
     """Return what an upload's cell says; raises `Corrupt`."""
-    return cells.read(cell, _uploads)
+    return read_record(cell, _uploads)
 
 
 class _Uploading:
@@ -374,7 +376,7 @@ def _content(space: Space, digest: Digest, whole: Artifact) -> Iterator[bytes]:
 
 
 def _listed(cell: Cell) -> Listed:
-    entry = cells.read(cell, _entries)
+    entry = read_record(cell, _entries)
     return Listed(
         digest=Digest(cell.name.removeprefix(LISTED)),
         media_type=entry.media_type,

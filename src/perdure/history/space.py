@@ -8,6 +8,10 @@ A digest that is read here was found in the store itself: a head, a commit or a 
 does not find it, that is damage (`Corrupt`), unless the thread was removed since (`NotFound`).  A digest from a
 caller is looked up with `find`.
 
+Small records are cells of the space.  A *mark* is a cell whose name is the whole record: `<prefix><timeline>:<id>`.  No
+timeline has a colon in its name, so the marks of a timeline are adjacent.  Ids that Perdure makes begin with the time,
+so the newest mark is the last.
+
 `TimelineContext` is one timeline of a space together with the agent's own map.  `main` sees the agent's map as it is
 now.  Any other timeline sees it as it was at the timeline's own commit, and from its first change on as a timeline of
 its own in the agent's space.
@@ -15,13 +19,15 @@ its own in the agent's space.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
+from typing import TypeVar
 
 import msgspec
 
-from perdure.engines.contract import Engine, Fence, Step
+from perdure.engines import paging
+from perdure.engines.contract import Cell, CellWrite, Engine, Fence, Step
 from perdure.errors import Corrupt, Forgotten, NotFound, StaleHead
 from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model.commit import NO_READS, Reads
@@ -43,6 +49,8 @@ __all__ = [
     "agent_after",
     "applied_id",
     "label_of",
+    "mark_write",
+    "read_record",
     "removed",
     "stale_because_removed",
 ]
@@ -52,8 +60,11 @@ THREADS, AGENTS = "thread:", "agent:"  # prefixes of the names of spaces
 THREAD = "thread/"  # cells of the directory: a thread's record, by its id
 ALIVE = "alive"  # the cell that is written when a thread is removed
 
+_MARKED = b"{}"
 _STEPS_MAX = 512
 _PAGE = 100
+
+_T = TypeVar("_T")
 
 
 class CommitCache:
@@ -195,6 +206,47 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
                 found=found[0].commit.thread,
             )
         return found
+
+    def marked(self, prefix: str, line: str) -> Iterator[str]:
+        """Return the ids that are marked on a timeline, in their order."""
+        own = f"{prefix}{line}:"
+        return (cell.name.removeprefix(own) for cell in self._cells(own, own))
+
+    def marked_elsewhere(self, prefix: str, line: str) -> Iterator[str]:
+        """Yield the ids that are marked on other timelines; with '' as `line`, on all timelines."""
+        own = f"{prefix}{line}:"
+        for cell in self._cells(prefix, prefix):
+            if cell.name >= own:
+                break
+            yield cell.name.partition(":")[2]
+        for cell in self._cells(prefix, f"{prefix}{line};"):  # the character after the colon
+            yield cell.name.partition(":")[2]
+
+    def last_cells(self, prefix: str, limit: int) -> list[Cell]:
+        """Return the last `limit` cells whose names start with `prefix`, by name."""
+        return [*self.engine.cells(self.name, prefix=prefix, descending=True, limit=limit)][::-1]
+
+    def _cells(self, prefix: str, after: str) -> Iterator[Cell]:
+        return paging.cells(self.engine, self.name, prefix=prefix, after=after)
+
+
+def read_record(cell: Cell, decoder: msgspec.json.Decoder[_T]) -> _T:
+    """Return the record that the cell holds; raises `Corrupt`, naming the cell, if it cannot be read."""
+    try:
+        return decoder.decode(cell.value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"cell '{cell.name}' cannot be read: {error}.",
+            cell=cell.name,
+            code="cell_unreadable",
+            advice="Run `perdure verify`.",
+        ) from error
+
+
+def mark_write(prefix: str, line: str, id: str, *, expected: int, present: bool) -> CellWrite:
+    """Return the write that sets a mark, or removes it."""
+    value = _MARKED if present else None
+    return CellWrite(name=f"{prefix}{line}:{id}", expected=expected, value=value)
 
 
 def label_of(engine: Engine, name: str) -> str:

@@ -34,9 +34,12 @@ import msgspec
 
 from perdure.engines.contract import CellWrite, Instant, Write
 from perdure.errors import Conflict, InDoubt, Invalid
-from perdure.history import artifacts, cells
+from perdure.history import artifacts
 from perdure.history.artifacts import Staged
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    read_record,
+)
 from perdure.ledger import calls
 from perdure.ledger.repeat_guard import done
 from perdure.ledger.results import shown
@@ -281,7 +284,7 @@ def owner_of_key(home: Space, space: Space, record: CallRecord) -> Standing:
     cell = home.engine.cell(home.name, _name(record))
     if cell is None or cell.value is None:
         return Free(cell.revision if cell else 0)
-    owner = cells.read(cell, _owners)
+    owner = read_record(cell, _owners)
     if (owner.space, owner.call) == (space.name, record.id):
         return Mine()
     found = calls.find(_space_of(space, owner), owner.call)

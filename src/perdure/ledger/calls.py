@@ -19,10 +19,12 @@ import msgspec
 from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite, Fence, Write
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound
-from perdure.history import cells, writer
-from perdure.history import cells as marks
+from perdure.history import writer
 from perdure.history.artifacts import Staged
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    read_record,
+)
 from perdure.model import canonical, names
 from perdure.model.call import TRANSITIONS, UNCLEAR, CallRecord, CallState, Status
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -173,7 +175,7 @@ def every(space: Space) -> Iterator[VersionedCall]:
 
 def last(space: Space, limit: int) -> list[VersionedCall]:
     """Read the last `limit` calls of the thread, sorted by id."""
-    return [_versioned(cell) for cell in marks.last(space, CALL, limit)]
+    return [_versioned(cell) for cell in space.last_cells(CALL, limit)]
 
 
 def propose(record: CallRecord, *states: CallState, step: Transition = BARE) -> CallTransition:
@@ -354,7 +356,7 @@ def post_first(space: Space, transition: CallTransition) -> VersionedCall | None
 
 
 def _versioned(cell: Cell) -> VersionedCall:
-    return VersionedCall(cells.read(cell, _records), cell.revision)
+    return VersionedCall(read_record(cell, _records), cell.revision)
 
 
 def _check_entered(space: Space, record: CallRecord, cell: Cell) -> None:

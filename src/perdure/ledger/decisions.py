@@ -21,9 +21,12 @@ import msgspec
 from perdure.engines.contract import CellWrite
 from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Decided, Invalid
-from perdure.history import cells, reader
+from perdure.history import reader
 from perdure.history.ancestry import commits_of, of_run, stands_on, told_in
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    read_record,
+)
 from perdure.ledger import call_identity, calls, json_schema, tickets
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.tickets import TICKET, StoredTicket
@@ -456,12 +459,12 @@ def standing(space: Space, id: str, line: str) -> VersionedCall | None:
     if current is None or current.record.timeline == line:
         return current
     cell = space.engine.cell(space.name, f"{COPY}{line}:{id}")
-    return current if cell is None or cell.value is None else calls.read(space, cells.read(cell, _ids))
+    return current if cell is None or cell.value is None else calls.read(space, read_record(cell, _ids))
 
 
 def decided_on(space: Space, line: str) -> list[str]:
     """Return the calls of other timelines that were decided on `line`, by the ids in its conversation."""
-    return list(cells.marked(space, COPY, line))
+    return list(space.marked(COPY, line))
 
 
 def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:

@@ -12,10 +12,12 @@ from msgspec import UnsetType
 from perdure.engines.contract import CellWrite
 from perdure.engines.retry import Attempts
 from perdure.errors import Moved
-from perdure.history import cells as records
 from perdure.history import timelines
 from perdure.history.revisions import Name
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    read_record,
+)
 from perdure.model import canonical
 from perdure.model.effect import Effect, check_effect, within
 from perdure.model.head import MAIN, Head
@@ -39,7 +41,7 @@ def most(space: Space, timeline: str) -> Effect | None:
     if timeline == MAIN:
         return None
     cell = space.engine.cell(space.name, BOUND + timeline)
-    return None if cell is None or cell.value is None else records.read(cell, _bounds).effect_max
+    return None if cell is None or cell.value is None else read_record(cell, _bounds).effect_max
 
 
 def fork(

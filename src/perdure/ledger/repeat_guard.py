@@ -34,10 +34,12 @@ import msgspec
 
 from perdure.engines.contract import CellWrite
 from perdure.errors import Corrupt
-from perdure.history import cells
-from perdure.history import cells as marks
 from perdure.history.ancestry import behind, commits_of, present, told_in
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    mark_write,
+    read_record,
+)
 from perdure.ledger import calls
 from perdure.ledger.calls import VersionedCall
 from perdure.model import canonical
@@ -287,7 +289,7 @@ def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
         page = space.engine.cells(
             space.name, prefix=prefix, after=_twin(gate.fingerprint, after), limit=wanted
         )
-        found = [calls.find(space, cells.read(cell, _names)) for cell in page]
+        found = [calls.find(space, read_record(cell, _names)) for cell in page]
         if len(page) < wanted or None in found:
             raise _missing(gate)
         yield from (current.record for current in found if current)
@@ -308,7 +310,7 @@ def _gate(space: Space, fingerprint: str) -> Gate:
     cell = space.engine.cell(space.name, TWIN + fingerprint)
     if cell is None or cell.value is None:
         return Gate(fingerprint, cell.revision if cell else 0, _GateValue())
-    return Gate(fingerprint, cell.revision, cells.read(cell, _marks))
+    return Gate(fingerprint, cell.revision, read_record(cell, _marks))
 
 
 def _gate_write(gate: Gate, mark: _GateValue) -> CellWrite:
@@ -332,7 +334,7 @@ def entering(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ..
 
 def unlearnt(space: Space, tool: str, *, limit: int) -> list[VersionedCall]:
     """Return imported calls to a tool of that name that have no fingerprint yet."""
-    ids = islice(marks.marked(space, BROUGHT, _line(tool)), limit)
+    ids = islice(space.marked(BROUGHT, _line(tool)), limit)
     return [calls.read(space, id) for id in ids]
 
 
@@ -342,7 +344,7 @@ def learning(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ..
 
 
 def _mark(record: CallRecord, *, present: bool) -> CellWrite:
-    return marks.mark(BROUGHT, _line(record.tool), record.id, expected=0 if present else 1, present=present)
+    return mark_write(BROUGHT, _line(record.tool), record.id, expected=0 if present else 1, present=present)
 
 
 def _line(tool: str) -> str:

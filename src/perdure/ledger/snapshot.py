@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from perdure.engines import paging
-from perdure.engines.contract import Entry
+from perdure.engines.contract import LedgerEntry
 from perdure.errors import Corrupt
 from perdure.history.space import Space
 from perdure.ledger import calls, tickets
@@ -161,7 +161,7 @@ def _sorted(found: Iterable[Ticket]) -> tuple[Ticket, ...]:
     return tuple(sorted(found, key=lambda ticket: ticket.id))
 
 
-def _entries(space: Space, after: int, read: LedgerRead) -> Iterator[Entry]:
+def _entries(space: Space, after: int, read: LedgerRead) -> Iterator[LedgerEntry]:
     """Yield the entries after `after` up to a position; raises `Corrupt` unless the last is the one that was read."""
     last = None
     for last in islice(paging.entries(space.engine, space.name, after=after), max(0, read.position - after)):

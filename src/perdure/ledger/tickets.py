@@ -16,9 +16,11 @@ import msgspec
 from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite, Engine
 from perdure.errors import NotFound
-from perdure.history import cells
-from perdure.history import cells as marks
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    mark_write,
+    read_record,
+)
 from perdure.ledger import calls, json_schema
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.repeat_guard import Repeats
@@ -146,7 +148,7 @@ def ask(call: VersionedCall | CallRecord, ticket: Ticket) -> CallTransition:
         transition = calls.propose(record, "awaiting_approval", step=step)
     cell = CellWrite(name=TICKET + ticket.id, expected=0, value=value, listed=True)
     return transition.also(
-        cells=(cell, marks.mark(ASKS, ticket.timeline, ticket.id, expected=0, present=True))
+        cells=(cell, mark_write(ASKS, ticket.timeline, ticket.id, expected=0, present=True))
     )
 
 
@@ -155,13 +157,13 @@ def closing(asked: StoredTicket, decision: Decision) -> tuple[tuple[CellWrite, .
     ticket = msgspec.structs.replace(asked.ticket, decision=decision)
     value = canonical.encode_struct(ticket)
     cell = CellWrite(name=TICKET + ticket.id, expected=asked.revision, value=value)
-    no_longer_open = marks.mark(ASKS, ticket.timeline, ticket.id, expected=1, present=False)
+    no_longer_open = mark_write(ASKS, ticket.timeline, ticket.id, expected=1, present=False)
     return (cell, no_longer_open, closed(ticket)), Transition(decided=ticket.id, decision=decision)
 
 
 def closed(ticket: Ticket) -> CellWrite:
     """Return the mark of a decided ticket, for the write that decides it."""
-    return marks.mark(ASKED, ticket.timeline, ticket.id, expected=0, present=True)
+    return mark_write(ASKED, ticket.timeline, ticket.id, expected=0, present=True)
 
 
 def find(space: Space, id: str) -> StoredTicket | None:
@@ -191,17 +193,17 @@ def every(space: Space) -> Iterator[Ticket]:
 
 def open_on(space: Space, line: str) -> list[Ticket]:
     """Read the open tickets of a timeline, sorted by id."""
-    return [read(space, id).ticket for id in marks.marked(space, ASKS, line)]
+    return [read(space, id).ticket for id in space.marked(ASKS, line)]
 
 
 def opened(space: Space) -> list[Ticket]:
     """Read the open tickets of all timelines of the thread."""
-    return [read(space, id).ticket for id in marks.marked_elsewhere(space, ASKS, "")]
+    return [read(space, id).ticket for id in space.marked_elsewhere(ASKS, "")]
 
 
 def elsewhere(space: Space, line: str) -> list[Ticket]:
     """Read the tickets of all other timelines, decided ones too, sorted by id."""
-    ids = {id for prefix in (ASKS, ASKED) for id in marks.marked_elsewhere(space, prefix, line)}
+    ids = {id for prefix in (ASKS, ASKED) for id in space.marked_elsewhere(prefix, line)}
     return [read(space, id).ticket for id in sorted(ids)]
 
 
@@ -221,4 +223,4 @@ def still_bound(record: CallRecord, fingerprint: str) -> bool:
 
 
 def _stored(cell: Cell) -> StoredTicket:
-    return StoredTicket(cells.read(cell, _tickets), cell.revision)
+    return StoredTicket(read_record(cell, _tickets), cell.revision)

@@ -13,11 +13,13 @@ from itertools import islice
 import msgspec
 
 from perdure.engines import paging
-from perdure.engines.contract import Engine, Entry
+from perdure.engines.contract import Engine, LedgerEntry
 from perdure.errors import Forgotten, Invalid
-from perdure.history import cells
 from perdure.history.ancestry import commits_of
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    read_record,
+)
 from perdure.ledger import calls, tickets
 from perdure.ledger.calls import CALL
 from perdure.ledger.results import shown
@@ -104,7 +106,7 @@ def unclear(
 ) -> Sequence[tuple[str, CallRecord]]:
     """Read calls of unknown outcome of every thread, sorted by (id, space), each with the name of its space."""
     found = engine.listed(prefix=CALL, after=(CALL + after[0], after[1]), limit=limit)
-    return [(cell.space, cells.read(cell, _records)) for cell in found]
+    return [(cell.space, read_record(cell, _records)) for cell in found]
 
 
 def _passed(space: Space, record: CallRecord) -> list[Passed]:
@@ -158,7 +160,7 @@ def _read_by(space: Space, label: str | None) -> int | None:
     return space.step(commits[0]).commit.ledger.position if commits else None
 
 
-def _enters(entry: Entry, call: str) -> bool:
+def _enters(entry: LedgerEntry, call: str) -> bool:
     """True if the call was entered into the ledger by this entry."""
     step = decode_transition(entry.body)
     return step.call == call and bool(step.record)

@@ -23,10 +23,14 @@ from perdure.engines.contract import Cell, Engine, Rebuilt
 from perdure.engines.paging import spaces
 from perdure.errors import Corrupt
 from perdure.history import verify as history
-from perdure.history.cells import mark
-from perdure.history.space import THREADS, Space, label_of
+from perdure.history.space import (
+    THREADS,
+    Space,
+    label_of,
+    mark_write,
+)
 from perdure.history.tree import NodeCache
-from perdure.history.verify import Report
+from perdure.history.verify import VerifyReport
 from perdure.history.verify.records import readable_cells
 from perdure.ledger import call_identity
 from perdure.ledger.call_identity import KEY, Owner
@@ -124,7 +128,7 @@ class _ExpectedCells:
                 self.digests[prefix + id] = _digest(canonical.encode_struct(record), prefix)
         for ticket in book.tickets.values():
             place = ASKS if ticket.decision is None else ASKED
-            marked = mark(place, ticket.timeline, ticket.id, expected=0, present=True)
+            marked = mark_write(place, ticket.timeline, ticket.id, expected=0, present=True)
             self.digests[marked.name] = _digest(marked.value or b"", place)
 
     def _steps(self) -> Iterator[tuple[int, Transition]]:
@@ -153,7 +157,7 @@ def verify(
     *,
     spaces: Iterable[str] | None = None,
     progress: Callable[[str, int], None] | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check everything in `spaces` (None: in all spaces), calls and tickets included; never raises on damaged data."""
     return history.verify(engine, spaces=spaces, progress=progress, books=_books)
 
@@ -258,7 +262,7 @@ class _LedgerFacts:
             is_open = ticket.decision is None
             cells.append(_of(TICKET + ticket.id, ticket, self._positions.get(ticket.call, 0), listed=is_open))
             place = ASKS if is_open else ASKED
-            marked = mark(place, ticket.timeline, ticket.id, expected=0, present=True)
+            marked = mark_write(place, ticket.timeline, ticket.id, expected=0, present=True)
             cells.append(Rebuilt(name=marked.name, value=marked.value or b""))
         for fingerprint, started in self._starts.items():
             cells += [Rebuilt(name=name, value=value) for name, value in rebuilt_gate(fingerprint, started)]

@@ -37,9 +37,9 @@ from perdure.providers.contract import (
     Reply,
     StreamParser,
     losses_of,
+    stop_reason,
 )
 from perdure.providers.registry import Target
-from perdure.providers.stop_reasons import stop_reason
 from perdure.providers.structured_output import as_sent, request_options
 from perdure.providers.transport.address import UNKNOWN, UNRESOLVED, client_address, identity
 from perdure.providers.transport.contract import Request, Send

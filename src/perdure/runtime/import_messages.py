@@ -24,12 +24,17 @@ from typing import Any, cast
 
 import msgspec
 
+from perdure.context.render.media import brought_in
 from perdure.engines.contract import CellWrite
 from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Invalid, Moved, StaleHead
-from perdure.history import artifacts, cells, reader, writer
+from perdure.history import artifacts, reader, writer
 from perdure.history.ancestry import stands_on
-from perdure.history.space import Space, removed
+from perdure.history.space import (
+    Space,
+    read_record,
+    removed,
+)
 from perdure.ledger import calls, repeat_guard, settlement
 from perdure.ledger.calls import CallTransition, VersionedCall
 from perdure.ledger.repeat_guard import TWIN
@@ -51,7 +56,6 @@ from perdure.runtime.calls.round import args_body
 from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import Journal
-from perdure.runtime.session.media import brought_in
 from perdure.runtime.tools.result import keep
 from perdure.runtime.tools.tool import Tool
 
@@ -130,7 +134,7 @@ def left_of(space: Space, head: Head, items: Sequence[ImportedItem]) -> ImportSp
     losses: list[Loss] = []
     for item in items:
         cell = space.engine.cell(space.name, _name(item))
-        there = None if cell is None or cell.value is None else cells.read(cell, _values)
+        there = None if cell is None or cell.value is None else read_record(cell, _values)
         if there is not None and not stands_on(space, there.label, head.commit):
             there = None
         first = there.body if there is not None else new[item.id].body if item.id in new else None

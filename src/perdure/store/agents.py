@@ -26,8 +26,10 @@ from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.runtime.agent.file import Definition, agent_of
 from perdure.runtime.tools.tool import Tool
 from perdure.store.plumbing import directory
-from perdure.store.plumbing.handles import blocking
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import (
+    StoreResources,
+    blocking,
+)
 from perdure.store.timeline import Line
 
 __all__ = ["AgentMap", "PATH", "Definitions", "Kept"]

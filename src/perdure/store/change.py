@@ -59,10 +59,11 @@ from perdure.store.plumbing.outbox import encode_patch
 from perdure.store.plumbing.run_fence import commit_beside_run
 
 if TYPE_CHECKING:
-    from perdure.runtime.session import journal, media
+    from perdure.context.render import media
+    from perdure.runtime.session import journal
 else:
     journal = deferred("perdure.runtime.session.journal")
-    media = deferred("perdure.runtime.session.media")
+    media = deferred("perdure.context.render.media")
 
 __all__ = ["AgentChange", "Change", "How", "check_op_id", "Edits"]
 

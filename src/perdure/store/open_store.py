@@ -1,19 +1,13 @@
-"""Opens a store: reads the clock, randomness, the user's models and the address of the database.
-
-Ids of actions are UUIDv7, made of the clock and of randomness; within a process each is greater than the one before.
-Ids define no order: order comes from parents and versions.  Growing ids only keep what is stored by id close together.
-"""
+"""Opens a store: reads the address of the database, the limits and the user's models."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from os import PathLike, fspath
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal, cast
 
 import msgspec
@@ -24,54 +18,10 @@ from perdure.memory.embedding import Embed, Embedder
 from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, chosen
 from perdure.store.plumbing import outbox
-from perdure.store.plumbing.handles import check_loop
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import Ids, StoreResources, check_loop, system_clock
 from perdure.store.store import Store
 
-__all__ = ["open", "Ids"]
-
-
-_RANDOM_BITS = 74
-_RANDOM = (1 << _RANDOM_BITS) - 1
-_STEP_BITS = 40
-_STEP = (1 << _STEP_BITS) - 1
-_LOW_BITS = 62
-_LOW = (1 << _LOW_BITS) - 1
-_VARIANT = 0b10 << _LOW_BITS
-_VERSION = 7 << 12
-
-_lock = Lock()
-
-
-class Ids:
-    """A source of ids: call it for the next one."""
-
-    __slots__ = ("_clock", "_last")
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        """Take the time from `clock`, in µs since 1970."""
-        self._clock = clock
-        self._last = 0
-
-    def __call__(self) -> str:
-        """The next id."""
-        noise = int.from_bytes(os.urandom(16), "big")
-        fresh = (self._clock() // 1_000 << _RANDOM_BITS) | (noise >> _STEP_BITS) & _RANDOM
-        with _lock:
-            # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
-            number = self._last = max(fresh, self._last + 1 + (noise & _STEP))
-        high = number >> _RANDOM_BITS << 16 | _VERSION | number >> _LOW_BITS & 0xFFF
-        digits = f"{high << 64 | _VARIANT | number & _LOW:032x}"
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
-def _renew() -> None:
-    global _lock  # noqa: PLW0603  # the parent may have held it at the moment of the fork
-    _lock = Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+__all__ = ["open"]
 
 
 def open(
@@ -98,7 +48,7 @@ def open(
     address = _address(url)
     embedder = None if embed is None else _embedder(embed)
     engine = registry.open_engine(address, read_only=read_only, create=create, durability=durability)
-    now = _now if clock is None else clock
+    now = system_clock if clock is None else clock
     resources = StoreResources(
         engine=engine,
         clock=now,
@@ -158,7 +108,3 @@ def _embedder(embed: Embed | Literal["minilm"]) -> Embedder:
 def _models() -> Catalog:
     """Read the catalog of models, with the user's own."""
     return chosen(os.environ, Path.home())
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000

@@ -14,7 +14,7 @@ from perdure.engines import paging, registry
 from perdure.engines.contract import Engine
 from perdure.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
 from perdure.history.space import label_of
-from perdure.history.verify import Report
+from perdure.history.verify import VerifyReport
 from perdure.ledger import tickets, verify
 from perdure.ledger.verify import repair_all
 from perdure.model.head import MAIN
@@ -27,8 +27,10 @@ from perdure.runtime.session.result import Result
 from perdure.store.agents import AgentMap, Definitions
 from perdure.store.memory import Memory
 from perdure.store.plumbing import directory
-from perdure.store.plumbing.handles import blocking
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import (
+    StoreResources,
+    blocking,
+)
 from perdure.store.thread import Thread
 
 __all__ = ["Store", "Approval", "waiting"]
@@ -158,7 +160,7 @@ class Store:
         found = [each for each in records.open_runs(engine) if each[1].agent == agent.name]
         return [(label_of(engine, space), record) for space, record in found]
 
-    def verify(self) -> Report:
+    def verify(self) -> VerifyReport:
         """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data."""
         return verify.verify(self._resources.engine)
 

@@ -33,8 +33,11 @@ from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.store.artifacts import Artifacts
 from perdure.store.plumbing import directory, outbox, revisions
 from perdure.store.plumbing.directory import Record
-from perdure.store.plumbing.handles import blocking, deferred
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import (
+    StoreResources,
+    blocking,
+    deferred,
+)
 from perdure.store.plumbing.revisions import Moment, Wanted
 from perdure.store.plumbing.run_fence import removed, without_runs
 from perdure.store.runs import Switching

@@ -41,7 +41,7 @@ from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
 from perdure.switching.checkpoint import stored
-from perdure.switching.checkpoint.stored import Kept
+from perdure.switching.checkpoint.stored import StoredCheckpoint
 from perdure.switching.current_backend import backend_at, recorded_at
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class View:
             recall=recall,
         )
 
-    def checkpoints(self, *, limit: int | None = None) -> list[Kept]:
+    def checkpoints(self, *, limit: int | None = None) -> list[StoredCheckpoint]:
         """Read the checkpoints of the switches on this timeline, newest first; with a `limit` only the last ones."""
         return stored.listing(self._space, self._now()[1], limit=limit)
 

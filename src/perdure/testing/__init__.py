@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perdure.testing.adapters.suite import AdapterSuite
-    from perdure.testing.engines.suite import EngineSuite
+    from perdure.testing.engines import EngineSuite
     from perdure.testing.script import Script, crash, fail, say, step, think, use
 
-_SUITES = {"AdapterSuite": "adapters.suite", "EngineSuite": "engines.suite"}
+_SUITES = {"AdapterSuite": "adapters.suite", "EngineSuite": "engines"}
 
 __all__ = ["AdapterSuite", "EngineSuite", "Script", "crash", "fail", "say", "step", "think", "use"]
 

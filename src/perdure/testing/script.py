@@ -23,7 +23,7 @@ from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
 from perdure.model.run import Usage
 from perdure.providers.capabilities import Capability, Level
-from perdure.providers.contract import CallDelta, Finished, ModelEvent, ReasoningDelta, TextDelta
+from perdure.providers.contract import CallDelta, Finished, ModelEvent, ReasoningChunk, TextChunk
 from perdure.runtime import failpoints
 from perdure.runtime.failpoints import POINTS, Point
 
@@ -191,8 +191,8 @@ def _killer(nth: int) -> Callable[[], None]:
 def _deltas(taken: ScriptStep, pieces: int) -> list[ModelEvent]:
     found: list[ModelEvent] = []
     if taken.reasoning:
-        found.append(ReasoningDelta(taken.reasoning))
+        found.append(ReasoningChunk(taken.reasoning))
     size = max(1, -(-len(taken.text) // pieces))
-    found += [TextDelta(taken.text[start : start + size]) for start in range(0, len(taken.text), size)]
+    found += [TextChunk(taken.text[start : start + size]) for start in range(0, len(taken.text), size)]
     found += [CallDelta(index, call.name, call.args) for index, call in enumerate(taken.calls)]
     return found

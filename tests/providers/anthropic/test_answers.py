@@ -11,7 +11,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text
 from perdure.providers.anthropic.adapter import ADAPTER
-from perdure.providers.contract import CallDelta, ReasoningDelta, TextDelta
+from perdure.providers.contract import CallDelta, ReasoningChunk, TextChunk
 
 START: dict[str, Any] = {
     "type": "message_start",
@@ -79,7 +79,7 @@ def test_a_stream_is_read_as_it_comes() -> None:
     reply = parser.close()
 
     assert events == [
-        ReasoningDelta("Hm."),
+        ReasoningChunk("Hm."),
         CallDelta(0, "look", ""),
         CallDelta(0, "look", '{"a": '),
         CallDelta(0, "look", "1.0}"),
@@ -175,7 +175,7 @@ def test_lone_surrogates_do_no_harm() -> None:
         )
     )
 
-    assert reply.events[0] == TextDelta("\ud800")
+    assert reply.events[0] == TextChunk("\ud800")
     assert ADAPTER.render(Context(messages=[reply.message]), model="m").body["messages"]
 
 

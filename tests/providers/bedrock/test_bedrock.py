@@ -12,7 +12,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.bedrock.adapter import ADAPTER
-from perdure.providers.contract import CallDelta, Rendered, TextDelta
+from perdure.providers.contract import CallDelta, Rendered, TextChunk
 from tests.recorded.frames import frame, frames_of
 
 CLAUDE = "us.anthropic.claude-haiku-4-5-20251001-v1:0"
@@ -238,7 +238,7 @@ def test_a_stream_is_read_as_it_comes() -> None:
     )
     reply = parser.close()
 
-    assert events == [TextDelta("So:"), CallDelta(0, "look", ""), CallDelta(0, "look", '{"a": 1.0}')]
+    assert events == [TextChunk("So:"), CallDelta(0, "look", ""), CallDelta(0, "look", '{"a": 1.0}')]
     assert reply.message.tool_calls == (ToolCall("t", "look", '{"a": 1.0}'),)
     assert (reply.stop, reply.usage.cached_tokens) == ("tool_use", 2)
 

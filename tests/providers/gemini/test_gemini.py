@@ -12,7 +12,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from perdure.providers.contract import CallDelta, Rendered, TextDelta
+from perdure.providers.contract import CallDelta, Rendered, TextChunk
 from perdure.providers.gemini.adapter import ADAPTER
 from perdure.providers.gemini.options import json_schema
 from perdure.providers.gemini.render import SKIP
@@ -129,8 +129,8 @@ class TestStreams:
 
         assert all(reply == replies[0] for reply in replies)
         assert replies[0].events[:-1] == (
-            TextDelta("So"),
-            TextDelta('o"n{'),
+            TextChunk("So"),
+            TextChunk('o"n{'),
             CallDelta(0, "look", '{"at":1}'),
         )
 

@@ -12,10 +12,14 @@ from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.model.message import File, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers import adapter
-from perdure.providers.contract import PendingReply, Rendered, Reply
+from perdure.providers.contract import (
+    PendingReply,
+    Rendered,
+    Reply,
+    stop_reason,
+)
 from perdure.providers.gemini_interactions.adapter import ADAPTER
 from perdure.providers.gemini_interactions.parse import SERVER_STEPS
-from perdure.providers.stop_reasons import stop_reason
 
 MODEL = "gemini-3-pro"
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

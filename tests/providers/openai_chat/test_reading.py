@@ -9,7 +9,7 @@ import pytest
 
 from perdure.errors import Invalid
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, Reply, TextDelta
+from perdure.providers.contract import CallDelta, Finished, ReasoningChunk, Reply, TextChunk
 from perdure.providers.openai_chat.adapter import ADAPTER
 from perdure.providers.wire.server_tools import is_account, told
 from tests.coded import raises
@@ -49,7 +49,7 @@ def test_an_answer_has_words_calls_stop_and_usage() -> None:
     assert reply.message.tool_calls == (ToolCall("call_1", "add", '{"a": 1}'),)
     assert (reply.stop, reply.usage.input_tokens, reply.usage.output_tokens) == ("stop", 10, 5)
     assert (reply.usage.cached_tokens, reply.usage.reasoning_tokens) == (4, 2)
-    assert [type(event) for event in reply.events] == [TextDelta, CallDelta, Finished]
+    assert [type(event) for event in reply.events] == [TextChunk, CallDelta, Finished]
 
 
 def test_every_reply_says_where_it_came_from() -> None:
@@ -69,7 +69,7 @@ def test_reasoning_is_told_whatever_its_field_is_called(field: str) -> None:
     reply = answer({"content": "4", field: "2 and 2"}, provider="deepseek")
 
     assert reply.message.content == (ReasoningSummary("2 and 2"), Text("4"))
-    assert ReasoningDelta("2 and 2") in reply.events
+    assert ReasoningChunk("2 and 2") in reply.events
 
 
 def test_a_refusal_is_words() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.errors import Invalid
 from perdure.model.message import ReasoningSummary, Text, ToolCall
-from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
+from perdure.providers.contract import CallDelta, Finished, ReasoningChunk, TextChunk
 from perdure.providers.openai_chat.adapter import ADAPTER
 from tests.coded import raises
 
@@ -38,7 +38,7 @@ def test_words_are_told_as_they_come() -> None:
     second = stream.feed(chunk({"content": "llo"}) + chunk({}, "stop", usage={"prompt_tokens": 3}) + DONE)
     reply = stream.close()
 
-    assert (first, second) == ([TextDelta("He")], [TextDelta("llo")])
+    assert (first, second) == ([TextChunk("He")], [TextChunk("llo")])
     assert (reply.message.text, reply.stop, reply.usage.input_tokens) == ("Hello", "stop", 3)
     assert isinstance(reply.events[-1], Finished)
 
@@ -87,7 +87,7 @@ def test_reasoning_is_told_once_where_it_comes_twice() -> None:
     reply = ADAPTER.parse_stream(pieces, provider="openrouter")
 
     assert reply.message.content == (ReasoningSummary("I see"), Text("ok"))
-    assert reply.events[:2] == (ReasoningDelta("I "), ReasoningDelta("see"))
+    assert reply.events[:2] == (ReasoningChunk("I "), ReasoningChunk("see"))
     kept = json.loads(reply.message.vendor_metadata or "")["openai"]["chat"]["bound"]["reasoning_details"]
     assert kept == [{"type": "reasoning.text", "index": 0, "text": "I see", "signature": "S"}]
 

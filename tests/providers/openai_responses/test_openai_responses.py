@@ -12,7 +12,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
-from perdure.providers.contract import CallDelta, Finished, ReasoningDelta, TextDelta
+from perdure.providers.contract import CallDelta, Finished, ReasoningChunk, TextChunk
 from perdure.providers.openai_responses.adapter import ADAPTER
 from perdure.providers.validator import check
 from perdure.providers.wire.server_tools import is_account
@@ -145,9 +145,9 @@ class TestStreams:
 
         assert reply.message == ADAPTER.parse(answer(REASONING, SAID, CALL)).message
         assert reply.events[:-1] == (
-            ReasoningDelta("Think."),
-            TextDelta("Do"),
-            TextDelta("ne."),
+            ReasoningChunk("Think."),
+            TextChunk("Do"),
+            TextChunk("ne."),
             CallDelta(0, "look", '{"at": 1}'),
         )
 

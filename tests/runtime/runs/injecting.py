@@ -10,8 +10,10 @@ from perdure import Store
 from perdure.engines import registry
 from perdure.engines.contract import Engine, Receipt, Recorded, Write
 from perdure.errors import InDoubt, Unavailable
-from perdure.store.open_store import Ids
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import (
+    Ids,
+    StoreResources,
+)
 
 __all__ = ["Action", "Injecting", "Nameless", "Wire", "engine", "in_doubt", "opened", "unavailable"]
 

@@ -13,8 +13,10 @@ from perdure.engines.contract import Engine
 from perdure.engines.sqlite import SqliteEngine
 from perdure.runtime.session.environment import StoreRuntime
 from perdure.runtime.session.lease_keeper import LeaseKeeper
-from perdure.store.open_store import Ids
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import (
+    Ids,
+    StoreResources,
+)
 
 __all__ = ["copy_of_empty", "store_in", "store_on"]
 

@@ -13,7 +13,7 @@ from perdure import Agent, File, Image, Message, Store, Text, Thread
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.model.message import Block
-from perdure.store.open_store import Ids
+from perdure.store.plumbing.handles import Ids
 from perdure.testing import Script, say, use
 from tests.coded import raises
 from tests.switching.scenes import PICTURE

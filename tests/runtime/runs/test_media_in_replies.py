@@ -12,13 +12,14 @@ import pytest
 
 import perdure
 from perdure import Agent, File, Image, Message, Store, Text, Thread, ToolCall
+from perdure.context.render import media
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.model.context import Context
 from perdure.model.message import Block
 from perdure.providers.contract import Finished, ModelEvent
-from perdure.runtime.session import media
-from perdure.store.open_store import Ids
+from perdure.providers.wire.server_tools import MEDIA_TYPE
+from perdure.store.plumbing.handles import Ids
 from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])
@@ -168,7 +169,7 @@ def test_every_format_is_rendered_as_if_the_bytes_were_in_the_message(
         Image(data(PNG, "image/png"), "image/*"),
         Image(data(PNG)[:-1], "image/png"),
         File("data:text/plain,hello", "text/plain"),
-        File(data(b"{}", media.SERVER_TOOL), media.SERVER_TOOL),
+        File(data(b"{}", MEDIA_TYPE), MEDIA_TYPE),
     ],
 )
 def test_what_could_not_be_given_back_as_it_was_stays_in_the_message(store: Store, block: Block) -> None:

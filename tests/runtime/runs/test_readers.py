@@ -15,8 +15,7 @@ from perdure import Agent, Message, Store, Text, Thread, aio
 from perdure.model.context import Context
 from perdure.model.event import MessageAppended, RunFinished
 from perdure.model.run import HeadPolicy
-from perdure.providers.contract import Finished, ModelEvent
-from perdure.providers.contract import TextDelta as Delta
+from perdure.providers.contract import Finished, ModelEvent, TextChunk
 from perdure.runtime.events import Committed, Happened, Happening, RunEnded, TextDelta, TextSoFar
 from perdure.runtime.failpoints import Point
 from perdure.testing import Script, crash, say, step, use
@@ -137,11 +136,11 @@ class Pausing:
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
         """Say hello, in three parts."""
-        yield Delta("He")
-        yield Delta("ll")
+        yield TextChunk("He")
+        yield TextChunk("ll")
         self.inside.set()
         await asyncio.to_thread(self.go_on.wait)
-        yield Delta("o.")
+        yield TextChunk("o.")
         yield Finished(message=Message("assistant", (Text("Hello."),)))
 
 

@@ -24,7 +24,7 @@ from perdure.history import writer
 from perdure.history.tree import EMPTY, NodeCache, build
 from perdure.history.writer import Proposal
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import StoreResources
 from tests.crash import day
 from tests.crash.campaign import SEED, sized
 from tests.history.tree import maps

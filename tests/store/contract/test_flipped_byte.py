@@ -14,7 +14,7 @@ import perdure
 from perdure import Thread
 from perdure.engines.sqlite.format.pack import KINDS, PackItem, decode_pack, encode_pack
 from perdure.errors import Corrupt, NotFound, PerdureError
-from perdure.history.verify import Report
+from perdure.history.verify import VerifyReport
 from perdure.model.digest import Kind
 
 Read = Callable[[Thread], object]
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def report_of(path: Path) -> Report:
+def report_of(path: Path) -> VerifyReport:
     """What `verify` says of the store."""
     with perdure.open(path.as_posix()) as store:
         return store.verify()

@@ -26,7 +26,7 @@ from perdure.history import writer
 from perdure.history.tree import EMPTY
 from perdure.history.writer import Proposal
 from perdure.model.commit import Act
-from perdure.store.plumbing.resources import StoreResources
+from perdure.store.plumbing.handles import StoreResources
 from perdure.testing.engines.builders import write
 from tests.crash import day
 from tests.crash.campaign import DEEP, sized

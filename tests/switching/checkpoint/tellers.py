@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.model.context import Context
 from perdure.model.message import Message, Text
-from perdure.providers.contract import Finished, ModelEvent, TextDelta
+from perdure.providers.contract import Finished, ModelEvent, TextChunk
 
 __all__ = ["Teller", "messages_in"]
 
@@ -34,5 +34,5 @@ class Teller:
         told = self._tell(messages_in(context))
         text = told if isinstance(told, str) else json.dumps(told)
         for start in range(0, len(text), 4_096):
-            yield TextDelta(text[start : start + 4_096])
+            yield TextChunk(text[start : start + 4_096])
         yield Finished(message=Message("assistant", (Text(text),)))

@@ -12,7 +12,7 @@ import pytest
 from perdure import Thread, testing
 from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from perdure.model.context import Context
-from perdure.providers.contract import Model, ModelEvent, TextDelta
+from perdure.providers.contract import Model, ModelEvent, TextChunk
 from perdure.switching.checkpoint import derive
 from perdure.switching.checkpoint.summary import faults, grounded, summarised
 from tests.switching.checkpoint.tellers import Teller
@@ -75,7 +75,7 @@ def test_a_summariser_that_fails_leaves_a_note(thread: Thread) -> None:
 
         async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
             raise ConnectionError("no route to host")
-            yield TextDelta("")  # pragma: no cover
+            yield TextChunk("")  # pragma: no cover
 
     found = told(thread, Broken())
 
@@ -93,7 +93,7 @@ def test_a_summariser_that_hangs_is_given_up(thread: Thread) -> None:
 
         async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
             await asyncio.sleep(3_600)
-            yield TextDelta("")  # pragma: no cover
+            yield TextChunk("")  # pragma: no cover
 
     found = told(thread, Slow(), seconds=0.01)
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.verify import Verified
 from perdure.cli.input.stores import engine
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count, size
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Screen
+from perdure.cli.output.verified import Verified
 from perdure.errors import NotFound
 from perdure.ledger import verify as checking
 

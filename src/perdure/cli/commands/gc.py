@@ -16,7 +16,7 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.history import retention
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
-from perdure.store.open_store import Ids
+from perdure.store.plumbing.handles import Ids
 
 __all__ = ["Collected", "SpaceShape", "gc"]
 

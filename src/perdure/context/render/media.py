@@ -1,7 +1,16 @@
-"""Prepares media for a model: artifacts become bytes, and media that the model does not accept become words.
+"""Media of messages: bytes become artifacts before a message is stored, and bytes again when a model is shown it.
 
-Only addresses `artifact://sha256/…` of the thread itself are followed.  The history keeps media that are named in
-words, and a model that accepts them is shown them again.
+The bytes of a data URL are stored once, by digest, and the message names them: `artifact://sha256/<digest>`.  A block
+that has no valid data URL is stored as it came.
+
+    brought_in     by users and programs: with the media type that the bytes have, whatever was declared
+    said           by a model: exactly as it wrote it, so that the next model is shown the same
+
+Vendor metadata is stored as it came, even if it holds the same bytes once more.
+
+For a model, `taken_out` puts the bytes of artifacts back; only addresses of the thread itself are followed.  Media that
+the model does not accept become words.  The history keeps media that are named in words, and a model that accepts them
+is shown them again.
 """
 
 from __future__ import annotations
@@ -11,19 +20,105 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from perdure.errors import Forgotten, NotFound
+from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.history import artifacts
+from perdure.history.artifacts import Staged
 from perdure.history.space import Space
+from perdure.model.artifact import check_media_type, sniff
 from perdure.model.digest import Digest
-from perdure.model.message import Block, File, Image, Message, Text, ToolResult
+from perdure.model.message import Block, File, Image, Message, Text, ToolResult, encode_message
 from perdure.providers.contract import Loss
-from perdure.providers.wire.media import data_url, kind_of
-from perdure.providers.wire.server_tools import is_account
+from perdure.providers.wire import server_tools
+from perdure.providers.wire.media import Inline, data_url, inline, kind_of, media_type_of
 
-__all__ = ["PREFIX", "mapped", "taken_out", "KINDS", "lost", "named"]
-
+__all__ = ["brought_in", "said", "taken_out", "named", "lost", "has_media", "mapped", "KINDS", "PREFIX"]
 
 PREFIX = "artifact://sha256/"
+
+_ANY = "application/octet-stream"
+
+
+def brought_in(space: Space, message: Message) -> tuple[Message, list[Staged]]:
+    """Return the message with its bytes named by digest, and the artifacts that the same write must hold.
+
+    Raises `Invalid` if it is no message, or the bytes are more than an artifact may have.
+    """
+    return _stored(space, message, _media_type)
+
+
+def said(space: Space, message: Message) -> tuple[Message, list[Staged]]:
+    """Do the same for a model's message; bytes whose data URL could not be rebuilt exactly stay in the message.
+
+    If there are more bytes than fit into the write of a turn, some artifacts are published before it.
+    """
+    kept, staged = _stored(space, message, _as_said)
+    return kept, _within_turn(space, staged)
+
+
+def has_media(message: Message) -> bool:
+    """True if the message has images or files."""
+    for block in message.content:
+        if isinstance(block, Image | File):
+            return True
+    for result in message.tool_results:
+        for block in result.content:
+            if isinstance(block, Image | File):
+                return True
+    return False
+
+
+def _stored(
+    space: Space, message: Message, named: Callable[[Image | File, Inline], str | None]
+) -> tuple[Message, list[Staged]]:
+    """Name the bytes of a message by digest, under the media type that `named` returns; None leaves a block as it is."""
+    staged: list[Staged] = []
+    if not has_media(message):
+        return message, staged
+    encode_message(message)  # types are not checked when a message is made
+
+    def keep(block: Block) -> Block:
+        if not isinstance(block, Image | File) or block.mime_type == server_tools.MEDIA_TYPE:
+            return block
+        found = inline(block.uri)
+        media_type = None if found is None else named(block, found)
+        if found is None or media_type is None:
+            return block
+        kept = artifacts.stage(space, (found.bytes,), media_type=_media_type(block, found))
+        staged.append(kept)
+        return type(block)(PREFIX + kept.digest, media_type)
+
+    return mapped(message, keep), staged
+
+
+def _as_said(block: Image | File, found: Inline) -> str | None:
+    """Return the block's own media type, if that and the bytes make the same data URL again."""
+    again = data_url(block.mime_type, base64.b64encode(found.bytes).decode())
+    return block.mime_type if again == block.uri else None
+
+
+def _within_turn(space: Space, staged: list[Staged]) -> list[Staged]:
+    """Return the artifacts that the write of a turn has room for; publish the others at once."""
+    room = space.limits.write_bytes_max // 4  # the write also has text, results and vendor metadata
+    left: list[Staged] = []
+    for each in staged:
+        size = sum(len(whole.body) for whole in each.objects)
+        if size <= room:
+            room -= size
+            left.append(each)
+        else:
+            artifacts.publish(space, each)
+    return left
+
+
+def _media_type(block: Image | File, found: Inline) -> str:
+    """Return the media type of the bytes: by themselves, else by the data URL, else by the block; no parameters."""
+    untyped = block.uri[len("data:") :].startswith((";", ",")) or found.declared == _ANY
+    declared = block.mime_type if untyped and block.mime_type else found.declared
+    known = media_type_of(declared, found.bytes).partition(";")[0].strip()
+    try:
+        return check_media_type(known)
+    except Invalid:
+        return sniff(found.bytes, whole=True).partition(";")[0]
 
 
 def taken_out(space: Space, message: Message) -> Message:
@@ -99,7 +194,7 @@ def _kind(block: Block) -> str:
     match block:
         case Image():
             return "image"
-        case File() if not is_account(block):
+        case File() if not server_tools.is_account(block):
             return kind_of(block.mime_type, block.uri)
         case _:
             return ""

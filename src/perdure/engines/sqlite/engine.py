@@ -15,7 +15,18 @@ from typing import TypeVar
 
 import apsw
 
-from perdure.engines.contract import Cell, Entry, Fact, Hold, Instant, Rebuilt, Receipt, Recorded, Step, Write
+from perdure.engines.contract import (
+    Cell,
+    Fact,
+    Hold,
+    Instant,
+    LedgerEntry,
+    Rebuilt,
+    Receipt,
+    Recorded,
+    Step,
+    Write,
+)
 from perdure.engines.shared_rules import check_standing, check_write
 from perdure.engines.sqlite import reads, schema
 from perdure.engines.sqlite.commit.apply import recorded_in
@@ -314,8 +325,8 @@ class SqliteEngine:
         before: int | None = None,
         descending: bool = False,
         limit: int,
-    ) -> Sequence[Entry]:
-        def entries(db: Database) -> list[Entry]:
+    ) -> Sequence[LedgerEntry]:
+        def entries(db: Database) -> list[LedgerEntry]:
             number = self._space(db, space)
             return reads.entries(db, number, after, before, descending=descending, limit=limit)
 

@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from perdure.engines.contract import Cell, Entry, Hold, Step
+from perdure.engines.contract import Cell, Hold, LedgerEntry, Step
 from perdure.engines.shared_rules import chained, check_cell, check_hold, damaged, unmoved
 from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
 from perdure.engines.sqlite.database import Database
@@ -140,7 +140,7 @@ def _checked_cell(
 
 def entries(
     db: Database, number: int | None, after: int, before: int | None, *, descending: bool, limit: int
-) -> list[Entry]:
+) -> list[LedgerEntry]:
     """Return ledger entries between two positions, each checked against the chain.
 
     The entry below the lowest one is read too, because the chain goes through it, and so is the entry `before`:
@@ -153,10 +153,10 @@ def entries(
         count = limit + (after > 0) + (before is not None)
         rows = db.execute(_ENTRIES, (number, after, top, count)).fetchall()
     is_cut = descending and len(rows) == limit + 2  # the lowest row is only there for the chain
-    found: list[Entry] = []
+    found: list[LedgerEntry] = []
     expected, chain = 1, None
     for index, (position, stored, body) in enumerate(cast("list[tuple[int, bytes, bytes]]", rows)):
-        entry = Entry(position, Digest(stored.hex()), body)
+        entry = LedgerEntry(position, Digest(stored.hex()), body)
         is_neighbour = index == 0 and (position == after or is_cut)
         is_linked = position == expected and (position == top or entry.chain == chained(chain, body))
         if not is_linked and not is_neighbour:

@@ -14,10 +14,18 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from perdure.engines import paging, shared_rules
-from perdure.engines.contract import Cell, Engine, Entry, Hold
+from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry
 from perdure.errors import Corrupt
-from perdure.history import cells
-from perdure.history.space import AGENTS, ALIVE, STORE, THREAD, THREADS, Space, label_of
+from perdure.history.space import (
+    AGENTS,
+    ALIVE,
+    STORE,
+    THREAD,
+    THREADS,
+    Space,
+    label_of,
+    read_record,
+)
 from perdure.history.verify.report import Findings
 from perdure.model import canonical
 from perdure.model.digest import Digest
@@ -38,7 +46,7 @@ def check_ledger(space: Space, findings: Findings) -> None:
         findings.count("entry", len(page))
 
 
-def _page(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
+def _page(space: Space, after: int, findings: Findings) -> Sequence[LedgerEntry]:
     """Return the next entries; if some cannot be read, those that can."""
     try:
         return space.engine.entries(space.name, after=after, limit=_PAGE)
@@ -46,8 +54,8 @@ def _page(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
         return _one_by_one(space, after, findings)
 
 
-def _one_by_one(space: Space, after: int, findings: Findings) -> Sequence[Entry]:
-    found: list[Entry] = []
+def _one_by_one(space: Space, after: int, findings: Findings) -> Sequence[LedgerEntry]:
+    found: list[LedgerEntry] = []
     for position in range(after, after + _PAGE):
         with findings.watching("ledger", name=f"entry {position + 1}"):
             entries = space.engine.entries(space.name, after=position, limit=1)
@@ -57,7 +65,7 @@ def _one_by_one(space: Space, after: int, findings: Findings) -> Sequence[Entry]
     return found
 
 
-def _check_entry(entry: Entry, position: int, chain: Digest | None, findings: Findings) -> None:
+def _check_entry(entry: LedgerEntry, position: int, chain: Digest | None, findings: Findings) -> None:
     name = f"entry {entry.position}"
     if entry.position != position + 1:
         findings.add(
@@ -133,7 +141,7 @@ def check_directory(space: Space, findings: Findings) -> None:
 
 
 def _check_record(engine: Engine, cell: Cell) -> None:
-    id, record = cell.name.removeprefix(THREAD), cells.read(cell, _records)
+    id, record = cell.name.removeprefix(THREAD), read_record(cell, _records)
     if not record.space.startswith(THREADS):
         raise Corrupt(f"it leads to space '{record.space}', which is not a thread's")
     label = label_of(engine, record.space)
@@ -150,9 +158,9 @@ def _check_thread(space: Space, findings: Findings) -> None:
     alive = space.engine.cell(space.name, ALIVE)
     if alive is not None:
         with findings.watching("cell", name=ALIVE):
-            cells.read(alive, _removals)
+            read_record(alive, _removals)
         return
-    record = None if cell is None or cell.value is None else cells.read(cell, _records)
+    record = None if cell is None or cell.value is None else read_record(cell, _records)
     if record is None or record.space != space.name:
         what = f"it holds the thread '{space.label}', but the directory does not lead to it"
         findings.add("space", what, name=space.name)

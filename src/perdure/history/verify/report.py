@@ -12,7 +12,7 @@ from perdure.errors import Forgotten, PerdureError, Unavailable
 from perdure.history.space import STORE
 from perdure.model.digest import Digest
 
-__all__ = ["DAMAGE", "Fault", "Findings", "Report"]
+__all__ = ["DAMAGE", "Fault", "Findings", "VerifyReport"]
 
 FAULTS_MAX = 10_000
 
@@ -44,7 +44,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         return f"{named} in {self.space}: {self.what}"
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked and what is wrong."""
 
     faults: tuple[Fault, ...]
@@ -104,9 +104,9 @@ class Findings:
         except DAMAGE as error:
             self.add(kind, str(error) or type(error).__name__, digest=digest, name=name)
 
-    def report(self) -> Report:
+    def report(self) -> VerifyReport:
         """Return everything so far."""
-        return Report(
+        return VerifyReport(
             faults=tuple(self._faults),
             checked=dict(sorted(self._checked.items())),
             unchecked=self._unchecked,

@@ -28,7 +28,7 @@ from perdure.history.space import STORE, THREADS, Space, label_of
 from perdure.history.stored_objects import pages
 from perdure.history.tree import EMPTY, NodeCache, check, refs
 from perdure.history.verify.records import check_cells, check_directory, check_ledger
-from perdure.history.verify.report import DAMAGE, Findings, Report
+from perdure.history.verify.report import DAMAGE, Findings, VerifyReport
 from perdure.model.artifact import Artifact, decode_artifact
 from perdure.model.commit import (
     Commit,
@@ -420,7 +420,7 @@ def verify(
     spaces: Iterable[str] | None = None,
     progress: Callable[[str, int], None] | None = None,
     books: Callable[[Space], Iterable[tuple[str, str]]] | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check everything that `spaces` hold, all of them if None.
 
     `books` yields, for a space, which cells or entries contradict its ledger, and how; None skips that check.

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.model.run import Usage
-from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningChunk, Reply, TextChunk
 from perdure.providers.wire.block_order import Piece, shown
 from perdure.providers.wire.call_ids import CallNames
 from perdure.providers.wire.fields.vendor_items import json_or_text
@@ -488,9 +488,9 @@ class AnthropicStream:
                 self._calls += 1
                 return [CallDelta(block.call, str(start.get("name")), "")]
             case "text":
-                return [TextDelta(text)] if (text := str(start.get("text") or "")) else []
+                return [TextChunk(text)] if (text := str(start.get("text") or "")) else []
             case "thinking":
-                return [ReasoningDelta(text)] if (text := str(start.get("thinking") or "")) else []
+                return [ReasoningChunk(text)] if (text := str(start.get("thinking") or "")) else []
             case _:
                 return []
 
@@ -499,10 +499,10 @@ class AnthropicStream:
         match delta.get("type"):
             case "text_delta":
                 block.texts.append(text := _words(delta, "text"))
-                return [TextDelta(text)] if text else []
+                return [TextChunk(text)] if text else []
             case "thinking_delta":
                 block.thoughts.append(text := _words(delta, "thinking"))
-                return [ReasoningDelta(text)] if text else []
+                return [ReasoningChunk(text)] if text else []
             case "input_json_delta":
                 block.arguments.append(text := _words(delta, "partial_json"))
                 is_call = block.kind == "tool_use" and text

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.providers.bedrock.parse import Raw, as_list, as_object, reply_of
-from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningChunk, Reply, TextChunk
 from perdure.providers.wire.fields.vendor_items import json_or_text
 from perdure.providers.wire.malformed import unreadable
 from perdure.providers.wire.stream.reply_events import with_events
@@ -297,7 +297,7 @@ class BedrockStream:
                 case "text" if isinstance(value, str):
                     block.texts.append(value)
                     if value:
-                        told.append(TextDelta(value))
+                        told.append(TextChunk(value))
                 case "toolUse":
                     text = str(as_object(value, "delta.toolUse").get("input") or "")
                     block.arguments.append(text)
@@ -324,7 +324,7 @@ def _thought(block: _OpenContentBlock, delta: Raw) -> list[ModelEvent]:
     if not isinstance(text, str):
         return []
     block.thoughts.append(text)
-    return [ReasoningDelta(text)] if text else []
+    return [ReasoningChunk(text)] if text else []
 
 
 def _index(event: Raw) -> int:

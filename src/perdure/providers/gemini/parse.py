@@ -17,7 +17,7 @@ from typing import Any, cast
 from perdure.errors import Invalid
 from perdure.model.message import File, Image, Message
 from perdure.model.run import Usage
-from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningChunk, Reply, TextChunk
 from perdure.providers.gemini.portable_parts import plain_parts
 from perdure.providers.wire.fields.vendor_items import VendorTurn, is_list, items_of, object_of, text_of
 from perdure.providers.wire.fields.vendor_metadata import call_ids, keep
@@ -511,7 +511,7 @@ class GeminiStream:
             parts.append(part)
         words = text_of(part.get("text"))
         if words and place == 0:
-            self._events.append(ReasoningDelta(words) if part.get("thought") else TextDelta(words))
+            self._events.append(ReasoningChunk(words) if part.get("thought") else TextChunk(words))
 
     def _call(self, place: int, part: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         """Read a call, whole or in pieces: first the name, then arguments, then an empty piece that ends it."""

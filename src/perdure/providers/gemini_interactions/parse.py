@@ -21,9 +21,9 @@ from perdure.providers.contract import (
     Loss,
     ModelEvent,
     PendingReply,
-    ReasoningDelta,
+    ReasoningChunk,
     Reply,
-    TextDelta,
+    TextChunk,
 )
 from perdure.providers.gemini.parse import FILES
 from perdure.providers.wire.fields.vendor_items import (
@@ -363,9 +363,9 @@ class Stream:
         self._steps[at] = step = dict(step)
         self._open.add(at)
         for content in items_of(step.get("content")):
-            self._tell(TextDelta(text_of(object_of(content).get("text"))))
+            self._tell(TextChunk(text_of(object_of(content).get("text"))))
         for content in items_of(step.get("summary")):
-            self._tell(ReasoningDelta(text_of(object_of(content).get("text"))))
+            self._tell(ReasoningChunk(text_of(object_of(content).get("text"))))
 
     def _grow(self, at: int, delta: dict[str, Any]) -> None:
         if at not in self._steps:
@@ -375,13 +375,13 @@ class Stream:
             case "text":
                 words = text_of(delta.get("text"))
                 self._growing.add(_last_text(step), "text", words)
-                self._tell(TextDelta(words))
+                self._tell(TextChunk(words))
             case "text_annotation" | "text_annotation_delta":
                 _last_text(step).setdefault("annotations", []).extend(items_of(delta.get("annotations")))
             case "thought_summary":
                 content = object_of(delta.get("content"))
                 step.setdefault("summary", []).append(content)
-                self._tell(ReasoningDelta(text_of(content.get("text"))))
+                self._tell(ReasoningChunk(text_of(content.get("text"))))
             case "thought_signature":
                 self._growing.add(step, "signature", text_of(delta.get("signature")))
             case "arguments_delta":
@@ -419,7 +419,7 @@ class Stream:
             self._events.append(CallDelta(self._calls, text_of(step.get("name")), args))
             self._calls += 1
 
-    def _tell(self, delta: TextDelta | ReasoningDelta) -> None:
+    def _tell(self, delta: TextChunk | ReasoningChunk) -> None:
         if delta.text:
             self._events.append(delta)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.model.message import File, Message, Text
 from perdure.model.run import Usage
-from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.contract import CallDelta, Loss, ModelEvent, ReasoningChunk, Reply, TextChunk
 from perdure.providers.openai_chat.content import sound_of
 from perdure.providers.openai_chat.request import ChatMessageParts, read_message, unknown_parts
 from perdure.providers.openai_chat.servers import Server
@@ -541,9 +541,9 @@ class ChatStream:
 def _events(news: Mapping[str, Any]) -> list[ModelEvent]:
     events: list[ModelEvent] = []
     if words := news.get("reasoning"):
-        events.append(ReasoningDelta(words))
+        events.append(ReasoningChunk(words))
     if words := news.get("text"):
-        events.append(TextDelta(words))
+        events.append(TextChunk(words))
     for index, name, arguments in news.get("calls", ()):
         events.append(CallDelta(index, name, arguments))
     return events

@@ -19,9 +19,9 @@ from perdure.providers.contract import (
     Loss,
     ModelEvent,
     PendingReply,
-    ReasoningDelta,
+    ReasoningChunk,
     Reply,
-    TextDelta,
+    TextChunk,
 )
 from perdure.providers.openai_responses.items import CALLS, arguments_of, is_client_call, name_of, read_item
 from perdure.providers.wire.fields.vendor_items import VendorTurn, items_of, object_of, text_of
@@ -192,7 +192,7 @@ class ResponsesStream:
         if kind in _TEXTS:
             self._say(at, event)
         elif kind == "response.reasoning_summary_text.delta":
-            self._tell(at, ReasoningDelta(text_of(event.get("delta"))))
+            self._tell(at, ReasoningChunk(text_of(event.get("delta"))))
         elif kind in _ARGUMENTS:
             self._write(at, text_of(event.get("delta")))
         elif kind == "response.output_item.added":
@@ -229,9 +229,9 @@ class ResponsesStream:
         words, part = text_of(event.get("delta")), event.get("content_index")
         key = (at, part if isinstance(part, int) else 0)
         self._said.setdefault(key, []).append(words)
-        self._tell(at, TextDelta(words))
+        self._tell(at, TextChunk(words))
 
-    def _tell(self, at: int, delta: TextDelta | ReasoningDelta) -> None:
+    def _tell(self, at: int, delta: TextChunk | ReasoningChunk) -> None:
         self._emitted[at] = self._emitted.get(at, 0) + len(delta.text)
         if delta.text:
             self._events.append(delta)
@@ -255,10 +255,10 @@ class ResponsesStream:
                     self._write(at, rest)
             case "message":
                 if rest := _words(item.get("content"), "text", "refusal")[told:]:
-                    self._tell(at, TextDelta(rest))
+                    self._tell(at, TextChunk(rest))
             case "reasoning":
                 if rest := _words(item.get("summary"), "text")[told:]:
-                    self._tell(at, ReasoningDelta(rest))
+                    self._tell(at, ReasoningChunk(rest))
             case _ if is_client_call(item) and not told:
                 self._write(at, arguments_of(item))
             case _:

@@ -10,7 +10,6 @@ from perdure.providers.validator import (
     anthropic,
     bedrock,
     gemini,
-    gemini_interactions,
     openai_chat,
     openai_responses,
 )
@@ -27,7 +26,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "mistral-chat": (*openai_chat.SHARED, *openai_chat.MISTRAL_RULES),
     "azure-inference-chat": openai_chat.SHARED,
     "ollama-chat": openai_chat.OLLAMA_RULES,
-    "gemini-interactions": gemini_interactions.RULES,
+    "gemini-interactions": gemini.INTERACTIONS_RULES,
 }
 
 _OWNERS = {

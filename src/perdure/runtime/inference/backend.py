@@ -33,13 +33,13 @@ from perdure.providers.contract import (
     Model,
     ModelEvent,
     PendingReply,
-    ReasoningDelta,
-    TextDelta,
+    ReasoningChunk,
+    TextChunk,
     sent_by,
     server_of,
+    stop_reason,
 )
 from perdure.providers.profile import BackendRef, name_of, same
-from perdure.providers.stop_reasons import stop_reason
 from perdure.providers.transport.address import UNRESOLVED
 from perdure.runtime import events
 from perdure.runtime.agent.agent import Agent, model_of, taking_steps
@@ -309,9 +309,9 @@ class ModelStep:
 
 def _stream(feed: Feed, event: ModelEvent) -> None:
     match event:
-        case TextDelta(text):
+        case TextChunk(text):
             feed.tell(events.TextDelta(text))
-        case ReasoningDelta(text):
+        case ReasoningChunk(text):
             feed.tell(events.ReasoningDelta(text))
         case CallDelta(index, name, arguments):
             feed.tell(CallProgress(str(index), name, "writing", arguments))

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from perdure.context.render import media
 from perdure.engines.contract import CellWrite
 from perdure.errors import Moved, PerdureError, RunFailed
 from perdure.history.ancestry import of_run
@@ -56,7 +57,6 @@ from perdure.runtime.inference.failover import Failover, Takeover
 from perdure.runtime.inference.model_input import ModelInputBuilder
 from perdure.runtime.run.finish import RunFinisher, settle_open_calls
 from perdure.runtime.run.start import Started, cleaned
-from perdure.runtime.session import media
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import CommitDraft
 from perdure.runtime.session.lease import Lost

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from perdure.context.render.media import brought_in
 from perdure.engines.contract import CellWrite, Step
 from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Invalid, Moved, OpReused
@@ -51,7 +52,6 @@ from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.journal import CommitDraft, Journal
 from perdure.runtime.session.lease import Lease
-from perdure.runtime.session.media import brought_in
 from perdure.runtime.session.records import VersionedRun
 from perdure.runtime.tools.call import scratch_prefix
 from perdure.switching.current_backend import RecordedBackend

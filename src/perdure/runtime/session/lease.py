@@ -26,8 +26,12 @@ import msgspec
 from perdure.engines.contract import Cell, CellWrite, Fence, Write
 from perdure.engines.retry import Attempts
 from perdure.errors import Busy, Conflict
-from perdure.history import cells, writer
-from perdure.history.space import Space, removed
+from perdure.history import writer
+from perdure.history.space import (
+    Space,
+    read_record,
+    removed,
+)
 from perdure.model import canonical
 from perdure.model.digest import Kind, digest_of
 from perdure.model.head import Head
@@ -127,10 +131,10 @@ def look(space: Space, timeline: str) -> tuple[Lease | None, int]:
     cell = space.engine.cell(space.name, LEASE + timeline)
     if cell is None or cell.value is None:
         return None, cell.revision if cell else 0
-    lease = _lease(timeline, cells.read(cell, _taken), cell.revision)
+    lease = _lease(timeline, read_record(cell, _taken), cell.revision)
     renewal = space.engine.cell(space.name, RENEWAL + timeline)
     if renewal is not None and renewal.value is not None:
-        lease = _with(lease, cells.read(renewal, _renewed))
+        lease = _with(lease, read_record(renewal, _renewed))
     return lease, cell.revision
 
 
@@ -189,7 +193,7 @@ def epoch_after(taking: CellWrite) -> int:
 def taken(taking: CellWrite) -> Lease:
     """Return the lease after the write that takes it."""
     cell = Cell("", taking.name, epoch_after(taking), taking.value)
-    return _lease(taking.name.removeprefix(LEASE), cells.read(cell, _taken), cell.revision)
+    return _lease(taking.name.removeprefix(LEASE), read_record(cell, _taken), cell.revision)
 
 
 def releasing(lease: Lease) -> CellWrite:

@@ -16,9 +16,12 @@ import msgspec
 from perdure.engines import paging
 from perdure.engines.contract import CellWrite, Engine, Write
 from perdure.errors import NotFound
-from perdure.history import cells, writer
-from perdure.history import cells as marks
-from perdure.history.space import Space
+from perdure.history import writer
+from perdure.history.space import (
+    Space,
+    mark_write,
+    read_record,
+)
 from perdure.model import canonical
 from perdure.model.digest import Kind, Object, digest_of
 from perdure.model.head import Head
@@ -61,7 +64,7 @@ def find(space: Space, id: str) -> VersionedRun | None:
     return (
         None
         if cell is None or cell.value is None
-        else VersionedRun(cells.read(cell, _records), cell.revision)
+        else VersionedRun(read_record(cell, _records), cell.revision)
     )
 
 
@@ -86,22 +89,22 @@ def read(space: Space, id: str) -> VersionedRun:
 def listing(space: Space, *, after: str = "", limit: int) -> list[RunRecord]:
     """Return the thread's runs by id, those after the id `after`."""
     found = space.engine.cells(space.name, prefix=RUN, after=RUN + after, limit=limit)
-    return [cells.read(cell, _records) for cell in found]
+    return [read_record(cell, _records) for cell in found]
 
 
 def open_runs(engine: Engine) -> Iterator[tuple[str, RunRecord]]:
     """Yield every run of the store that has not ended, with the space of its thread."""
-    return ((cell.space, cells.read(cell, _records)) for cell in paging.listed(engine, prefix=RUN))
+    return ((cell.space, read_record(cell, _records)) for cell in paging.listed(engine, prefix=RUN))
 
 
 def last(space: Space, limit: int) -> list[RunRecord]:
     """Return the last `limit` runs of the thread, by id."""
-    return [cells.read(cell, _records) for cell in marks.last(space, RUN, limit)]
+    return [read_record(cell, _records) for cell in space.last_cells(RUN, limit)]
 
 
 def waiting(space: Space, timeline: str) -> list[RunRecord]:
     """Return the runs that wait on a timeline."""
-    found = [find(space, id) for id in marks.marked(space, WAITS, timeline)]
+    found = [find(space, id) for id in space.marked(WAITS, timeline)]
     return [kept.record for kept in found if kept is not None]
 
 
@@ -151,7 +154,7 @@ def apply(
 
 def _waits(record: RunRecord, *, present: bool) -> CellWrite:
     """Return the write of the mark of a run that waits; its revision is what the record counts."""
-    return marks.mark(WAITS, record.timeline, record.id, expected=record.waited, present=present)
+    return mark_write(WAITS, record.timeline, record.id, expected=record.waited, present=present)
 
 
 def _write(record: RunRecord, expected: int) -> CellWrite:

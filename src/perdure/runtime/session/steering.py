@@ -13,14 +13,17 @@ from collections.abc import Iterator
 
 import msgspec
 
+from perdure.context.render.media import brought_in
 from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite
 from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Invalid, Moved
-from perdure.history import cells
 from perdure.history.artifacts import Staged
 from perdure.history.reader import head_of, is_ancestor
-from perdure.history.space import Space
+from perdure.history.space import (
+    Space,
+    read_record,
+)
 from perdure.model import canonical, names
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
@@ -28,7 +31,6 @@ from perdure.model.message import Message, Text, check_message, decode_message, 
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.lease import Lease
-from perdure.runtime.session.media import brought_in
 
 __all__ = ["STEER", "Queued", "queue", "queued"]
 
@@ -134,7 +136,7 @@ def _is_known(space: Space, lease: Lease, id: str, body: bytes) -> bool:
 
 
 def _steered(space: Space, run: str) -> Iterator[_Steer]:
-    return (cells.read(cell, _steers) for cell in _waiting(space, run))
+    return (read_record(cell, _steers) for cell in _waiting(space, run))
 
 
 def _heard(space: Space, timeline: str, id: str) -> list[Digest]:
@@ -146,6 +148,6 @@ def _heard(space: Space, timeline: str, id: str) -> list[Digest]:
 
 
 def _queued(cell: Cell) -> Queued:
-    steer = cells.read(cell, _steers)
+    steer = read_record(cell, _steers)
     taken = CellWrite(name=cell.name, expected=cell.revision, value=None)
     return Queued(steer.id, decode_message(steer.message.encode()), taken)

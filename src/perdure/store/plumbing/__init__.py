@@ -1,1 +1,1 @@
-"""What the store's objects share: directory, outbox, resources and guards."""
+"""What the store's objects share: directory, outbox, handles and fences."""

@@ -18,8 +18,14 @@ from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite, Engine, Write
 from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, NotFound
-from perdure.history import cells
-from perdure.history.space import ALIVE, STORE, THREAD, THREADS, Space
+from perdure.history.space import (
+    ALIVE,
+    STORE,
+    THREAD,
+    THREADS,
+    Space,
+    read_record,
+)
 from perdure.model import canonical, names
 from perdure.model.digest import Kind, digest_of
 from perdure.model.names import near
@@ -131,7 +137,7 @@ def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
     while True:
         attempts.begin()
         cell = store.engine.cell(STORE, AGENT + agent.name)
-        known = cells.read(cell, _agents) if cell is not None and cell.value is not None else None
+        known = read_record(cell, _agents) if cell is not None and cell.value is not None else None
         if known is not None and (
             not declared or (known.merge == agent.rules and known.policy == agent.policy)
         ):
@@ -147,13 +153,13 @@ def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
 def rules_of(store: Space, agent: str) -> dict[str, str]:
     """Read the merge rules of an agent, as last declared."""
     cell = store.engine.cell(STORE, AGENT + agent)
-    return cells.read(cell, _agents).merge if cell is not None and cell.value is not None else {}
+    return read_record(cell, _agents).merge if cell is not None and cell.value is not None else {}
 
 
 def policy_of(store: Space, agent: str) -> Policy:
     """Read the policy of an agent for changes of its backend, as last declared."""
     cell = store.engine.cell(STORE, AGENT + agent)
-    return cells.read(cell, _agents).policy if cell is not None and cell.value is not None else Policy()
+    return read_record(cell, _agents).policy if cell is not None and cell.value is not None else Policy()
 
 
 def remove(store: Space, thread: Space, id: str) -> None:
@@ -175,7 +181,7 @@ def threads(store: Space) -> Iterator[tuple[str, Record]]:
 
 def agents(store: Space) -> Iterator[AgentRecord]:
     """Yield all agents, sorted by name."""
-    yield from (cells.read(cell, _agents) for cell in paging.cells(store.engine, STORE, prefix=AGENT))
+    yield from (read_record(cell, _agents) for cell in paging.cells(store.engine, STORE, prefix=AGENT))
 
 
 def _closed(store: Space, thread: Space) -> bool:
@@ -190,7 +196,7 @@ def _closed(store: Space, thread: Space) -> bool:
 def _emptied(store: Space, thread: Space, id: str) -> bool:
     """Empty the record of the thread, unless its id has a new thread; False if another writer was first."""
     cell = store.engine.cell(STORE, THREAD + id)
-    if cell is None or cell.value is None or cells.read(cell, _records).space != thread.name:
+    if cell is None or cell.value is None or read_record(cell, _records).space != thread.name:
         return True
     return _write(store, f"remove:{store.ids()}", _cell(THREAD + id, cell, None))
 
@@ -199,7 +205,7 @@ def _live(store: Space, cell: Cell | None) -> Record | None:
     """Read the record in the cell; None if it is empty, or the removal of the thread was interrupted."""
     if cell is None or cell.value is None:
         return None
-    record = cells.read(cell, _records)
+    record = read_record(cell, _records)
     return record if store.engine.cell(record.space, ALIVE) is None else None
 
 

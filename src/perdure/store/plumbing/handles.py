@@ -1,9 +1,14 @@
-"""What the classes of handles share: methods that refuse to block an event loop, and imports that wait for their use.
+"""What the handles on a store share: its resources, methods that refuse to block an event loop, and late imports.
 
-Every public method of a handle may wait for a disk.  On a thread that runs an event loop the call would stall
-everything there, so it raises before it does anything, and the error names the awaitable counterpart.  An iterator
-checks at every item.  A loop that only drives a run of the blocking interface may be stalled: tools and hooks that
-run there use the blocking interface like any other code.
+`StoreResources` holds the engine of an open store, its clock, ids, limits, models and caches, and opens its spaces.
+All spaces of the store share one cache of nodes.  Ids of actions are UUIDv7, made of the clock and of randomness;
+within a process each is greater than the one before.  Ids define no order: order comes from parents and versions.
+Growing ids only keep what is stored by id close together.
+
+Every public method of a handle is `blocking`: it may wait for a disk.  On a thread that runs an event loop the call
+would stall everything there, so it raises before it does anything, and the error names the awaitable counterpart.  An
+iterator checks at every item.  A loop that only drives a run of the blocking interface may be stalled: tools and hooks
+that run there use the blocking interface like any other code.
 
 A handle on a thread has methods that read, write, run and switch.  A program that only reads loads none of the modules
 that a run or a switch needs, so a command such as `perdure threads log` starts faster.  Type checkers see the import:
@@ -17,22 +22,45 @@ that a run or a switch needs, so a command such as `perdure threads log` starts 
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from threading import Lock
 from types import GeneratorType, ModuleType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import msgspec
+
+from perdure.engines import registry
+from perdure.engines.contract import Engine, Fence
+from perdure.engines.search_contract import SearchIndex
 from perdure.errors import Invalid
+from perdure.history.space import AGENTS, ALIVE, STORE, Space, label_of
+from perdure.history.tree import NodeCache
+from perdure.memory import Memories
+from perdure.memory.embedding import Embedder
+from perdure.memory.owner_memory import ReachableMemory
+from perdure.model.limits import Limits
+from perdure.providers.catalog import Catalog, shipped
 from perdure.runtime.event_loop import may_block
 
-__all__ = [
-    "blocking",
-    "check_loop",
-    "deferred",
-]
+if TYPE_CHECKING:
+    from perdure.runtime.session.environment import StoreRuntime
+
+__all__ = ["StoreResources", "blocking", "check_loop", "deferred", "Ids", "system_clock"]
 
 _C = TypeVar("_C", bound=type)
+
+_RANDOM_BITS = 74
+_RANDOM = (1 << _RANDOM_BITS) - 1
+_STEP_BITS = 40
+_STEP = (1 << _STEP_BITS) - 1
+_LOW_BITS = 62
+_LOW = (1 << _LOW_BITS) - 1
+_VARIANT = 0b10 << _LOW_BITS
+_VERSION = 7 << 12
 
 
 def blocking(cls: _C) -> _C:
@@ -103,3 +131,128 @@ class _DeferredModule(ModuleType):
 def deferred(name: str) -> ModuleType:
     """Return a stand-in for the module `name`, which imports it when one of its names is used."""
     return _DeferredModule(name)
+
+
+_lock = Lock()
+
+
+class Ids:
+    """A source of ids: call it for the next one."""
+
+    __slots__ = ("_clock", "_last")
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        """Take the time from `clock`, in µs since 1970."""
+        self._clock = clock
+        self._last = 0
+
+    def __call__(self) -> str:
+        """The next id."""
+        noise = int.from_bytes(os.urandom(16), "big")
+        fresh = (self._clock() // 1_000 << _RANDOM_BITS) | (noise >> _STEP_BITS) & _RANDOM
+        with _lock:
+            # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
+            number = self._last = max(fresh, self._last + 1 + (noise & _STEP))
+        high = number >> _RANDOM_BITS << 16 | _VERSION | number >> _LOW_BITS & 0xFFF
+        digits = f"{high << 64 | _VARIANT | number & _LOW:032x}"
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _renew() -> None:
+    global _lock  # noqa: PLW0603  # the parent may have held it at the moment of the fork
+    _lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def system_clock() -> int:
+    """Return the µs since 1970, UTC."""
+    return time.time_ns() // 1_000
+
+
+def in_memory(owner: str | None) -> SearchIndex:
+    """Return a search index in memory."""
+    return registry.open_search("memory:", owner, read_only=False)
+
+
+_FENCES = (Fence(ALIVE, 0),)
+
+
+class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the handles on one store share."""
+
+    engine: Engine
+    clock: Callable[[], int]  # µs since 1970, UTC
+    ids: Callable[[], str]
+    limits: Limits = Limits()
+    models: Callable[[], Catalog] = shipped  # the catalog of models; read at the first use
+    indexes: Callable[[str | None], SearchIndex] = (
+        in_memory  # the index of an owner's memory; None: of no owner
+    )
+    embedder: Embedder | None = None  # None: memory is searched for words alone
+    read_only: bool = False
+    cache: NodeCache = msgspec.field(default_factory=NodeCache)
+    runtimes: list[StoreRuntime] = msgspec.field(default_factory=list)  # the first one, once a run needs it
+    _memories: list[Memories] = msgspec.field(default_factory=list[Memories])
+
+    def __post_init__(self) -> None:
+        """Create the memories, which need the other fields."""
+        reach = ReachableMemory(lambda name, label: self._space(name, label, ()))
+        self._memories.append(
+            Memories(self.named, reach, self.indexes, self.embedder, read_only=self.read_only)
+        )
+
+    @property
+    def store(self) -> Space:
+        """The store's own space."""
+        return self.named(STORE)
+
+    def agent(self, name: str) -> Space:
+        """Return the space of an agent's own map."""
+        return self._space(AGENTS + name, name, ())
+
+    def thread(self, id: str, space: str) -> Space:
+        """Return the space of a thread; writes to it are refused once the thread is removed."""
+        return self._space(space, id, _FENCES)
+
+    @property
+    def store_runtime(self) -> StoreRuntime:
+        """What the runs of the store share, created when the first run needs it."""
+        if not self.runtimes:
+            from perdure.runtime.session.environment import StoreRuntime
+
+            # Two threads may both append one; both then use the first.
+            self.runtimes.append(StoreRuntime())
+        return self.runtimes[0]
+
+    @property
+    def memories(self) -> Memories:
+        """The memories of all owners."""
+        return self._memories[0]
+
+    def close(self) -> None:
+        """Wait for background work to end, then release everything."""
+        for runtime in self.runtimes:
+            runtime.close()
+        for each in self._memories:
+            each.close()
+        self.engine.close()
+
+    def named(self, name: str) -> Space:
+        """Return any space by name, without the fences of a thread."""
+        return self._space(name, label_of(self.engine, name), ())
+
+    def _space(self, name: str, label: str, fences: tuple[Fence, ...]) -> Space:
+        self.engine.check(name)
+        return Space(
+            engine=self.engine,
+            name=name,
+            label=label,
+            clock=self.clock,
+            ids=self.ids,
+            cache=self.cache,
+            limits=self.limits,
+            fences=fences,
+        )

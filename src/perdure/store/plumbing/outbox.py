@@ -22,12 +22,17 @@ from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite, Move, Step, Write
 from perdure.engines.retry import ATTEMPTS_MAX
 from perdure.errors import Conflict, NotFound, PerdureError, StaleHead, Unavailable
-from perdure.history import ancestry, artifacts, cells, gc_generation, writer
+from perdure.history import ancestry, artifacts, gc_generation, writer
 from perdure.history.ancestry import Stretch
 from perdure.history.changes import patch_builder
 from perdure.history.changes.patch_builder import Ops, ValueSource, reapply
 from perdure.history.changes.values import StoredValue
-from perdure.history.space import STORE, Space, applied_id
+from perdure.history.space import (
+    STORE,
+    Space,
+    applied_id,
+    read_record,
+)
 from perdure.history.tree import EMPTY
 from perdure.history.writer import OUTBOX, Proposal
 from perdure.memory import write
@@ -264,4 +269,4 @@ def _empty(thread: Space, cell: Cell) -> None:
 
 
 def _read(cell: Cell) -> _Pending:
-    return cells.read(cell, _pending)
+    return read_record(cell, _pending)

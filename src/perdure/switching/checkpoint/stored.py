@@ -20,7 +20,7 @@ from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_check
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import BackendSwitched, CheckpointCreated
 
-__all__ = ["Kept", "last", "last_digest", "listing", "made_by", "name_of", "object_of", "read"]
+__all__ = ["StoredCheckpoint", "last", "last_digest", "listing", "made_by", "name_of", "object_of", "read"]
 
 _KNOWN_MAX = 10_000
 _NAME = 12
@@ -30,7 +30,7 @@ _known: dict[
 ] = {}  # by commit: the newest checkpoint of its timeline, "" for none
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint of a timeline, and the commit that names it."""
 
     digest: Digest
@@ -88,16 +88,18 @@ def last_digest(space: Space, commit: Digest | None) -> Digest | None:
     return found
 
 
-def listing(space: Space, commit: Digest | None, *, limit: int | None = None) -> list[Kept]:
+def listing(space: Space, commit: Digest | None, *, limit: int | None = None) -> list[StoredCheckpoint]:
     """Read the checkpoints of the timeline that ends at `commit`, newest first; None reads all."""
     return list(islice(_listed(space, commit), limit))
 
 
-def _listed(space: Space, commit: Digest | None) -> Iterator[Kept]:
+def _listed(space: Space, commit: Digest | None) -> Iterator[StoredCheckpoint]:
     for step in reader.steps(space, commit):
         digest = _created(step)
         if digest is not None:
-            yield Kept(digest=digest, commit=step.digest, at=step.commit.at, checkpoint=read(space, digest))
+            yield StoredCheckpoint(
+                digest=digest, commit=step.digest, at=step.commit.at, checkpoint=read(space, digest)
+            )
 
 
 def _created(step: Step) -> Digest | None:

@@ -40,8 +40,12 @@ from perdure.model.checkpoint import Checkpoint, Claim, Part, Summary, Told, Val
 from perdure.model.context import Context
 from perdure.model.message import Message, Text
 from perdure.projections.transcript import TranscriptEntry
-from perdure.providers.contract import Finished, Model, TextDelta
-from perdure.providers.stop_reasons import stop_reason
+from perdure.providers.contract import (
+    Finished,
+    Model,
+    TextChunk,
+    stop_reason,
+)
 from perdure.switching.checkpoint.heuristics import clean, shortened
 from perdure.switching.checkpoint.references import is_there, references_in
 from perdure.switching.checkpoint.sources import spoken_before
@@ -290,7 +294,7 @@ async def answer(model: Model, context: Context) -> str:
     """Read the model's answer; raises `Dropped` as soon as it is too long, and if it is incomplete."""
     size = 0
     async for event in model.step(context):
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextChunk):
             size += len(event.text)
         text = event.message.text if isinstance(event, Finished) else ""
         if max(size, len(text)) > ANSWER_MAX:

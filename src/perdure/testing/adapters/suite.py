@@ -32,7 +32,7 @@ from perdure.errors import Invalid
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolResult, encode_message
 from perdure.providers.capabilities import Capability
-from perdure.providers.contract import Finished, Loss, LossKind, ModelEvent, Rendered, Reply, TextDelta
+from perdure.providers.contract import Finished, Loss, LossKind, ModelEvent, Rendered, Reply, TextChunk
 from perdure.testing.adapters.histories import (
     BROKEN,
     HISTORIES,
@@ -515,7 +515,7 @@ class StreamLaws(AdapterSubject):
         reply = parser.close()
 
         assert list(reply.events[: len(events)]) == events
-        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == reply.message.text
+        assert "".join(event.text for event in events if isinstance(event, TextChunk)) == reply.message.text
 
     def test_two_streams_do_not_mix(self) -> None:
         """Every parser is its own."""

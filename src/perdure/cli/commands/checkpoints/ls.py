@@ -12,7 +12,7 @@ from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import ago, count, now, stamp
 from perdure.cli.output.screen import Column, Screen
 from perdure.model.head import MAIN
-from perdure.switching.checkpoint.stored import Kept, name_of
+from perdure.switching.checkpoint.stored import StoredCheckpoint, name_of
 
 __all__ = ["CheckpointShape", "Checkpoints", "ls"]
 
@@ -44,7 +44,7 @@ class CheckpointShape(msgspec.Struct, frozen=True, kw_only=True):
     summary_by: str | None  # the model whose summary is beside it
 
     @classmethod
-    def of(cls, kept: Kept) -> CheckpointShape:
+    def of(cls, kept: StoredCheckpoint) -> CheckpointShape:
         """Return the checkpoint in the shape of --json."""
         checkpoint = kept.checkpoint
         return cls(

@@ -21,7 +21,7 @@ from perdure.model.names import did_you_mean
 from perdure.store.thread import Thread
 from perdure.store.view import View
 from perdure.switching.checkpoint.document import enclose
-from perdure.switching.checkpoint.stored import Kept, name_of, object_of
+from perdure.switching.checkpoint.stored import StoredCheckpoint, name_of, object_of
 
 __all__ = ["derive", "show", "Enclosed"]
 
@@ -73,7 +73,7 @@ def show(
         return Enclosed.of(thread, _named(seen.checkpoints(), checkpoint, thread, timeline).checkpoint)
 
 
-def _named(kept: list[Kept], name: str, thread: str, timeline: str) -> Kept:
+def _named(kept: list[StoredCheckpoint], name: str, thread: str, timeline: str) -> StoredCheckpoint:
     digits = name.removeprefix(_PREFIX)
     found = {each.digest: each for each in kept if digits and each.digest.startswith(digits)}
     if len(found) > 1:
@@ -97,7 +97,7 @@ def _named(kept: list[Kept], name: str, thread: str, timeline: str) -> Kept:
     return next(iter(found.values()))
 
 
-def _names(kept: list[Kept]) -> Iterator[str]:
+def _names(kept: list[StoredCheckpoint]) -> Iterator[str]:
     for each in kept:
         yield from (_PREFIX + each.digest[:12], each.digest)
 

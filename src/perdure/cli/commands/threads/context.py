@@ -16,7 +16,7 @@ from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Column, Part, Screen
-from perdure.context.plan import TIERS, Item, Plan
+from perdure.context.plan import TIERS, Plan, PlanItem
 from perdure.model import message as messages
 from perdure.model.context import Context
 from perdure.model.head import MAIN
@@ -129,7 +129,7 @@ def _planned(thread: str, timeline: str, plan: Plan, shown: Shown | None) -> Pla
     )
 
 
-def _shape(item: Item) -> ShownShape:
+def _shape(item: PlanItem) -> ShownShape:
     return ShownShape(
         tier=item.tier,
         tier_name=TIERS[item.tier],

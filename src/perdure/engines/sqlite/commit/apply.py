@@ -455,7 +455,9 @@ class Applier:
         space, named = self.space(write.space), op_keys(write.op_id)
         found = None if space is None else self._earlier(space, write, named)
         if found is not None:
-            return _again(write, found)
+            if found.intent != write.intent:
+                raise OpReused(write.op_id)
+            return AppliedWrite(found.receipt)
         if space is not None:
             self.known.end(space, write.space)
         cells = self._check_cells(space, write) if write.fences or write.cells else []
@@ -687,12 +689,6 @@ def _receipt(row: LogRow, op: Op) -> Receipt:
         position=op.position,
         chain=None if op.chain is None else Digest(op.chain.hex()),
     )
-
-
-def _again(write: Write, found: Recorded) -> AppliedWrite:
-    if found.intent != write.intent:
-        raise OpReused(write.op_id)
-    return AppliedWrite(found.receipt)
 
 
 def _no_commit(commit: Digest) -> NotFound:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure.model.message import Message, ReasoningSummary, Text
-from perdure.providers.contract import CallDelta, Finished, ModelEvent, ReasoningDelta, Reply, TextDelta
+from perdure.providers.contract import CallDelta, Finished, ModelEvent, ReasoningChunk, Reply, TextChunk
 
 __all__ = ["count_of", "events_of", "with_events", "GrowingTexts"]
 
@@ -22,9 +22,9 @@ def events_of(message: Message) -> list[ModelEvent]:
     events: list[ModelEvent] = []
     for block in message.content:
         if isinstance(block, Text) and block.text:
-            events.append(TextDelta(block.text))
+            events.append(TextChunk(block.text))
         elif isinstance(block, ReasoningSummary) and block.text:
-            events.append(ReasoningDelta(block.text))
+            events.append(ReasoningChunk(block.text))
     calls = enumerate(message.tool_calls)
     return [*events, *(CallDelta(at, call.name, call.args) for at, call in calls)]
 
