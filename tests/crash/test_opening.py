@@ -176,9 +176,9 @@ class TestReadOnly:
                 lambda: thread.fork("x"),
                 thread.rm,
             ):
-                with raises(Unavailable, "store_read_only"):
+                with raises(Unavailable, "opened_read_only"):
                     work()
-            with raises(Unavailable, "store_read_only"):
+            with raises(Unavailable, "opened_read_only"):
                 store._resources.engine.forget(SPACE, [], why="asked", standing=0)
             assert thread.get("/a") == 1
             assert store.verify().faults == ()

@@ -133,9 +133,9 @@ def test_memory_opened_read_only_takes_no_writes() -> None:
     Pen(writer).commit("milk")
 
     assert list(reader.spaces(limit=9)) == [SPACE]
-    with raises(Unavailable, "store_read_only"):
+    with raises(Unavailable, "opened_read_only"):
         reader.apply(write("op"))
-    with raises(Unavailable, "store_read_only"):
+    with raises(Unavailable, "opened_read_only"):
         reader.drop(SPACE, why="no")
 
 

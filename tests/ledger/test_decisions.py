@@ -441,7 +441,7 @@ def test_after_an_undo_past_the_call_there_is_nothing_to_decide(desk: Desk) -> N
 
     desk.undo()
 
-    with raises(Conflict, "call_undone", timeline="main"):
+    with raises(Conflict, "copied_call_undone", timeline="main"):
         desk.decide("c", "approve")
     assert tickets.read(desk.space, "ticket-c").ticket.decision is None
 

@@ -92,7 +92,7 @@ def test_a_value_is_given_as_json(shell: Shell, text: str) -> None:
         (["/a", "milk"], "Text is written with quotes"),
         (["/a", '{"x":1,"x":2}'], "appears twice"),
         (["/a", "9007199254740993"], "beyond"),
-        (["/a", "NaN"], "nan"),
+        (["/a", "NaN"], "NaN"),
         (["/a"], "no value was given"),
         (["/a", "1", "--file", "value.json"], "both given"),
         (["no-slash", "1"], "must start with '/'"),

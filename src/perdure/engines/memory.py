@@ -502,7 +502,7 @@ class MemoryEngine:
             )
         if writing and self._read_only:
             raise Unavailable(
-                "this memory store was opened read-only; nothing was written.", code="store_read_only"
+                "this memory store was opened read-only; nothing was written.", code="opened_read_only"
             )
         with _LOCK:
             yield self._store.spaces

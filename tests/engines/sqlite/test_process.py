@@ -78,7 +78,7 @@ def test_a_read_only_opening_holds_nothing(path: Path, marks: Path) -> None:
     SqliteEngine(path).close()
     dead = left(marks, new_name())
     with closing(SqliteEngine(path, read_only=True)) as reader:
-        with raises(Unavailable, "store_read_only"):
+        with raises(Unavailable, "opened_read_only"):
             reader.holder()
 
         assert reader.gone(dead.name)

@@ -173,7 +173,7 @@ def read_only_error(place: str | Path) -> Unavailable:
     """Return the error for a write to a store that the program opened read-only."""
     return Unavailable(
         f"{place} was opened read-only; nothing was written.",
-        code="store_read_only",
+        code="opened_read_only",
         advice="Open it without read_only=True.",
         path=str(place),
     )

@@ -73,7 +73,7 @@ def address(request: Request) -> str:
     except errors.BotoCoreError as error:
         raise AccessRefused(
             f"{request.backend} needs AWS credentials and a region: {error}",
-            code="api_key_missing",
+            code="aws_credentials_missing",
             backend=request.backend,
         ) from error
 
@@ -96,7 +96,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except (errors.NoCredentialsError, errors.PartialCredentialsError, errors.NoRegionError) as error:
         raise AccessRefused(
             f"{request.backend} needs AWS credentials and a region: {error}",
-            code="api_key_missing",
+            code="aws_credentials_missing",
             backend=request.backend,
         ) from error
     except (errors.ParamValidationError, errors.UnknownParameterError) as error:
