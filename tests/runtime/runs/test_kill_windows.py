@@ -34,10 +34,16 @@ TOGETHER = {"before_intent": 2, "after_intent": 1, "after_result": CALLS - 1, "a
 
 
 def cases(path: Path, point: Point) -> list[Case]:
-    """Every effect, idempotent or not, with a hook or not; some or all of the moments, in one round or in five."""
+    """Every effect, idempotent or not, with a hook or not, at the moments of a window, in one round or in five.
+
+    The long form has all of them.  The short form has one moment of each effect that is neither idempotent nor has a
+    hook, and of one other variant, which differs between neighbouring windows.
+    """
     turns = count()
     found: list[Case] = []
-    for effect, idempotent, hook in product(EFFECTS, (False, True), (False, True)):
+    plain, *others = product((False, True), (False, True))
+    variants = sized([plain, others[WINDOWS.index(point) % len(others)]], [plain, *others])
+    for effect, (idempotent, hook) in product(EFFECTS, variants):
         moments = [(False, nth) for nth in range(1, CALLS + 1) if point != "after_result"]
         moments += [(True, nth) for nth in range(1, TOGETHER.get(point, CALLS) + 1)]
         for together, nth in sized([moments[next(turns) % len(moments)]], moments):
