@@ -311,7 +311,7 @@ class ServerChanged(Refused):
             advice="Give the agent the Backend that leads to the same server, or move the thread on purpose with "
             "switch(…); a run that was cut off has to be ended first, with cancel().",
         )
-        self.report = str(self)
+        self.report, self.why = str(self), self.message
 
 
 class Unavailable(PerdureError):

@@ -14,11 +14,11 @@ import pytest
 
 import perdure
 from perdure import Agent, Policy, Result, Route, Store, Thread, aio
-from perdure.errors import RunFailed
+from perdure.errors import RunFailed, Unavailable
 from perdure.model.context import Context
 from perdure.model.event import BackendSwitched, CheckpointCreated
 from perdure.model.run import Usage
-from perdure.providers.contract import CallDelta, ModelEvent, TextChunk
+from perdure.providers.contract import CallDelta, ModelEvent, PendingReply, TextChunk
 from perdure.providers.transport.errors import (
     BackendUnavailable,
     ContentRefused,
@@ -28,6 +28,7 @@ from perdure.providers.transport.errors import (
     RequestRejected,
 )
 from perdure.runtime.events import Happened, RunEnded
+from perdure.runtime.run.finish import RunFinisher
 from perdure.switching.route import Trigger
 from perdure.testing import Script, fail, say, step, use
 from tests.switching.scenes import PICTURE, Counting, committed
@@ -407,3 +408,41 @@ def test_a_run_that_fails_says_who_was_passed_over(store: Store) -> None:
     (note,) = getattr(caught.value.__cause__, "__notes__", [])
     assert "script:blind" in note
     assert "tools" in note
+
+
+class WorksOnIt:
+    """A model that gives the id of an answer that it still works on."""
+
+    backend = A
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Give the id, and notice whether the stream is closed."""
+        try:
+            yield PendingReply("answer-1")
+            yield TextChunk("never read")
+        finally:
+            self.is_closed = True
+
+
+def test_an_error_of_the_store_leads_to_no_other_backend(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backend works on its answer: another one would be asked the same beside it."""
+
+    def is_full(*_: object, **__: object) -> None:
+        raise Unavailable("the disk is full", code="disk_full")
+
+    monkeypatch.setattr(RunFinisher, "note", is_full)
+    working, other = WorksOnIt(), Script(say("Hello."), backend=B)
+    thread = store.thread("trip", agent=Agent("planner", backend=working, route=Route(fallbacks=[other])))
+
+    with pytest.raises(RunFailed) as failed:
+        thread.run("Hi")
+
+    assert isinstance(failed.value.__cause__, Unavailable)
+    assert other.contexts == []
+    assert working.is_closed
+    assert thread.backend == A

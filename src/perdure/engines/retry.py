@@ -8,9 +8,9 @@ while True:
 
 from __future__ import annotations
 
-from perdure.errors import Conflict
+from perdure.errors import Conflict, Unavailable
 
-__all__ = ["ATTEMPTS_MAX", "Attempts"]
+__all__ = ["ATTEMPTS_MAX", "Attempts", "delayed"]
 
 ATTEMPTS_MAX = 64
 
@@ -32,3 +32,17 @@ class Attempts:
                 attempts=ATTEMPTS_MAX,
             )
         self._count += 1
+
+
+def delayed(what: str) -> Unavailable:
+    """Return the error for a second write that keeps being overtaken after the first one is durable.
+
+    The caller's own write is done, so it sees a delay and no conflict.
+    """
+    return Unavailable(
+        f"other writers changed {what} during each of {ATTEMPTS_MAX} attempts; it was not changed yet.",
+        code="delivery_delayed",
+        advice="The next change of the thread, or the next opening of the store, does it.",
+        what=what,
+        attempts=ATTEMPTS_MAX,
+    )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from perdure.engines.contract import Step
-from perdure.engines.retry import Attempts
+from perdure.engines.retry import ATTEMPTS_MAX, Attempts, delayed
 from perdure.errors import Invalid, StaleHead
 from perdure.history import writer
 from perdure.history.changes.patch_builder import Ops, Patched
@@ -65,15 +65,13 @@ def write(
 def deliver(thread: Space, memory: Space, step: Step, owner: str, *, agent: str | None, op_id: str) -> None:
     """Apply what the thread's commit `step` wrote to that owner's memory, once.
 
-    Raises `Conflict` if other writers are first at each attempt; a later call finishes it.
+    Raises `Unavailable` if other writers are first at each attempt; a later call finishes it.
     """
     intent = digest_of(Kind.BODY, canonical.encode(["memory.written", step.digest]))
     events = [
         event for event in step.changeset.events if isinstance(event, MemoryWritten) and event.owner == owner
     ]
-    attempts = Attempts(f"nothing was written to '{memory.label}' yet")
-    while True:
-        attempts.begin()
+    for _ in range(ATTEMPTS_MAX):
         if writer.once(memory, op_id, intent) is not None:
             return
         head = _head(memory)
@@ -93,6 +91,7 @@ def deliver(thread: Space, memory: Space, step: Step, owner: str, *, agent: str 
         )
         if done is not None:
             return
+    raise delayed(f"the memory of '{owner}'")
 
 
 def events_of(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 from perdure.errors import Unavailable
 from perdure.model.fork_safety import keep_forever
 
-__all__ = ["drive", "may_block"]
+__all__ = ["close_ended_loops", "drive", "may_block"]
 
 _T = TypeVar("_T")
 
@@ -36,11 +37,14 @@ _ended: deque[asyncio.AbstractEventLoop] = deque()  # those whose thread has end
 
 def drive(work: Coroutine[Any, Any, _T]) -> _T:
     """Run `work` to its end and return its result."""
+    try:
+        close_ended_loops()
+    except BaseException:
+        work.close()  # interrupted before it began
+        raise
     loop = _loop()
     task = loop.create_task(work)
     with _paused():
-        while _ended:
-            _close(_ended.popleft())
         try:
             return loop.run_until_complete(task)
         except KeyboardInterrupt:
@@ -52,6 +56,18 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
         finally:
             if loop is not _local.loop[1]:
                 _close(loop)
+
+
+def close_ended_loops() -> None:
+    """Close the loops of threads that have ended, with the connections on them."""
+    until = time.monotonic() + _CLOSING_SECONDS_MAX
+    with _paused():
+        while _ended:
+            try:
+                loop = _ended.popleft()
+            except IndexError:  # another thread was faster
+                return
+            _close(loop, seconds=max(0.0, until - time.monotonic()))
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any]) -> None:
@@ -102,11 +118,11 @@ class _End:
 
     def __del__(self) -> None:
         if self._pid == os.getpid() and not self._loop.is_running():
-            # A thread that is ending cannot run its loop any more: the next run closes it, on any thread.
+            # A thread that is ending cannot run its loop any more.  The next run closes it, or the end of a store does.
             _ended.append(self._loop)
 
 
-def _close(loop: asyncio.AbstractEventLoop) -> None:
+def _close(loop: asyncio.AbstractEventLoop, *, seconds: float = _CLOSING_SECONDS_MAX) -> None:
     """Close a loop that this process made, and the connections that clients keep on it.
 
     An inherited loop is left as it is.
@@ -114,7 +130,7 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
     if loop in _own:
         _own.discard(loop)
         with suppress(Exception):  # at the end of the interpreter a loop may not run any more
-            loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), _CLOSING_SECONDS_MAX))
+            loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), seconds))
             loop.run_until_complete(asyncio.sleep(0))  # a closed connection leaves its socket one step later
         loop.close()
 

@@ -16,6 +16,7 @@ import asyncio
 import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -279,8 +280,9 @@ class ModelStep:
                 if isinstance(event, Finished):
                     self._finished = event
                 elif isinstance(event, PendingReply):
+                    is_new = event.id not in (asked, self._pending)
                     self._pending = event.id
-                    if event.id != asked:
+                    if is_new:
                         return PendingAnswer(event.id)
                 elif asked is None or not self._is_streamed:  # a poll may repeat what was streamed before
                     _stream(self._feed, event)
@@ -290,6 +292,13 @@ class ModelStep:
         if self._finished is not None:
             return _reply(self._model, self._finished, self._ids, self._names)
         return await self._poll_later()
+
+    async def close(self) -> None:
+        """End the request if its answer was not read to the end; an answer that was is left as it is."""
+        close = getattr(self._events, "aclose", None)
+        if close is not None:
+            with suppress(Exception):  # the answer is given up: an error at its end changes nothing
+                await close()
 
     async def _poll_later(self) -> PendingAnswer:
         pending = self._pending

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from perdure.engines import paging
 from perdure.engines.contract import CellWrite, Step
-from perdure.errors import Moved, StaleHead
+from perdure.errors import Corrupt, Moved, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space, agent_after
 from perdure.history.writer import Proposal
@@ -277,7 +277,14 @@ class RunBranch:
             return main
         space = self._journal.space
         moves = paging.moves(space.engine, space.name, main.timeline, before=main.version + 1)
-        left = next(move for move in moves if move.to == self._base)
+        left = next((move for move in moves if move.to == self._base), None)
+        if left is None:
+            raise Corrupt(
+                f"no move of timeline '{main.timeline}' leads to {self._base}, where run '{self._journal.run}' began; "
+                "nothing was written.",
+                code="move_missing",
+                timeline=main.timeline,
+            )
         return Head(main.timeline, left.version, left.to)
 
     def _proposals(self) -> list[Proposal]:

@@ -48,7 +48,6 @@ from perdure.runtime.calls.round import RoundContext, commit_round
 from perdure.runtime.inference.backend import (
     ActiveModel,
     ModelStep,
-    PendingAnswer,
     StepReply,
     check_server,
     declared_names,
@@ -255,28 +254,37 @@ class LiveRun:
         """
         # The environment may have changed since the run began, and with it the address of the backend.
         check_server(self._env, self._active.recorded, self._active.model)
-        try:
-            return await self._infer(context)
-        except Exception as error:
-            if self._failover is None:
-                raise
-            takeover = await self._do(partial(self._failover.after_error, self._active, error))
-            if takeover is None:
-                raise
-            return takeover
-
-    async def _infer(self, context: Context) -> StepReply | None:
-        ids, feed, noted = self._journal.space.ids, self._journal.feed, context.pending
+        ids, feed = self._journal.space.ids, self._journal.feed
         model_step = ModelStep(self._active.model, context, feed, ids, self._names)
-        while isinstance(answer := await model_step.answer(), PendingAnswer):
+        try:
+            return await self._answer_of(model_step, context.pending)
+        except GeneratorExit:  # a second Ctrl-C: nothing can be awaited any more
+            raise
+        except BaseException:
+            await model_step.close()
+            raise
+
+    async def _answer_of(self, model_step: ModelStep, noted: str | None) -> StepReply | Takeover | None:
+        while True:
+            try:
+                answer = await model_step.answer()
+            except Exception as error:
+                if self._failover is None:
+                    raise
+                takeover = await self._do(partial(self._failover.after_error, self._active, error))
+                if takeover is None:
+                    raise
+                return takeover
+            if isinstance(answer, StepReply):
+                return answer
             if answer.id != noted:
-                # Durable before anything else, so that no process sends the request a second time.
+                # Durable before anything else, so that no process sends the request a second time.  An error of the
+                # store is no error of the backend: it ends the run and leads to no other backend.
                 noted, step = answer.id, self._counters.steps
                 pending = PendingResponse(backend=self._active.backend, id=noted, step=step)
                 await self._do(partial(self._finisher.note, pending=pending))
             elif self._limit_reached() is not None:
                 return None
-        return answer
 
     def _limit_reached(self) -> tuple[StopReason, str] | None:
         return self._stop.reached(self._counters, self._env.space.clock())

@@ -44,7 +44,7 @@ from perdure.memory.embedding import Embedder
 from perdure.memory.owner_memory import ReachableMemory
 from perdure.model.limits import Limits
 from perdure.providers.catalog import Catalog, shipped
-from perdure.runtime.event_loop import may_block
+from perdure.runtime.event_loop import close_ended_loops, may_block
 
 if TYPE_CHECKING:
     from perdure.runtime.session.environment import StoreRuntime
@@ -238,6 +238,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
             runtime.close()
         for each in self._memories:
             each.close()
+        close_ended_loops()
         self.engine.close()
 
     def named(self, name: str) -> Space:

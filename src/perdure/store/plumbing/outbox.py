@@ -20,8 +20,8 @@ import msgspec
 
 from perdure.engines import paging
 from perdure.engines.contract import Cell, CellWrite, Move, Step, Write
-from perdure.engines.retry import ATTEMPTS_MAX
-from perdure.errors import Conflict, NotFound, PerdureError, StaleHead, Unavailable
+from perdure.engines.retry import ATTEMPTS_MAX, delayed
+from perdure.errors import Conflict, NotFound, PerdureError, StaleHead
 from perdure.history import ancestry, artifacts, gc_generation, writer
 from perdure.history.ancestry import Stretch
 from perdure.history.changes import patch_builder
@@ -55,7 +55,6 @@ def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, lin
     Raises `Unavailable` if the store cannot be written now; a repeated call finishes it.
     """
     intent = digest_of(Kind.BODY, canonical.encode(["agent.changed", step.digest, line]))
-    # Not `Attempts`: the thread's commit is durable, so the caller sees a delay and no conflict.
     for _ in range(ATTEMPTS_MAX):
         if writer.once(agent, op_id, intent) is not None:
             return
@@ -67,14 +66,7 @@ def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, lin
         except StaleHead:
             continue
         return
-    raise Unavailable(
-        f"other writers changed agent '{agent.label}' during each of {ATTEMPTS_MAX} attempts; its map was not "
-        "changed yet.",
-        code="contended",
-        advice="The next change of the thread, or the next opening of the store, does it.",
-        attempts=ATTEMPTS_MAX,
-        agent=agent.label,
-    )
+    raise delayed(f"the map of agent '{agent.label}'")
 
 
 def encode_patch(patch: Patch) -> Object:
