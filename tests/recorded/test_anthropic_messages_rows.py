@@ -11,7 +11,7 @@ import pytest
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text
 from perdure.providers.anthropic.adapter import ADAPTER
-from perdure.providers.contract import Reply
+from perdure.providers.contract import CallDelta, Reply, TextChunk
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
 API = "anthropic-messages"
@@ -159,11 +159,11 @@ def test_the_events_of_a_stream_are_its_words(wire: Wire) -> None:
     """What was told on the way is what the message holds in the end."""
     for record in filter(is_whole, accepted(wire)):
         reply = read(record)
-        words = [each.text for each in reply.events if type(each).__name__ == "TextDelta"]  # pyright: ignore[reportAttributeAccessIssue]
+        words = [each.text for each in reply.events if isinstance(each, TextChunk)]
         calls: dict[int, str] = {}
         for each in reply.events:
-            if type(each).__name__ == "CallDelta":
-                calls[each.index] = calls.get(each.index, "") + each.arguments  # pyright: ignore[reportAttributeAccessIssue]
+            if isinstance(each, CallDelta):
+                calls[each.index] = calls.get(each.index, "") + each.arguments
 
         assert "".join(words) == reply.message.text
         assert [text or "{}" for text in calls.values()] == [call.args for call in reply.message.tool_calls]

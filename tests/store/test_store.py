@@ -215,7 +215,7 @@ class TestHolding:
             thread = reading.thread("trip-42", agent="planner", owner="ann")
             assert thread.get("/n.json") == 1
             for write in (lambda: thread.put("/n.json", 2), thread.undo, thread.rm, lambda: thread.fork("f")):
-                with raises(Unavailable, "store_read_only"):
+                with raises(Unavailable, "opened_read_only"):
                     write()
             with raises(NotFound, "thread_not_found", thread="new"):
                 reading.thread("new", agent="planner")
