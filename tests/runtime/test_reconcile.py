@@ -161,7 +161,7 @@ def test_what_is_known_is_not_asked_about() -> None:
     thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("pay")
 
-    with raises(Conflict, "outcome_is_known", state="succeeded"):
+    with raises(Conflict, "outcome_known", state="succeeded"):
         thread.reconcile(thread.calls()[0].id)
 
 

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "api_key_not_taken": "Leave the key out of the code.",
     "api_key_refused": "Set its key in the environment, where its SDK looks for it.",
     "backend_differs": "A thread that has begun is moved by <threads switch THREAD --to {declared}>, after a check.",
+    "backend_missing": "Give it one where its code declares it; `perdure chat` takes one with --to.",
     "backend_not_given": (
         "Name the code that has it with --code, or move the thread to another with "
         "<threads switch THREAD --to BACKEND>; an interrupted run has to be ended first, with "
@@ -67,12 +68,10 @@ COMMANDS: Mapping[str, str] = {
     ),
     "file_read_only": "Change the rights; commands that only read need no more than that.",
     "invalid_cursor": "Give the cursor of an earlier event.",
-    "invalid_turns": "For a moment use <threads undo THREAD --at REF>.",
-    "item_not_found": "See what there is with <memory ls>.",
+    "memory_item_not_found": "See what there is with <memory ls>.",
     "model_not_found": (
         "If it is new, add it to your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json."
     ),
-    "no_backend": "Give it one where its code declares it.",
     "no_backend_to_plan_for": "Name one with --to, as provider:model.",
     "no_memory": "Begin threads with --owner.",
     "no_reconcile_hook": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
@@ -114,6 +113,7 @@ COMMANDS: Mapping[str, str] = {
         "Name code with --code whose agent has a backend that takes steps itself, or register one in the entry point "
         "group '{group}'."
     ),
+    "turns_invalid": "For a moment use <threads undo THREAD --at REF>.",
     "value_missing": "Give it with --value.",
     "value_not_taken": "Leave --value out.",
     "vector_package_missing": "Install it with `pip install 'perdure[memory]'`, or leave --embed out.",

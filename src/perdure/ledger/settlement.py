@@ -255,12 +255,12 @@ def _check_resolution(outcome: str, by: str | None, why: str | None, staged: Sta
     if outcome not in ("done", "not_done"):
         raise Invalid(
             f"a call is resolved as done or not_done, not as {outcome!r}; nothing was written.",
-            code="outcome_unknown",
+            code="outcome_invalid",
             outcome=outcome,
         )
     if outcome == "not_done" and staged is not None:
         raise Invalid(
-            "a call that was not done has no result; nothing was written.", code="result_of_call_not_done"
+            "a call that was not done has no result; nothing was written.", code="result_not_taken"
         )
     names.check_person(by)
     names.check_words("why", why)

@@ -244,7 +244,7 @@ def model_of(agent: Agent) -> Model:
     if backend is None:
         raise Invalid(
             f"agent '{agent.name}' has no backend; nothing was run.",
-            code="no_backend",
+            code="backend_missing",
             advice="Give it one with backend=, or use on(…).",
             agent=agent.name,
         )

@@ -122,7 +122,7 @@ def _unclear_call(env: RunEnvironment, id: str) -> VersionedCall:
     if record.state != "started":
         raise Conflict(
             f"call '{id}' to {record.tool} is {record.state}: there is nothing to find out; nothing was asked.",
-            code="outcome_is_known",
+            code="outcome_known",
             call=id,
             state=record.state,
         )
