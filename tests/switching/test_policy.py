@@ -84,7 +84,7 @@ def test_a_policy_is_a_plain_value() -> None:
 
 def test_what_is_no_policy_is_refused_by_the_agent() -> None:
     """By name."""
-    with raises(Invalid, "invalid_agent_field", agent="a", field="policy"):
+    with raises(Invalid, "agent_field_invalid", agent="a", field="policy"):
         Agent("a", policy={"block": ["images"]})  # pyright: ignore[reportArgumentType]
 
 

@@ -470,7 +470,7 @@ class MemoryEngine:
         """Raise `Unsupported`: there is no file to copy."""
         raise Unsupported(
             f"a memory store has no file to copy; nothing was written to '{path}'.",
-            code="no_file",
+            code="file_missing",
             path=str(path),
         )
 

@@ -308,7 +308,7 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
         return _asked(msgspec.structs.replace(context, options={}))
     raise Invalid(
         f"{api} is read from a request, a reply or a list of messages, not from {type(given).__name__}.",
-        code="invalid_import",
+        code="import_invalid",
         api=api,
     )
 

@@ -114,7 +114,7 @@ def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureEr
     if status == 402 or _NO_CREDIT.search(said):
         return AccessRefused(
             f"{backend} has no credit for this account{quoted}",
-            code="no_credit",
+            code="credit_missing",
             backend=backend,
             status=status,
         )

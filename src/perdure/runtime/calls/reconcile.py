@@ -149,7 +149,7 @@ def _tool(env: RunEnvironment, record: CallRecord) -> Tool:
         raise Unsupported(
             f"tool '{tool.name}' has no reconcile hook, so only a person can say whether call '{record.id}' was done; "
             "nothing was asked.",
-            code="no_reconcile_hook",
+            code="reconcile_hook_missing",
             advice="Use resolve().",
             tool=tool.name,
             call=record.id,

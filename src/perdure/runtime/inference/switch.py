@@ -100,7 +100,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
             if text is not None and (not isinstance(text, str) or not text or len(text) > _REASON_MAX):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
                     f"{name} of a switch is 1 to {_REASON_MAX} characters, not {text!r}; nothing was done.",
-                    code="invalid_switch_text",
+                    code="switch_text_invalid",
                     field=name,
                 )
             canonical.encode(text)
@@ -117,7 +117,7 @@ def _check_type(output: object) -> None:
         msgspec.json.schema(output)
     except (TypeError, ValueError, NameError) as error:
         raise Invalid(
-            f"output is a type, not {output!r}: {error}; nothing was done.", code="invalid_output_type"
+            f"output is a type, not {output!r}: {error}; nothing was done.", code="output_type_invalid"
         ) from error
 
 

@@ -388,7 +388,7 @@ def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
         return records.read(space, max(decided or waiting, key=lambda each: each.begun_at).id)
     raise NotFound(
         f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done.",
-        code="no_open_run",
+        code="open_run_missing",
         thread=space.label,
         timeline=timeline,
     )

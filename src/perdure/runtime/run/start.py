@@ -143,7 +143,7 @@ def _messages(given: Input) -> tuple[Message, ...]:
         return (Message("user", (Text(given),)),)
     if not isinstance(given, Message | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"an input is text, a message or several, not {given!r}; nothing was run.", code="invalid_input"
+            f"an input is text, a message or several, not {given!r}; nothing was run.", code="input_invalid"
         )
     several = (given,) if isinstance(given, Message) else tuple(given)
     for message in several:
@@ -151,7 +151,7 @@ def _messages(given: Input) -> tuple[Message, ...]:
         if message.role not in _ROLES or message.tool_calls or message.tool_results:
             raise Invalid(
                 f"an input is a user's message without calls, not one by {message.role}; nothing was run.",
-                code="invalid_input_role",
+                code="input_role_invalid",
                 advice="Add other messages by hand, with change().",
                 role=message.role,
             )
