@@ -48,7 +48,7 @@ def write(
         [item.text, item.kind, item.scope, item.trust] if item else []
     )  # not the time: it differs each time
     intent = digest_of(Kind.BODY, canonical.encode([reason, id, meant]))
-    attempts = Attempts(f"nothing was written to '{space.label}'")
+    attempts = Attempts(f"'{space.label}'", f"nothing was written to '{space.label}'")
     while True:
         attempts.begin()
         head = _head(space)
@@ -71,7 +71,7 @@ def deliver(thread: Space, memory: Space, step: Step, owner: str, *, agent: str 
     events = [
         event for event in step.changeset.events if isinstance(event, MemoryWritten) and event.owner == owner
     ]
-    attempts = Attempts(f"nothing was written to '{memory.label}' yet")
+    attempts = Attempts(f"'{memory.label}'", f"nothing was written to '{memory.label}' yet")
     while True:
         attempts.begin()
         if writer.once(memory, op_id, intent) is not None:

@@ -314,7 +314,7 @@ def _identify_imported(round_context: RoundContext, tool: Tool) -> None:
         names += dict.fromkeys(
             spelling for found in spellings for spelling, meant in found if meant.name == tool.name
         )
-    attempts = Attempts(f"the call to {tool.name} was not started")
+    attempts = Attempts(f"the imported calls to {tool.name}", f"the call to {tool.name} was not started")
     for name in names:
         while found := repeat_guard.unlearnt(round_context.space, name, limit=_IMPORTED_AT_ONCE):
             transitions = [_identified(round_context, tool, call) for call in found]

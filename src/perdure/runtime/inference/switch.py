@@ -164,7 +164,7 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
     server = server_of(taking_steps(asked.to))
     summariser = None if asked.summariser is None else taking_steps(asked.summariser)
     env.finish()
-    attempts = Attempts(f"the backend of '{env.space.label}' was not switched")
+    attempts = Attempts(f"timeline '{env.timeline}'", f"the backend of '{env.space.label}' was not switched")
     summaries_left = _SUMMARIES_MAX
     while True:
         attempts.begin()

@@ -230,7 +230,7 @@ def _continued(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]
     is switched in between, the lease's revision has moved, and the model is found again.
     """
     record = kept.record
-    attempts = Attempts(f"run '{record.id}' was not resumed")
+    attempts = Attempts(f"the lease on '{record.timeline}'", f"run '{record.id}' was not resumed")
     while True:
         attempts.begin()
         held, revision = leases.look(env.space, record.timeline)

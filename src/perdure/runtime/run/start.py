@@ -295,7 +295,7 @@ def begin(
     Raises `Busy` if a run lives there, `Conflict` if the input's id was given with other words.
     `hooked`: a plug-in takes part in the start, so the loop clears run scope later.
     """
-    attempts = Attempts(f"no run was started on '{env.timeline}'")
+    attempts = Attempts(f"the lease on '{env.timeline}'", f"no run was started on '{env.timeline}'")
     while True:
         attempts.begin()
         # In this order: if the same input started the run in the way, that input is recorded by now.

@@ -77,7 +77,7 @@ def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = 
     check_message(message)
     kept, staged = brought_in(space, message)
     body = encode_message(kept)
-    attempts = Attempts(f"no message was queued for the run on '{timeline}'")
+    attempts = Attempts(f"the run on '{timeline}'", f"no message was queued for the run on '{timeline}'")
     while True:
         attempts.begin()
         lease = leases.current(space, timeline)
