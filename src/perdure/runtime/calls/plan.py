@@ -200,7 +200,7 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
     """Decide whether the call `record` may start."""
     effect_max = round_context.env.effect_max
     if not within(record.effect, effect_max):
-        return Deny(f"on this line no call beyond {effect_max} is made")
+        return Deny(f"on this timeline no call beyond {effect_max} is made")
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
     ticket = found.ticket if found else None
     seen = repeat_guard.seen(record, ticket)

@@ -254,9 +254,7 @@ def _summarised(env: RunEnvironment, report: Report, summariser: Model, *, is_al
     checkpoint = report.checkpoint
     assert checkpoint is not None, "a report is made with its checkpoint"
     if not is_allowed:
-        note = (
-            f"the summary by {summariser.backend} was left out: the line changed each time that it was made"
-        )
+        note = f"the summary by {summariser.backend} was left out: the timeline changed each time that it was made"
         return msgspec.structs.replace(report, notes=(*report.notes, note))
     with_summary = drive(summarised(env.space, checkpoint, summariser))
     new = with_summary.validation.notes[len(checkpoint.validation.notes) :]

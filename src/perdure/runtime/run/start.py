@@ -128,7 +128,7 @@ def _is_known(space: Space, at: Digest | None, id: str, message: Message) -> boo
                 if event.body == digest_of(Kind.BODY, encode_message(message)):
                     return True
                 raise Conflict(
-                    f"message '{id}' says something else on this line; nothing was run.",
+                    f"message '{id}' says something else on this timeline; nothing was run.",
                     code="message_id_reused",
                     advice="Give it another id.",
                     id=id,
