@@ -5,7 +5,7 @@ PYTHON ?= python3
 python := .venv/bin/python
 pip := $(python) -m pip --disable-pip-version-check -qq
 
-# Two stamps.  The first says that Perdure itself can run (about 50 MB), the second that every check can (about 900 MB).
+# Two stamps.  The first says that Perdure itself can run (about 60 MB), the second that every check can (about 950 MB).
 ready := .venv/.ready
 dev := .venv/.dev
 
@@ -79,7 +79,7 @@ $(ready): pyproject.toml
 	@echo 'Setting up Perdure in .venv: 1/2 an environment for $(PYTHON) ...'
 	@$(PYTHON) -m venv $(clear) .venv
 	@$(pip) install --upgrade 'pip>=25.1'
-	@echo 'Setting up Perdure in .venv: 2/2 Perdure and what it depends on, about 50 MB ...'
+	@echo 'Setting up Perdure in .venv: 2/2 Perdure and what it depends on, about 60 MB ...'
 	@$(pip) install --editable .
 	@echo '$(PYTHON)' "$$(pwd -P)" > $(ready)
 

@@ -1,4 +1,4 @@
-"""Every error a caller of Perdure may meet, in one tree.
+"""The families of errors that a caller of Perdure may meet, in one tree.
 
     PerdureError
     ├── Conflict            another writer was first; read again and decide again
@@ -21,6 +21,11 @@
     │   └── InDoubt         the outcome of a write is unknown; ask again by its op_id
     ├── NotDone             raised by a tool: proof that it did nothing
     └── RunFailed           an agent's run ended in failure
+
+Some subclasses are in the packages that raise them.  `perdure.providers.transport.errors` has those of a vendor's
+answers: `BackendUnavailable` with `RateLimited` and `CutOff` (Unavailable), `AccessRefused` and `ContentRefused`
+(Refused), `RequestRejected` with `ContextTooLong` (Invalid).  The runtime has `Lost` (Conflict) and `NoMemory`
+(Invalid).  docs/reference/errors.md lists them.
 
 Programs read `code` and `facts`.  The code names the kind of failure and never changes; the facts are what the
 message tells.  `message` says what happened, to what and what was not done; `advice` says what to do now.  Both are

@@ -213,7 +213,7 @@ def test_before_any_model_spoke_there_is_nothing_to_make_again(store: Store) -> 
     with thread.change("said") as change:
         change.say("user", "Hello")
 
-    with raises(NotFound, "no_recorded_step", thread="trip"):
+    with raises(NotFound, "recorded_step_missing", thread="trip"):
         thread.at().context()
 
 

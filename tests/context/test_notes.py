@@ -118,5 +118,5 @@ def test_limits_that_cannot_be_are_refused(fields: dict[str, int]) -> None:
 
 def test_what_is_no_limits_is_refused_by_the_agent() -> None:
     """A number is not taken for limits."""
-    with raises(Invalid, "invalid_agent_field", agent="a", field="context"):
+    with raises(Invalid, "agent_field_invalid", agent="a", field="context"):
         Agent("a", context=7)  # pyright: ignore[reportArgumentType]

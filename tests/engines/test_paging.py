@@ -61,20 +61,20 @@ def test_cells_and_entries_are_paged_in_both_directions(descending: bool) -> Non
 
 def test_attempts_end_with_a_conflict() -> None:
     """A writer that is overtaken again and again gives up, and says what is not done."""
-    attempts = Attempts("the call was not decided")
+    attempts = Attempts("call 'c1'", "it was not decided")
     for _ in range(ATTEMPTS_MAX):
         attempts.begin()
 
-    with raises(Conflict, "contended", attempts=ATTEMPTS_MAX) as caught:
+    with raises(Conflict, "contended", what="call 'c1'", attempts=ATTEMPTS_MAX) as caught:
         attempts.begin()
 
-    assert "the call was not decided" in caught.value.message
+    assert "it was not decided" in caught.value.message
 
 
 def test_attempts_are_counted_for_each_write_alone() -> None:
     """Control: other attempts do not count."""
     for _ in range(2 * ATTEMPTS_MAX):
-        Attempts("nothing was done").begin()
+        Attempts("call 'c1'", "nothing was done").begin()
 
     with pytest.raises(Conflict):
-        [Attempts.begin(each) for each in [Attempts("nothing was done")] * (ATTEMPTS_MAX + 1)]
+        [Attempts.begin(each) for each in [Attempts("call 'c1'", "nothing was done")] * (ATTEMPTS_MAX + 1)]

@@ -125,7 +125,7 @@ def test_the_steps_of_a_run_are_one_turn(thread: Thread) -> None:
 def test_state_is_declared_with_a_scope(scope: Scope) -> None:
     """The three scopes of the document; there is no other."""
     assert perdure.state("/trip.json", scope=scope).scope == scope
-    with raises(Invalid, "invalid_scope", scope="forever", prefix="/trip.json"):
+    with raises(Invalid, "state_scope_invalid", scope="forever", prefix="/trip.json"):
         perdure.state("/trip.json", scope="forever")  # pyright: ignore[reportArgumentType]
 
 

@@ -392,7 +392,7 @@ def test_a_space_that_never_stands_still_is_given_up(hand: Hand) -> None:
 
     (done,) = retention.carry_out(Restless(hand.engine._store, hand), plan, ids=hand.space.ids)
 
-    assert (done.count, done.left_alone) == (0, "others were writing to it all the time")
+    assert (done.count, done.left_alone) == (0, "other writers changed it during each attempt")
     assert value_at(hand.space, undone_of(hand), "/secret") == "undone"
 
 

@@ -45,7 +45,7 @@ def test_a_call_moves_only_along_the_state_machine(state: CallState, to: CallSta
     if to in TRANSITIONS[state]:
         assert calls.advance(at(state), to, at=9).record.state == to
     else:
-        with raises(Conflict, "call_transition", call="c", tool="pay", state=state, to=to):
+        with raises(Conflict, "call_transition_invalid", call="c", tool="pay", state=state, to=to):
             calls.advance(at(state), to, at=9)
 
 
@@ -54,7 +54,7 @@ def test_a_posting_over_several_states_passes_each_of_them() -> None:
     transition = calls.propose(Keeper().record("c"), "requested", "started")
 
     assert decode_transition(transition.entry).via == ("proposed", "requested")
-    with raises(Conflict, "call_transition", state="proposed", to="started"):
+    with raises(Conflict, "call_transition_invalid", state="proposed", to="started"):
         calls.propose(Keeper().record("c"), "started")
 
 

@@ -111,9 +111,9 @@ def test_what_is_known_cannot_be_resolved(keeper: Keeper) -> None:
 
     with raises(Conflict, "call_resolved", call="c", outcome="not_done"):
         resolve(keeper.space, "c", "done")
-    with raises(Invalid, "result_of_call_not_done"):
+    with raises(Invalid, "result_not_taken"):
         resolve(keeper.space, "c", "not_done", staged=keeper.staged())
-    with raises(Invalid, "outcome_unknown", outcome="maybe"):
+    with raises(Invalid, "outcome_invalid", outcome="maybe"):
         resolve(keeper.space, "c", "maybe")  # pyright: ignore[reportArgumentType]
 
 

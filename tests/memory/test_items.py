@@ -41,7 +41,7 @@ def test_reading_a_memory_begins_nothing(store: Store) -> None:
     assert list(memory.items()) == []
     assert list(memory.search("anything")) == []
     assert memory.head.commit is None
-    with raises(NotFound, "item_not_found", item="seat", owner="nobody"):
+    with raises(NotFound, "memory_item_not_found", item="seat", owner="nobody"):
         memory.get("seat")
 
     assert "memory:nobody" not in store._resources.engine.spaces(limit=100)
@@ -86,7 +86,7 @@ def test_what_is_forgotten_is_not_found_and_cannot_be_forgotten_again(store: Sto
     head = memory.head
 
     assert list(memory.search("aisle")) == []
-    with raises(NotFound, "item_not_found", item="seat", owner="ann"):
+    with raises(NotFound, "memory_item_not_found", item="seat", owner="ann"):
         memory.forget("seat")
 
     assert memory.head == head
@@ -102,7 +102,7 @@ def test_a_reference_names_one_version_for_ever(store: Store) -> None:
     assert first.reference.startswith("mem://project/a%2Fn%40n%20%E2%98%83/seat@")
     assert [memory.resolve(each.reference).text for each in (first, second)] == ["aisle", "window"]
     assert memory.resolve(first.reference).digest == first.digest
-    with raises(NotFound, "item_not_found"):
+    with raises(NotFound, "memory_item_not_found"):
         memory.resolve(first.reference.partition("@")[0])
 
 

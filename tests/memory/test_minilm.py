@@ -95,5 +95,5 @@ def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     module.minilm.cache_clear()
     monkeypatch.setattr(module, "_PACKAGE", "no_such_weights")
 
-    with raises(Unsupported, "weights_missing"):
+    with raises(Unsupported, "package_missing"):
         perdure.open("memory:", embed="minilm")

@@ -222,7 +222,7 @@ def test_an_object_that_takes_steps_is_used_as_it_is() -> None:
 
 def test_an_agent_without_a_backend_does_not_run() -> None:
     """The error says what to give."""
-    with raises(Invalid, "no_backend", agent="planner"):
+    with raises(Invalid, "backend_missing", agent="planner"):
         model_of(Agent("planner"))
 
 

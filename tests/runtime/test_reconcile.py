@@ -161,7 +161,7 @@ def test_what_is_known_is_not_asked_about() -> None:
     thread = perdure.open("memory:").thread("t", agent=agent)
     thread.run("pay")
 
-    with raises(Conflict, "outcome_is_known", state="succeeded"):
+    with raises(Conflict, "outcome_known", state="succeeded"):
         thread.reconcile(thread.calls()[0].id)
 
 
@@ -201,7 +201,7 @@ def test_without_a_hook_or_the_tool_nothing_is_asked() -> None:
     thread.run("pay")
     call = thread.calls()[0].id
 
-    with raises(Unsupported, "no_reconcile_hook", tool="pay", call=call):
+    with raises(Unsupported, "reconcile_hook_missing", tool="pay", call=call):
         thread.reconcile(call)
     with raises(Invalid, "tool_not_declared", tool="pay"):
         store.thread("t").reconcile(call)

@@ -26,12 +26,12 @@ WRONG: dict[str, Callable[[], object]] = {
     "a timeout in words": lambda: perdure.tool(effect="none", timeout=cast("Any", "3"))(print_nothing),
 }
 CODES = {
-    "an input that is a number": "invalid_input",
+    "an input that is a number": "input_invalid",
     "a decision about a ticket itself": "not_text",
     "an agent's name where its tools are needed": "not_an_agent",
     "a backend that is a number": "not_a_backend",
     "a class where a model is meant": "not_a_backend",
-    "a stop that is a number": "invalid_agent_field",
+    "a stop that is a number": "agent_field_invalid",
     "a script of words": "not_a_step",
     "a timeout in words": "tool_option_invalid",
 }

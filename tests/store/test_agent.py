@@ -29,10 +29,10 @@ class TestDeclaring:
     @pytest.mark.parametrize(
         ("state", "code"),
         [
-            (["/a"], "invalid_state_declaration"),
-            ("/a", "invalid_state_declaration"),
-            ({"/a": 1}, "invalid_state_declaration"),
-            (5, "invalid_state_declaration"),
+            (["/a"], "state_declaration_invalid"),
+            ("/a", "state_declaration_invalid"),
+            ({"/a": 1}, "state_declaration_invalid"),
+            (5, "state_declaration_invalid"),
             ([perdure.state("/a"), perdure.state("/a", default=1)], "state_declared_twice"),
         ],
         ids=["a path", "text", "a mapping", "a number", "twice"],

@@ -59,8 +59,8 @@ def test_a_topic_counts_before_a_mark_and_a_mark_before_what_is_usual(
         ({"unfinished": "wait", "wait_seconds": 0}, "policy_contradiction", {}),
         ({"wait_seconds": -1}, "policy_seconds", {}),
         ({"wait_seconds": float("nan")}, "policy_seconds", {}),
-        ({"unfinished": "ignore"}, "policy_choice", {"field": "unfinished"}),
-        ({"after_effect": "replay"}, "policy_choice", {"field": "after_effect"}),
+        ({"unfinished": "ignore"}, "policy_choice_invalid", {"field": "unfinished"}),
+        ({"after_effect": "replay"}, "policy_choice_invalid", {"field": "after_effect"}),
         ({"block": ["imges"]}, "policy_topic_unknown", {"topic": "imges", "near": ("images",)}),
         ({"block": "images"}, "policy_not_a_list", {"field": "block"}),
         ({"block": 3}, "policy_not_a_list", {"field": "block"}),
@@ -84,7 +84,7 @@ def test_a_policy_is_a_plain_value() -> None:
 
 def test_what_is_no_policy_is_refused_by_the_agent() -> None:
     """By name."""
-    with raises(Invalid, "invalid_agent_field", agent="a", field="policy"):
+    with raises(Invalid, "agent_field_invalid", agent="a", field="policy"):
         Agent("a", policy={"block": ["images"]})  # pyright: ignore[reportArgumentType]
 
 

@@ -74,7 +74,7 @@ def test_an_agent_takes_its_backend_from_the_route() -> None:
         Agent("a", backend=C, route=Route([B], primary=A))
     with raises(Invalid, "route_falls_back_to_itself", agent="a"):
         Agent("a", backend=B, route=Route([B]))
-    with raises(Invalid, "invalid_agent_field", agent="a", field="route"):
+    with raises(Invalid, "agent_field_invalid", agent="a", field="route"):
         Agent("a", backend=A, route=[B])  # pyright: ignore[reportArgumentType]
 
 

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "api_key_not_taken": "Leave the key out of the code.",
     "api_key_refused": "Set its key in the environment, where its SDK looks for it.",
     "backend_differs": "A thread that has begun is moved by <threads switch THREAD --to {declared}>, after a check.",
+    "backend_missing": "Give it one where its code declares it; `perdure chat` takes one with --to.",
     "backend_not_given": (
         "Name the code that has it with --code, or move the thread to another with "
         "<threads switch THREAD --to BACKEND>; an interrupted run has to be ended first, with "
@@ -61,22 +62,17 @@ COMMANDS: Mapping[str, str] = {
     "call_undone": "Take the undo back with <threads redo THREAD>, or end its run with <runs cancel THREAD {run}>.",
     "calls_not_settled": "Settle them (<calls ls THREAD> names them), or give them up with --force.",
     "copied_call_undone": "Take the undo back with <threads redo THREAD>, or leave it as it is.",
+    "cursor_invalid": "Give the cursor of an earlier event.",
     "decider_missing": "Say who decides with --by.",
     "failure_not_recorded": (
         "<runs resume THREAD --code MODULE:NAME> goes on with it, <runs cancel THREAD> ends it."
     ),
     "file_read_only": "Change the rights; commands that only read need no more than that.",
-    "invalid_cursor": "Give the cursor of an earlier event.",
-    "invalid_turns": "For a moment use <threads undo THREAD --at REF>.",
-    "item_not_found": "See what there is with <memory ls>.",
+    "memory_item_not_found": "See what there is with <memory ls>.",
+    "memory_missing": "Begin threads with --owner.",
     "model_not_found": (
         "If it is new, add it to your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json."
     ),
-    "no_backend": "Give it one where its code declares it.",
-    "no_backend_to_plan_for": "Name one with --to, as provider:model.",
-    "no_memory": "Begin threads with --owner.",
-    "no_reconcile_hook": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
-    "no_recorded_step": "See what the next step would be shown with <threads context THREAD>.",
     "not_a_backend": "Give a name such as 'anthropic:…', with a provider that <providers ls> lists.",
     "not_an_ancestor": "Name one that <threads log THREAD --commits> shows after it.",
     "nothing_to_redo": (
@@ -84,6 +80,8 @@ COMMANDS: Mapping[str, str] = {
     ),
     "opened_read_only": "This command reads only.",
     "path_not_found": "See what there is with <state ls THREAD>.",
+    "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
+    "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",
     "request_not_signed": (
         "Say whose server it is where the code or the agent's file declares the backend: provider bedrock."
     ),
@@ -105,6 +103,7 @@ COMMANDS: Mapping[str, str] = {
         "Settle it first: <runs resume THREAD --code MODULE:NAME>, "
         "<calls reconcile THREAD CALL --code MODULE:NAME> or <calls resolve THREAD CALL done>."
     ),
+    "target_backend_missing": "Name one with --to, as provider:model.",
     "thread_not_found": "Begin one with <threads begin>, or see <threads ls>.",
     "thread_removed": "Begin it again with <threads begin>.",
     "ticket_not_found": "See what waits with <approvals ls THREAD>.",
@@ -114,6 +113,7 @@ COMMANDS: Mapping[str, str] = {
         "Name code with --code whose agent has a backend that takes steps itself, or register one in the entry point "
         "group '{group}'."
     ),
+    "turns_invalid": "For a moment use <threads undo THREAD --at REF>.",
     "value_missing": "Give it with --value.",
     "value_not_taken": "Leave --value out.",
     "vector_package_missing": "Install it with `pip install 'perdure[memory]'`, or leave --embed out.",

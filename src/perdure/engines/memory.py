@@ -193,7 +193,7 @@ class SpaceState:
     def _named(self, digest: Digest) -> Object:
         """Return an object that a head or a commit names; raise `Corrupt` if it is not there."""
         if digest not in self.objects:
-            raise damaged(f"{digest} is named in this space and missing.", "object_lost", digest=digest)
+            raise damaged(f"{digest} is named in this space and missing.", "object_missing", digest=digest)
         return self.object(digest)
 
     def mark(self, commit: Digest) -> Mark:
@@ -470,7 +470,7 @@ class MemoryEngine:
         """Raise `Unsupported`: there is no file to copy."""
         raise Unsupported(
             f"a memory store has no file to copy; nothing was written to '{path}'.",
-            code="no_file",
+            code="file_missing",
             path=str(path),
         )
 

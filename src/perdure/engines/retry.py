@@ -1,6 +1,6 @@
 """Bounds how often a write is tried that other writers keep overtaking.
 
-attempts = Attempts("call 'c1' was not decided")
+attempts = Attempts("call 'c1'", "it was not decided")
 while True:
     attempts.begin()  # raises Conflict after the last one
     ...  # read, decide, write; return if nothing has changed since the read
@@ -16,19 +16,23 @@ ATTEMPTS_MAX = 64
 
 
 class Attempts:
-    """Counts the attempts of one optimistic write.  `undone` says what is not done if all of them fail."""
+    """Counts the attempts of one optimistic write.
 
-    def __init__(self, undone: str) -> None:
-        self._undone = undone
+    `what` names what other writers change, and `undone` says what is not done if all attempts fail.
+    """
+
+    def __init__(self, what: str, undone: str) -> None:
+        self._what, self._undone = what, undone
         self._count = 0
 
     def begin(self) -> None:
         """Count one more attempt; raise `Conflict` with code `contended` instead if there were too many."""
         if self._count == ATTEMPTS_MAX:
             raise Conflict(
-                f"other writers changed it during each of {ATTEMPTS_MAX} attempts; {self._undone}.",
+                f"other writers changed {self._what} during each of {ATTEMPTS_MAX} attempts; {self._undone}.",
                 code="contended",
                 advice="Try again.",
+                what=self._what,
                 attempts=ATTEMPTS_MAX,
             )
         self._count += 1

@@ -140,7 +140,9 @@ def publish(space: Space, staged: Staged, *, name: str | None = None) -> Digest:
 
     Raises `Conflict`, having listed nothing, if retention marked the upload as abandoned.
     """
-    attempts = Attempts(f"artifact {staged.digest} was not listed")
+    attempts = Attempts(
+        f"the listing of artifact {staged.digest}", f"artifact {staged.digest} was not listed"
+    )
     while True:
         attempts.begin()
         listed = listing(space, staged, name=name)

@@ -39,7 +39,7 @@ def fenced(space: Space, act: Callable[[Space], _T]) -> _T:
 
     Raises `Conflict`, having written nothing, if that happens at each attempt.
     """
-    attempts = Attempts(f"nothing was written to '{space.label}'")
+    attempts = Attempts(f"'{space.label}'", f"nothing was written to '{space.label}'")
     while True:
         attempts.begin()
         generation = _generation(space)

@@ -222,7 +222,7 @@ def _shared(space: Space, bases: Sequence[Point], room: Iterator[int], *, deep: 
     for number, base in enumerate(bases):
         if next(room, None) is None:
             raise Conflict(
-                f"the lines have more than {SHARED_MAX} common ancestors from criss-cross merges; nothing was written.",
+                f"the timelines have more than {SHARED_MAX} common ancestors from criss-cross merges; nothing was written.",
                 code="too_many_common_ancestors",
                 advice="Promote one of them, or pick single commits.",
                 limit=SHARED_MAX,
@@ -263,7 +263,7 @@ def _agreed(meetings: Sequence[Meeting], rules: Mapping[str, Rule], read: Read) 
         return None if None in decisions else decisions[0]
     return conflict(
         meetings[0],
-        f"the lines have {len(meetings)} last commits in common, and these disagree on which line changed it",
+        f"the timelines have {len(meetings)} last commits in common, and these disagree on which timeline changed it",
     )
 
 
@@ -314,7 +314,7 @@ def _sum(rule: Rule, before: Json, one: Json, other: Json) -> Json:
     if _same(other, before):
         return one
     if one is None or other is None:
-        raise Invalid("it was deleted on one of the lines", code="deleted_on_one_line")
+        raise Invalid("it was deleted on one of the timelines", code="deleted_on_one_timeline")
     return join(rule, before, one, other)
 
 

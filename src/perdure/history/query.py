@@ -170,7 +170,7 @@ def _writer(space: Space, at: Digest | None, path: str) -> Step:
         if any(_writes(op, path) for op in step.changeset.patch.ops):
             return step
     raise Corrupt(
-        f"{path} holds a value, but no commit of its line wrote it.",
+        f"{path} holds a value, but no commit of its timeline wrote it.",
         code="value_without_writer",
         advice="Run `perdure verify`.",
         path=path,
@@ -240,7 +240,7 @@ def bisect(
     """
     if at is None:
         raise Invalid(
-            "nothing is committed on this line, so nothing was searched.",
+            "nothing is committed on this timeline, so nothing was searched.",
             code="nothing_committed",
             advice="Name another timeline.",
         )
@@ -284,7 +284,7 @@ def _depth_of(space: Space, good: Digest | None, at: Digest) -> int:
         return -1
     if good == at or not reader.is_ancestor(space, good, at):
         raise Invalid(
-            f"{good[:12]} is not before {at[:12]} on its line, so nothing was searched.",
+            f"{good[:12]} is not before {at[:12]} on its timeline, so nothing was searched.",
             code="not_an_ancestor",
             advice="Name a commit that log() shows after it.",
             commit=good,

@@ -409,7 +409,7 @@ def _check_transitions(record: CallRecord, states: Sequence[CallState]) -> None:
             cannot = "already" if following == state else f"and cannot become {following}"
             raise Conflict(
                 f"call '{record.id}' to {record.tool} is {state} {cannot}; nothing was written.",
-                code="call_transition",
+                code="call_transition_invalid",
                 advice="Read it again and decide again.",
                 call=record.id,
                 tool=record.tool,

@@ -106,7 +106,7 @@ def decide(
     does not fit, or without `by` for an effect from `financial` up; nothing was written then.
     """
     wanted = _request(verdict, value, by, why, rework)
-    attempts = Attempts(f"call '{id}' was not decided")
+    attempts = Attempts(f"call '{id}'", f"call '{id}' was not decided")
     while True:
         attempts.begin()
         asked, current = _locate(space, id)
@@ -152,7 +152,7 @@ def deciding(
 def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None = None) -> DecisionOutcome:
     """Cancel a call that waits for a decision; raises `Decided` if it was decided."""
     wanted = _DecisionRequest("cancel", None, None, by, why, None)
-    attempts = Attempts(f"call '{call}' was not cancelled")
+    attempts = Attempts(f"call '{call}'", f"call '{call}' was not cancelled")
     while True:
         attempts.begin()
         asked, current = _locate(space, call)

@@ -62,7 +62,7 @@ def fork(
     wanted = check_effect(effect_max) if effect_max is not None else None
     bound = inherited if wanted is None or (inherited and not within(wanted, inherited)) else wanted
     meant = () if wanted is None else (f"effect_max {wanted}",)
-    attempts = Attempts(f"timeline '{timeline}' was not forked")
+    attempts = Attempts(f"the effect limit of '{timeline}'", f"timeline '{timeline}' was not forked")
     while True:
         attempts.begin()
         cells = _limit_cells(space, timeline, bound)

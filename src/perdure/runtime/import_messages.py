@@ -308,7 +308,7 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
         return _asked(msgspec.structs.replace(context, options={}))
     raise Invalid(
         f"{api} is read from a request, a reply or a list of messages, not from {type(given).__name__}.",
-        code="invalid_import",
+        code="import_invalid",
         api=api,
     )
 
@@ -346,7 +346,7 @@ def add(
         made = sum(len(message.tool_calls) for message in said)
         return Added(head=found.heads[0], messages=len(said), calls=made, losses=losses)
     adding = _Adding(env, api, f"{provider or ''}:{model or ''}" if provider or model else None, model)
-    attempts = Attempts(f"no message was added to '{env.timeline}'")
+    attempts = Attempts(f"timeline '{env.timeline}'", f"no message was added to '{env.timeline}'")
     while True:
         attempts.begin()
         try:
@@ -442,7 +442,7 @@ def _write(
 ) -> None:
     """Write what is staged, and enter the calls into the repeat guard."""
     records = [transition.record for transition in transitions if transition.cells[0].expected == 0]
-    attempts = Attempts("no message was added")
+    attempts = Attempts("the record of equal calls", "no message was added")
     while True:
         attempts.begin()
         cells = (*repeat_guard.entering(journal.space, records), *marks)

@@ -94,7 +94,7 @@ class Definitions:
         definition = self._at_home(name, definition)
         directory.record_agent(self._resources.store, Agent(name), declared=False)
         space = self._resources.agent(name)
-        attempts = Attempts(f"the definition of agent '{name}' was not changed")
+        attempts = Attempts(f"agent '{name}'", f"the definition of agent '{name}' was not changed")
         while True:
             attempts.begin()
             known = self.find(name)

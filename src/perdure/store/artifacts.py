@@ -146,7 +146,7 @@ class Artifacts:
         def commit(space: Space, head: Head, proposals: Sequence[Proposal]) -> CommitOutcome:
             return writer.commit(space, head, *proposals, op_id=op_id, repeatable=False)
 
-        attempts = Attempts(f"artifact {name} was not kept")
+        attempts = Attempts(f"timeline '{self._standing.timeline}'", f"artifact {name} was not kept")
         while True:
             attempts.begin()
             head = reader.head_to_move(self._space, self._standing.timeline)

@@ -299,7 +299,7 @@ class Change(Edits):
         if agent is None:
             raise Invalid(
                 "this is an agent's own map; it has none of its own. Nothing was written.",
-                code="no_agent_map",
+                code="agent_map_missing",
             )
         if self._agent is None:
             root = agent.root_at(self._seen().commit)

@@ -154,7 +154,7 @@ class Memory:
         if found is None or not found.counts:
             raise NotFound(
                 f"'{self.owner}' has no item '{id}' in memory, or it was withdrawn; nothing was done.",
-                code="item_not_found",
+                code="memory_item_not_found",
                 advice="See what there is with items().",
                 item=id,
                 owner=self.owner,

@@ -92,7 +92,7 @@ class Line(View):
         if not isinstance(turns, int) or isinstance(turns, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
                 f"undo goes back a number of turns, not {turns!r}; nothing was moved.",
-                code="invalid_turns",
+                code="turns_invalid",
                 advice="For a moment use undo(to=…).",
                 turns=turns,
             )

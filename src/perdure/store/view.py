@@ -267,7 +267,7 @@ class View:
         """Return the agent's own map as it was seen from this moment."""
         agent = self._standing.agent
         if agent is None:
-            raise Invalid("this is an agent's own map; it has none of its own.", code="no_agent_map")
+            raise Invalid("this is an agent's own map; it has none of its own.", code="agent_map_missing")
         seen = self._agent_seen(*self._now())
         standing = TimelineContext(space=agent, timeline=self._standing.agent_line)
         return View(standing, Head(standing.timeline, 0, seen), seen)

@@ -180,7 +180,7 @@ def _check_choice(field: str, given: object, choices: tuple[str, ...]) -> None:
     if given not in choices:
         raise Invalid(
             f"{field} of a policy is {' or '.join(choices)}, not {given!r}; nothing was declared.",
-            code="policy_choice",
+            code="policy_choice_invalid",
             field=field,
         )
 

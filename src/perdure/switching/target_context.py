@@ -162,7 +162,7 @@ def last_step(space: Space, at: Digest | None) -> Digest:
     raise NotFound(
         f"no model has spoken on '{space.label}' up to there, or what it was shown was not recorded; nothing was "
         "rebuilt.",
-        code="no_recorded_step",
+        code="recorded_step_missing",
         advice="See what the next step would be shown with plan().",
         thread=space.label,
     )

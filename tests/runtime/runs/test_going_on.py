@@ -96,13 +96,13 @@ def test_the_same_words_under_the_same_id_are_heard_once(store: Store) -> None:
 def test_where_no_run_is_nobody_can_be_steered(store: Store) -> None:
     """Before the first run, after the last, and while one waits: there is nobody to hear it."""
     thread = store.thread("trip", agent=planner(use("pay", amount=1), say("Done.")))
-    with raises(errors.Conflict, "no_run_to_steer", timeline="main"):
+    with raises(errors.Conflict, "run_to_steer_missing", timeline="main"):
         thread.steer("hello?")
     thread.run("go")
 
-    with raises(errors.Conflict, "no_run_to_steer", timeline="main"):
+    with raises(errors.Conflict, "run_to_steer_missing", timeline="main"):
         thread.steer("hello?")
-    with raises(errors.Invalid, "invalid_input_role", role="assistant"):
+    with raises(errors.Invalid, "input_role_invalid", role="assistant"):
         thread.steer(Message("assistant", (Text("I am you"),)))
 
 
@@ -267,7 +267,7 @@ def test_a_run_that_was_asked_for_no_type_has_no_output(store: Store) -> None:
     """A control: it says how to ask."""
     result = store.thread("trip", agent=planner(say("Hello."))).run("Hi")
 
-    with raises(errors.Invalid, "no_output_type"):
+    with raises(errors.Invalid, "output_type_missing"):
         _ = result.output
 
 

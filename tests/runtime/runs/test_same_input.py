@@ -56,7 +56,7 @@ def test_the_same_id_again_gives_the_first_result(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("backend", "code"),
-    [(None, "no_backend"), (Script(say("Never said."), backend="script:else"), "backend_not_given")],
+    [(None, "backend_missing"), (Script(say("Never said."), backend="script:else"), "backend_not_given")],
 )
 def test_an_input_that_was_given_before_needs_no_model(
     store: Store, backend: Script | None, code: str

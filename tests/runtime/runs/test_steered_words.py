@@ -144,7 +144,7 @@ def test_nothing_is_queued_for_a_run_that_has_just_ended(store_url: str) -> None
     going_on.wait(10)
     injecting.wire.arm(wait, nth=1, times=100)
 
-    with raises(errors.Conflict, "no_run_to_steer", timeline="main"):
+    with raises(errors.Conflict, "run_to_steer_missing", timeline="main"):
         store.thread("t").steer("Too late", id="msg-2")
 
     thread.run("Again", id="msg-3")

@@ -57,7 +57,7 @@ def test_resuming_without_a_backend_takes_no_line() -> None:
     thread = store.thread("t", agent=agent)
     thread.decide(thread.run("Pay 3").approvals[0].call, "approve")
 
-    with raises(perdure.errors.Invalid, "no_backend", agent="a"):
+    with raises(perdure.errors.Invalid, "backend_missing", agent="a"):
         store.thread("t").resume()
 
     assert thread.resume().status == "succeeded"

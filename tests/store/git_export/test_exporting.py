@@ -351,7 +351,7 @@ def test_without_git_nothing_is_written(
     """The error says what is needed."""
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
 
-    with raises(Unsupported, "git_missing"):
+    with raises(Unsupported, "git_not_installed"):
         git_export.export(thread, tmp_path / "g")
 
     assert not (tmp_path / "g").exists()

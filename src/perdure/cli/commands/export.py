@@ -282,7 +282,9 @@ def export(
             raise _refused("--git writes the whole thread", "options_conflict", advice)
         return (follow_git if follow else project)(thread, git, everywhere)
     if follow:
-        raise _refused("there is no --follow without --git", "git_missing", "Name a directory.")
+        raise _refused(
+            "there is no --follow without --git", "options_conflict", "Name a directory with --git."
+        )
     if format is None:
         raise _refused("no format was named", "format_missing", "Give --format API or --git DIR.")
     with reading(everywhere) as store:

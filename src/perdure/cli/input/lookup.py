@@ -63,7 +63,7 @@ def call_on(thread: Thread, call: str, timeline: str | None, *, history: bool = 
     if timeline not in (None, where):
         raise NotFound(
             f"call '{call}' was made on timeline '{where}', not on '{timeline}'; nothing was done.",
-            code="call_on_other_timeline",
+            code="call_elsewhere",
             advice="Leave --timeline out.",
             call=call,
             timeline=where,

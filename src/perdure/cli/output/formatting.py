@@ -67,7 +67,7 @@ def days(text: str) -> int:
     if match is None:
         raise Invalid(
             f"{text!r} is not a duration; nothing was done.",
-            code="invalid_duration",
+            code="duration_invalid",
             advice="Write 30d, 4w or 1y.",
             duration=text,
         )

@@ -115,7 +115,9 @@ def translated(error: Exception, doing: str, place: str, *, vfs: str | None = No
                 f"{place} cannot be opened ({detail}); {left}", code="cannot_open", advice=advice, path=place
             )
         case apsw.PermissionsError() | apsw.AuthError():
-            return Unavailable(f"no right to use {place} ({detail}); {left}", code="no_right", path=place)
+            return Unavailable(
+                f"no right to use {place} ({detail}); {left}", code="permission_denied", path=place
+            )
         case _:
             result = getattr(error, "extendedresult", 0)
             what = f"{place} failed ({detail}, code {result}); {left}"

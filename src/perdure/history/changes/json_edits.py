@@ -229,7 +229,7 @@ def _remove(where: _Where, document: Json, argument: Json) -> Json:
                 return [*here[:index], *here[index + 1 :]]
         raise NotFound(
             f"{where} has no item {wanted[:60].decode(errors='replace')}; nothing was written.",
-            code="item_not_found",
+            code="list_item_not_found",
             path=where.path,
             place=where.at,
         )

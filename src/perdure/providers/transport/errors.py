@@ -114,7 +114,7 @@ def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureEr
     if status == 402 or _NO_CREDIT.search(said):
         return AccessRefused(
             f"{backend} has no credit for this account{quoted}",
-            code="no_credit",
+            code="credit_missing",
             backend=backend,
             status=status,
         )
@@ -198,8 +198,8 @@ def words_of(body: object) -> str:
 def _rejected(backend: str, status: int, said: str, quoted: str) -> PerdureError:
     if status == 413 or _TOO_LONG.search(said):
         return ContextTooLong(
-            f"the conversation is too long for {backend}; nothing was done. Shorten it, or use a model with a larger "
-            f"context.{quoted}",
+            f"the conversation is too long for {backend}; nothing was done.{quoted}",
+            advice="Shorten it, or use a model with a larger context.",
             backend=backend,
             status=status,
         )

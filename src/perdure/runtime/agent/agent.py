@@ -105,7 +105,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
             if most is not None and not most > 0:
                 raise Invalid(
                     f"a run is stopped after more than 0 {name}, not {most!r}; nothing was declared.",
-                    code="invalid_stop_limit",
+                    code="stop_limit_invalid",
                     limit=name,
                 )
         if self.cost is not None and self.price is None:
@@ -117,7 +117,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
         if not is_list or any(kind not in ACCEPTABLE for kind in self.accept):
             raise Invalid(
                 f"accept= is a list of {', '.join(ACCEPTABLE)}, not {self.accept!r}; nothing was declared.",
-                code="invalid_accept",
+                code="accept_invalid",
             )
 
     @property
@@ -244,7 +244,7 @@ def model_of(agent: Agent) -> Model:
     if backend is None:
         raise Invalid(
             f"agent '{agent.name}' has no backend; nothing was run.",
-            code="no_backend",
+            code="backend_missing",
             advice="Give it one with backend=, or use on(…).",
             agent=agent.name,
         )
@@ -267,7 +267,7 @@ def _check_switching(agent: Agent) -> None:
     if not isinstance(agent.policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"policy of agent '{agent.name}' is a perdure.Policy, not {agent.policy!r}; nothing was declared.",
-            code="invalid_agent_field",
+            code="agent_field_invalid",
             agent=agent.name,
             field="policy",
         )
@@ -277,7 +277,7 @@ def _check_switching(agent: Agent) -> None:
     if not isinstance(route, Route):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"route of agent '{agent.name}' is a perdure.Route, not {route!r}; nothing was declared.",
-            code="invalid_agent_field",
+            code="agent_field_invalid",
             agent=agent.name,
             field="route",
         )
@@ -312,14 +312,14 @@ def _check(agent: Agent) -> None:
     if not isinstance(agent.stop, Stop):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"stop of agent '{agent.name}' is a perdure.Stop, not {agent.stop!r}; nothing was declared.",
-            code="invalid_agent_field",
+            code="agent_field_invalid",
             agent=agent.name,
             field="stop",
         )
     if not isinstance(agent.context, ContextLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"context of agent '{agent.name}' is a perdure.ContextLimits, not {agent.context!r}; nothing was declared.",
-            code="invalid_agent_field",
+            code="agent_field_invalid",
             agent=agent.name,
             field="context",
         )
@@ -335,7 +335,7 @@ def _tools(agent: str, given: object) -> tuple[Tool, ...]:
     if not isinstance(given, Iterable):
         raise Invalid(
             f"the tools of agent '{agent}' are a list, not {given!r}; nothing was declared.",
-            code="invalid_agent_field",
+            code="agent_field_invalid",
             agent=agent,
             field="tools",
         )

@@ -100,7 +100,7 @@ class Plugin:
             if not isinstance(each, State):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
                     f"{each!r} does not declare state of plug-in '{self.name}'.",
-                    code="invalid_state_declaration",
+                    code="state_declaration_invalid",
                     advice="Use perdure.state(…).",
                     plugin=self.name,
                 )

@@ -40,7 +40,7 @@ def state(
     if scope not in SCOPES:
         raise Invalid(
             f"{scope!r} (for {prefix}) is not a scope.",
-            code="invalid_scope",
+            code="state_scope_invalid",
             advice=f"Use one of {', '.join(SCOPES)}.",
             scope=scope,
             prefix=prefix,
@@ -56,7 +56,7 @@ def checked(agent: str, declared: object) -> tuple[State, ...]:
     if not isinstance(declared, Iterable):
         raise Invalid(
             f"the state of agent '{agent}' is a list, not {declared!r}; nothing was declared.",
-            code="invalid_state_declaration",
+            code="state_declaration_invalid",
             agent=agent,
         )
     found: dict[str, State] = {}
@@ -64,7 +64,7 @@ def checked(agent: str, declared: object) -> tuple[State, ...]:
         if not isinstance(each, State):
             raise Invalid(
                 f"{each!r} does not declare state of agent '{agent}'; nothing was declared.",
-                code="invalid_state_declaration",
+                code="state_declaration_invalid",
                 advice="Use perdure.state(…).",
                 agent=agent,
             )

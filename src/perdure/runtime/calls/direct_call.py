@@ -147,7 +147,7 @@ def _enter(round_context: RoundContext, requested: ToolCall) -> PendingCall:
     A call that is refused or needs a decision enters with the commit that says so.
     Raises `Moved` if another caller has entered it first.
     """
-    attempts = Attempts(f"call '{requested.id}' was not started, because equal calls start and end")
+    attempts = Attempts(f"the calls to {requested.name}", f"call '{requested.id}' was not started")
     may_start = True
     while True:
         attempts.begin()
@@ -200,8 +200,8 @@ def _commit(round_context: RoundContext, pending_call: PendingCall) -> None:
     space, timeline = round_context.env.space, round_context.env.timeline
     journal, own_turn = round_context.journal, round_context.journal.run
     attempts = Attempts(
-        f"call '{pending_call.call.id}' is not committed, because runs begin and end on '{timeline}'; "
-        "make it again with the same id: it is not run again"
+        f"the lease on '{timeline}'",
+        f"call '{pending_call.call.id}' is not committed; make it again with the same id: it is not run again",
     )
     while True:
         attempts.begin()

@@ -169,7 +169,7 @@ class CallExecutor:
 
     async def _start(self, pending_call: PendingCall, tool: Tool) -> bool:
         """Make the start durable where that is needed; False: the call does not start."""
-        attempts = Attempts(f"call '{pending_call.call.id}' was not started")
+        attempts = Attempts(f"the calls to {tool.name}", f"call '{pending_call.call.id}' was not started")
         while pending_call.stage == "ready":
             attempts.begin()
             recorded = pending_call.recorded

@@ -200,7 +200,7 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
     """Decide whether the call `record` may start."""
     effect_max = round_context.env.effect_max
     if not within(record.effect, effect_max):
-        return Deny(f"on this line no call beyond {effect_max} is made")
+        return Deny(f"on this timeline no call beyond {effect_max} is made")
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
     ticket = found.ticket if found else None
     seen = repeat_guard.seen(record, ticket)
@@ -314,7 +314,7 @@ def _identify_imported(round_context: RoundContext, tool: Tool) -> None:
         names += dict.fromkeys(
             spelling for found in spellings for spelling, meant in found if meant.name == tool.name
         )
-    attempts = Attempts(f"the call to {tool.name} was not started")
+    attempts = Attempts(f"the imported calls to {tool.name}", f"the call to {tool.name} was not started")
     for name in names:
         while found := repeat_guard.unlearnt(round_context.space, name, limit=_IMPORTED_AT_ONCE):
             transitions = [_identified(round_context, tool, call) for call in found]

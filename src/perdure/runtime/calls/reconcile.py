@@ -122,7 +122,7 @@ def _unclear_call(env: RunEnvironment, id: str) -> VersionedCall:
     if record.state != "started":
         raise Conflict(
             f"call '{id}' to {record.tool} is {record.state}: there is nothing to find out; nothing was asked.",
-            code="outcome_is_known",
+            code="outcome_known",
             call=id,
             state=record.state,
         )
@@ -149,7 +149,7 @@ def _tool(env: RunEnvironment, record: CallRecord) -> Tool:
         raise Unsupported(
             f"tool '{tool.name}' has no reconcile hook, so only a person can say whether call '{record.id}' was done; "
             "nothing was asked.",
-            code="no_reconcile_hook",
+            code="reconcile_hook_missing",
             advice="Use resolve().",
             tool=tool.name,
             call=record.id,

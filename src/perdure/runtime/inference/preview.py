@@ -190,7 +190,7 @@ def _own(env: RunEnvironment, current: RecordedBackend | None) -> BackendRef:
     if env.agent.backend is None:
         raise Invalid(
             f"'{env.space.label}' was never run and its agent has no backend; nothing was planned.",
-            code="no_backend_to_plan_for",
+            code="target_backend_missing",
             advice="Name one.",
             thread=env.space.label,
         )

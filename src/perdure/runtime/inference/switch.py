@@ -100,7 +100,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
             if text is not None and (not isinstance(text, str) or not text or len(text) > _REASON_MAX):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
                     f"{name} of a switch is 1 to {_REASON_MAX} characters, not {text!r}; nothing was done.",
-                    code="invalid_switch_text",
+                    code="switch_text_invalid",
                     field=name,
                 )
             canonical.encode(text)
@@ -117,7 +117,7 @@ def _check_type(output: object) -> None:
         msgspec.json.schema(output)
     except (TypeError, ValueError, NameError) as error:
         raise Invalid(
-            f"output is a type, not {output!r}: {error}; nothing was done.", code="invalid_output_type"
+            f"output is a type, not {output!r}: {error}; nothing was done.", code="output_type_invalid"
         ) from error
 
 
@@ -164,7 +164,7 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
     server = server_of(taking_steps(asked.to))
     summariser = None if asked.summariser is None else taking_steps(asked.summariser)
     env.finish()
-    attempts = Attempts(f"the backend of '{env.space.label}' was not switched")
+    attempts = Attempts(f"timeline '{env.timeline}'", f"the backend of '{env.space.label}' was not switched")
     summaries_left = _SUMMARIES_MAX
     while True:
         attempts.begin()
@@ -254,9 +254,7 @@ def _summarised(env: RunEnvironment, report: Report, summariser: Model, *, is_al
     checkpoint = report.checkpoint
     assert checkpoint is not None, "a report is made with its checkpoint"
     if not is_allowed:
-        note = (
-            f"the summary by {summariser.backend} was left out: the line changed each time that it was made"
-        )
+        note = f"the summary by {summariser.backend} was left out: the timeline changed each time that it was made"
         return msgspec.structs.replace(report, notes=(*report.notes, note))
     with_summary = drive(summarised(env.space, checkpoint, summariser))
     new = with_summary.validation.notes[len(checkpoint.validation.notes) :]

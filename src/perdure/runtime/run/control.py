@@ -230,7 +230,7 @@ def _continued(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]
     is switched in between, the lease's revision has moved, and the model is found again.
     """
     record = kept.record
-    attempts = Attempts(f"run '{record.id}' was not resumed")
+    attempts = Attempts(f"the lease on '{record.timeline}'", f"run '{record.id}' was not resumed")
     while True:
         attempts.begin()
         held, revision = leases.look(env.space, record.timeline)
@@ -388,7 +388,7 @@ def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
         return records.read(space, max(decided or waiting, key=lambda each: each.begun_at).id)
     raise NotFound(
         f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done.",
-        code="no_open_run",
+        code="open_run_missing",
         thread=space.label,
         timeline=timeline,
     )

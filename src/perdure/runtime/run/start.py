@@ -128,7 +128,7 @@ def _is_known(space: Space, at: Digest | None, id: str, message: Message) -> boo
                 if event.body == digest_of(Kind.BODY, encode_message(message)):
                     return True
                 raise Conflict(
-                    f"message '{id}' says something else on this line; nothing was run.",
+                    f"message '{id}' says something else on this timeline; nothing was run.",
                     code="message_id_reused",
                     advice="Give it another id.",
                     id=id,
@@ -143,7 +143,7 @@ def _messages(given: Input) -> tuple[Message, ...]:
         return (Message("user", (Text(given),)),)
     if not isinstance(given, Message | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"an input is text, a message or several, not {given!r}; nothing was run.", code="invalid_input"
+            f"an input is text, a message or several, not {given!r}; nothing was run.", code="input_invalid"
         )
     several = (given,) if isinstance(given, Message) else tuple(given)
     for message in several:
@@ -151,7 +151,7 @@ def _messages(given: Input) -> tuple[Message, ...]:
         if message.role not in _ROLES or message.tool_calls or message.tool_results:
             raise Invalid(
                 f"an input is a user's message without calls, not one by {message.role}; nothing was run.",
-                code="invalid_input_role",
+                code="input_role_invalid",
                 advice="Add other messages by hand, with change().",
                 role=message.role,
             )
@@ -295,7 +295,7 @@ def begin(
     Raises `Busy` if a run lives there, `Conflict` if the input's id was given with other words.
     `hooked`: a plug-in takes part in the start, so the loop clears run scope later.
     """
-    attempts = Attempts(f"no run was started on '{env.timeline}'")
+    attempts = Attempts(f"the lease on '{env.timeline}'", f"no run was started on '{env.timeline}'")
     while True:
         attempts.begin()
         # In this order: if the same input started the run in the way, that input is recorded by now.

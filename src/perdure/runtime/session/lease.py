@@ -212,7 +212,7 @@ def renew(space: Space, lease: Lease, ttl: float) -> Lease:
     Raises `Lost`, having written nothing, if the timeline has another epoch, and
     `Unavailable` if the store cannot be written now; then the caller may try again.
     """
-    attempts = Attempts(f"the lease on '{lease.timeline}' was not renewed")
+    attempts = Attempts(f"timeline '{lease.timeline}'", f"the lease on '{lease.timeline}' was not renewed")
     while True:
         attempts.begin()
         now = space.engine.instant()

@@ -47,7 +47,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         if self.shape is None:
             raise Invalid(
                 "this run was not asked for an output of a type.",
-                code="no_output_type",
+                code="output_type_missing",
                 advice="Give output= to run().",
                 run=self.run,
             )

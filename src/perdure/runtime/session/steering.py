@@ -65,26 +65,26 @@ def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = 
     if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"a run is steered by text or a message, not by {text!r}; nothing was queued.",
-            code="invalid_input",
+            code="input_invalid",
         )
     if message.role not in ("user", "system"):
         raise Invalid(
             f"a run is steered by a user, not by {message.role}; nothing was queued.",
-            code="invalid_input_role",
+            code="input_role_invalid",
             role=message.role,
         )
     name = names.check_id("message id", id) if id else space.ids()
     check_message(message)
     kept, staged = brought_in(space, message)
     body = encode_message(kept)
-    attempts = Attempts(f"no message was queued for the run on '{timeline}'")
+    attempts = Attempts(f"the run on '{timeline}'", f"no message was queued for the run on '{timeline}'")
     while True:
         attempts.begin()
         lease = leases.current(space, timeline)
         if lease is None:
             raise Conflict(
                 f"no run is on '{timeline}' to steer; nothing was queued.",
-                code="no_run_to_steer",
+                code="run_to_steer_missing",
                 advice="Use run().",
                 timeline=timeline,
             )

@@ -47,7 +47,7 @@ class Git:
         if found is None:
             raise Unsupported(
                 "git is not installed, or not on the PATH; nothing was written.",
-                code="git_missing",
+                code="git_not_installed",
                 advice="Install git and try again.",
             )
         self.directory = directory

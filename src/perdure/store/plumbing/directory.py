@@ -93,7 +93,7 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
     names.check_id("thread id", id)
     if owner is not None:
         names.check_id("owner", owner)
-    attempts = Attempts(f"thread '{id}' was not opened")
+    attempts = Attempts(f"thread '{id}'", f"thread '{id}' was not opened")
     while True:
         attempts.begin()
         cell = store.engine.cell(STORE, THREAD + id)
@@ -133,7 +133,7 @@ def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
 
     If the program `declared` the agent, its merge rules and its policy are written to the record.
     """
-    attempts = Attempts(f"the record of agent '{agent.name}' was not changed")
+    attempts = Attempts(f"agent '{agent.name}'", f"the record of agent '{agent.name}' was not changed")
     while True:
         attempts.begin()
         cell = store.engine.cell(STORE, AGENT + agent.name)
@@ -164,7 +164,7 @@ def policy_of(store: Space, agent: str) -> Policy:
 
 def remove(store: Space, thread: Space, id: str) -> None:
     """Close the thread's space to all writers, then empty its record.  A repeated call finishes an interrupted one."""
-    attempts = Attempts(f"thread '{id}' was not removed")
+    attempts = Attempts(f"thread '{id}'", f"thread '{id}' was not removed")
     while True:
         attempts.begin()
         if _closed(store, thread) and _emptied(store, thread, id):

@@ -33,7 +33,7 @@ def without_runs(space: Space, lines: Sequence[str], what: str, act: Callable[[S
 
     Raises `Busy`, having done nothing, if a run holds one of them, be it live or interrupted.
     """
-    attempts = Attempts(f"{what} of '{space.label}' was not done")
+    attempts = Attempts(f"the runs of '{space.label}'", f"{what} of '{space.label}' was not done")
     while True:
         attempts.begin()
         fences = tuple(leases.check_free(space, line, what) for line in lines)
@@ -69,7 +69,7 @@ def commit_beside_run(
         except Moved:
             if _is_unchanged(space, fence):
                 raise
-            attempts = attempts or Attempts(f"nothing was written to '{line}'")
+            attempts = attempts or Attempts(f"the lease on '{line}'", f"nothing was written to '{line}'")
             attempts.begin()
 
 

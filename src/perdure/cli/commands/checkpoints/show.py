@@ -105,7 +105,7 @@ def _names(kept: list[StoredCheckpoint]) -> Iterator[str]:
 def _none(thread: str, timeline: str) -> NotFound:
     return NotFound(
         f"timeline '{timeline}' of '{thread}' has no checkpoint: no backend was switched there; nothing is shown.",
-        code="no_checkpoint_yet",
+        code="checkpoint_missing",
         advice=f"`perdure checkpoints derive {thread}` shows what one would say.",
         thread=thread,
         timeline=timeline,

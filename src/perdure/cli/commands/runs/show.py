@@ -169,7 +169,7 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
     if id is None:
         raise NotFound(
             f"there was no run on {where} yet; nothing was done.",
-            code="no_run_yet",
+            code="run_missing",
             thread=thread.id,
         )
     runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
