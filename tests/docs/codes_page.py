@@ -63,16 +63,18 @@ def _classes_table() -> str:
     for module, tree in source.trees.items():
         for made in ast.walk(tree):
             if isinstance(made, ast.ClassDef) and made.name in source.bases and module != "perdure.errors":
-                code = next(_class_codes(made), re.sub(r"(?<!^)(?=[A-Z])", "_", made.name).lower())
+                code = _code_of_all(made) or re.sub(r"(?<!^)(?=[A-Z])", "_", made.name).lower()
                 means = (ast.get_docstring(made) or "").partition("\n")[0].partition(".  ")[0].rstrip(".")
                 lines.append(f"| `{module}.{made.name}` | `{source.bases[made.name]}` | `{code}` | {means} |")
     return "\n".join(lines) + "\n"
 
 
-def _class_codes(made: ast.ClassDef) -> Iterator[str]:
-    for line in made.body:
-        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "code":
-            yield ast.literal_eval(line.value)
+def _code_of_all(made: ast.ClassDef) -> str | None:
+    """Return the code that a class gives to each of its errors; None: that of its name."""
+    found = (each.value for each in ast.walk(made) if isinstance(each, ast.keyword) and each.arg == "code")
+    return next(
+        (each.value for each in found if isinstance(each, ast.Constant) and isinstance(each.value, str)), None
+    )
 
 
 class _Maker(NamedTuple):

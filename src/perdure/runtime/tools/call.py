@@ -268,11 +268,10 @@ def _microseconds(duration: float | timedelta | None) -> int | None:
 class NoMemory(Invalid):
     """A call asked for memory on a thread without an owner.  Nothing was read or written."""
 
-    code = "memory_missing"
-
     def __init__(self) -> None:
         super().__init__(
             "this thread has no owner, and so no memory; nothing was read or written.",
+            code="memory_missing",
             advice="Begin threads with owner=.",
         )
 
