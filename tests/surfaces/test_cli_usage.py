@@ -315,3 +315,12 @@ def test_completion_is_installed_where_the_shell_looks(
 def test_names_of_groups_are_known() -> None:
     """Every command that stands alone is in a group that the first page shows."""
     assert {alone.group for alone in table.ALONE.values()} == {"Start", "Work", "Care"}
+
+
+@pytest.mark.parametrize("words", ["threads ls", "calls ls shopping", "approvals ls", "threads log shopping"])
+def test_a_limit_below_zero_is_refused(shell: Shell, words: str) -> None:
+    """An empty list would say that nothing is there."""
+    ended = shell(*words.split(), "--limit", "-3")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "--limit" in ended.err

@@ -104,8 +104,8 @@ COMMANDS: Mapping[str, str] = {
         "<calls reconcile THREAD CALL --code MODULE:NAME> or <calls resolve THREAD CALL done>."
     ),
     "target_backend_missing": "Name one with --to, as provider:model.",
-    "thread_not_found": "Begin one with <threads begin>, or see <threads ls>.",
-    "thread_removed": "Begin it again with <threads begin>.",
+    "thread_not_found": "Begin one with <threads begin THREAD --agent NAME>, or see <threads ls>.",
+    "thread_removed": "Begin it again with <threads begin THREAD --agent NAME>.",
     "ticket_not_found": "See what waits with <approvals ls THREAD>.",
     "timeline_not_found": "See what there is with <threads show THREAD>.",
     "tool_not_declared": "Name the one that declares it with --code.",

@@ -107,7 +107,17 @@ AgentName: TypeAlias = Annotated[
 Format: TypeAlias = Annotated[
     str, Parameter(name="--format", metavar="API", help="The wire format, such as openai-chat")
 ]
-Limit: TypeAlias = Annotated[int, Parameter(name="--limit", metavar="N", help="At most this many; 0 for all")]
+
+
+def _check_limit(_: object, limit: int) -> None:
+    if limit < 0:
+        raise ValueError("Give a number from 0; 0 is for all.")
+
+
+Limit: TypeAlias = Annotated[
+    int,
+    Parameter(name="--limit", metavar="N", help="At most this many; 0 for all", validator=_check_limit),
+]
 Reason: TypeAlias = Annotated[
     str | None, Parameter(name="--reason", metavar="TEXT", help="The reason that the commit records")
 ]

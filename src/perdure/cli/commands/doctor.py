@@ -84,7 +84,8 @@ class Examined(Answer, frozen=True, kw_only=True):
         for each in self.advice:
             screen.say(("! ", "warn"), each.what, " ", (each.do, "quiet"))
         if self.error is None and not self.advice:
-            screen.say(("✓ ", "good"), "Nothing to change. To check what is stored: perdure verify")
+            verify = with_store("perdure verify", screen.store)
+            screen.say(("✓ ", "good"), f"Nothing to change. To check what is stored: {verify}")
 
 
 def doctor(
