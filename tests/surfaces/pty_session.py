@@ -82,6 +82,16 @@ class PtySession:
             assert self._read(), f"it ended before {text!r} was shown:\n{self.shown}"
         self._seen = found + len(text)
 
+    def press_until(self, key: str, text: str) -> None:
+        """Press a key until `text` is shown: Python drops an interruption that comes inside a callback."""
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while text not in self.shown[self._seen :]:
+            assert time.monotonic() < deadline, f"{text!r} was never shown:\n{self.shown}"
+            self.type(key)
+            until = time.monotonic() + 5
+            while text not in self.shown[self._seen :] and time.monotonic() < until:
+                assert self._read(), f"it ended before {text!r} was shown:\n{self.shown}"
+
     def ended(self) -> int:
         """Read to the end; the exit code."""
         while self._read():

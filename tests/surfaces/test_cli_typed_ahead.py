@@ -177,9 +177,7 @@ def test_leaving_a_question_by_a_key_decides_nothing(empty: Shell, key: str) -> 
         session.type("Pay five\r")
         session.wait_for(DECISION)
 
-        session.type(key)
-
-        session.wait_for("It waits.")
+        session.press_until(key, "It waits.")
     assert_waits(empty)
 
 

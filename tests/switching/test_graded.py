@@ -51,7 +51,7 @@ def test_the_six_lines_are_the_seed_s_own(store: Store) -> None:
     assert report.ok
 
 
-@pytest.mark.skipif(not SEED.is_dir(), reason="the document is not at hand")
+@pytest.mark.skipif(not SEED.is_dir(), reason="the document is not here")
 def test_the_six_lines_are_those_of_the_document() -> None:
     """What is compared with above is what was published."""
     text = next(SEED.glob("000_*")).read_text()
