@@ -168,10 +168,12 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
 
 
 def check_limit(limit: object) -> None:
-    """Raise `Invalid` unless `limit` is a number, or None."""
-    if limit is not None and type(limit) is not int:
+    """Raise `Invalid` unless `limit` is a number from 0, or None."""
+    if limit is not None and (type(limit) is not int or limit < 0):
         raise Invalid(
-            f"a limit is a number, or None for all, not {limit!r}; nothing was read.", code="limit_invalid"
+            f"a limit is a number from 0, or None for all, not {limit!r}; nothing was read.",
+            code="limit_invalid",
+            limit=limit,
         )
 
 

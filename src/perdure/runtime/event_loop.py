@@ -47,7 +47,7 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
     with _paused():
         try:
             return loop.run_until_complete(task)
-        except KeyboardInterrupt:
+        except BaseException:  # Ctrl-C, or what a signal handler or another task raises out of the loop
             if task.done():
                 raise
             task.cancel()
@@ -74,7 +74,7 @@ def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Corouti
     """Wait until a cancelled task has recorded its end; a second Ctrl-C leaves the task as it is."""
     try:
         loop.run_until_complete(asyncio.wait([task]))
-    except KeyboardInterrupt:
+    except BaseException:
         if not task.done():
             work.close()  # stops renewing the lease: the run counts as interrupted, and another process may finish it
             _close(loop)

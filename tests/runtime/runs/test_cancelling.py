@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from pathlib import Path
 
@@ -263,3 +264,79 @@ def test_a_run_whose_process_was_killed_is_cancelled_by_another(tmp_path: Path) 
         assert record.state == "cancelled"
         assert [call.state for call in store.thread("trip").calls()] == ["unknown"]
         assert store.verify().ok
+
+
+def cancelling(store: Store, effects: list[str], *, cut_off: bool) -> Agent:
+    """An agent that pays after its own run was asked to stop; if `cut_off`, its process ends right after the request."""
+
+    @perdure.tool(effect="read_only")
+    def stop() -> str:
+        store.thread("trip").cancel(by="ann")
+        if cut_off:
+            raise KeyboardInterrupt
+        return "asked"
+
+    @perdure.tool(effect="financial")
+    def spend() -> str:
+        effects.append("paid")
+        return "paid"
+
+    script = Script(use("stop"), use("spend"), say("Done."))
+    return Agent("planner", backend=script, tools=[stop, spend])
+
+
+def test_no_call_is_started_once_a_cancel_has_returned(store: Store) -> None:
+    """The run looks at its record before it starts calls, not only when its lease is renewed."""
+    effects: list[str] = []
+    thread = store.thread("trip", agent=cancelling(store, effects, cut_off=False))
+
+    result = thread.run("go")
+
+    assert (result.status, effects) == ("cancelled", [])
+    assert thread.runs()[0].cancelled_by == "ann"
+
+
+@pytest.mark.parametrize("how", ["resume", "same id", "store"])
+def test_a_cancel_outlives_the_process_that_was_to_hear_it(store: Store, how: str) -> None:
+    """Whichever way the run is taken over, it ends, and nothing is paid."""
+    effects: list[str] = []
+    agent = cancelling(store, effects, cut_off=True)
+    thread = store.thread("trip", agent=agent)
+    with pytest.raises(KeyboardInterrupt):
+        thread.run("go", id="msg-1")
+
+    if how == "resume":
+        thread.resume()
+    elif how == "same id":
+        thread.run("go", id="msg-1")
+    else:
+        store.resume(agent)
+
+    assert (thread.runs()[0].state, effects) == ("cancelled", [])
+
+
+def test_what_a_signal_handler_raises_ends_the_run_like_an_interruption(store: Store) -> None:
+    """Else the run would be continued by the next one on this thread, and its lease renewed for ever."""
+
+    class Deadline(Exception):
+        pass
+
+    def expire(*_: object) -> None:
+        raise Deadline
+
+    @perdure.tool(effect="read_only")
+    async def wait() -> str:
+        signal.raise_signal(signal.SIGALRM)
+        await asyncio.sleep(60)
+        return "never"
+
+    before = signal.signal(signal.SIGALRM, expire)
+    try:
+        thread = store.thread("trip", agent=Agent("planner", backend=Script(use("wait")), tools=[wait]))
+        with pytest.raises((Deadline, errors.RunFailed)):
+            thread.run("go")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert thread.runs()[0].state in ENDED
+    assert store.thread("other", agent=Agent("other", backend=Script(say("Hi.")))).run("x").text == "Hi."

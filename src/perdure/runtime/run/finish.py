@@ -176,10 +176,10 @@ class RunFinisher:
             records.apply(self._journal.space, "wait", *cells)
 
     def _is_hindered(self, status: RunState) -> bool:
-        """True if the record demands something else first: to stop instead of waiting, to hear before the end."""
-        if status == "waiting":
-            return self.record.cancel is not None
-        return self.record.steered != self._heard
+        """True if the record demands something else first: to stop, or to hear a message before the end."""
+        if status in ("waiting", "succeeded") and self.record.cancel is not None:
+            return True
+        return status != "waiting" and self.record.steered != self._heard
 
     def _reread(self) -> bool:
         """Read the run's record again; True if it has changed.  Raises `Lost` if another process ended the run."""

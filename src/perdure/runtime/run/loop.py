@@ -69,6 +69,10 @@ __all__ = ["LiveRun"]
 _T = TypeVar("_T")
 
 
+class _CancelRequested(Exception):
+    """The run's record says that the run was asked to stop."""
+
+
 class _StopSignal:
     """Carries a request to stop from the thread that renews leases to the task of a run."""
 
@@ -150,6 +154,8 @@ class LiveRun:
             if not signal.why:
                 raise
             return result
+        except _CancelRequested:
+            return await self._do(partial(self._close, "cancelled", self._record.cancel or "cancelled"))
         except (Lost, RunFailed):
             raise
         except Exception as error:  # any error of a model, a plug-in or the store fails the run
@@ -157,6 +163,10 @@ class LiveRun:
 
     async def _steps(self, signal: _StopSignal) -> Result:
         await self._do(self._read_conversation)
+        if self._record.cancel is not None:  # the process that was asked to stop has died since
+            if self._record.line is not None:
+                await self._do(self._leave_timeline)
+            raise _CancelRequested
         if self._started.fresh or await self._do(self._is_unbegun):
             await self._begin()
         else:
@@ -207,6 +217,7 @@ class LiveRun:
             await self._do(self._finisher.count_heard)
         elif not is_first:  # no message can be queued for a run that has just begun
             heard = await self._do(self._hear)
+        self._check_cancel()
         draft = self._journal.draft("assistant_turn_committed")
         context, fits = self._model_input.context(self._active.model), True
         if context is None:  # it has become too large
@@ -286,6 +297,11 @@ class LiveRun:
             elif self._limit_reached() is not None:
                 return None
 
+    def _check_cancel(self) -> None:
+        # The thread that renews the lease looks for requests too, but only from time to time.
+        if self._record.cancel is not None:
+            raise _CancelRequested
+
     def _limit_reached(self) -> tuple[StopReason, str] | None:
         return self._stop.reached(self._counters, self._env.space.clock())
 
@@ -294,6 +310,8 @@ class LiveRun:
     ) -> tuple[list[PendingCall], Result | None]:
         """Record the calls of a reply; if the reply is not complete, refuse them and end the run."""
         await self._phase("step_end", draft, message=reply.message)
+        await self._do(self._finisher.is_steered)  # reads the record
+        self._check_cancel()
         kind = reply.stop.reason
         if kind == "tool_calls" or (kind == "unknown" and self._stop.accepts(kind)):
             return await self._do(partial(self._request, draft, label, reply, heard)), None

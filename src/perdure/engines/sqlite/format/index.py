@@ -215,8 +215,10 @@ class Index:
     def rows_of(self, connection: Database, space: int, after: int, limit: int) -> list[int]:
         """Return the rows of a space in order, those after `after`."""
         self.catch_up(connection)
+        # A writer of this process may have noted rows that the reader's transaction does not see.
+        newest = int(connection.execute("SELECT coalesce(max(id), 0) FROM log").get or 0)
         with self._lock:
-            recent = [row for row in self._rows.get(space, ()) if row > after]
+            recent = [row for row in self._rows.get(space, ()) if after < row <= newest]
         rows: list[int] = []
         for first, last in connection.execute(_STRETCHES, (space, after, limit)):
             rows += range(max(first, after + 1), min(last, max(first, after + 1) + limit) + 1)
