@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -30,6 +31,12 @@ def _path() -> str:
     return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
+def _as_in_a_terminal() -> None:
+    """Let Ctrl-C reach the process, also where the tests run in the background of a shell that ignores it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class PtySession:
     """`perdure WORDS` in `directory`, at a terminal of 80 columns; leaving the block ends it."""
 
@@ -47,7 +54,7 @@ class PtySession:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # so that Ctrl-C reaches it
+            preexec_fn=_as_in_a_terminal,  # noqa: PLW1509
         )
         os.close(theirs)
         self._shown = bytearray()

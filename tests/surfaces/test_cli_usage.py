@@ -173,7 +173,8 @@ def test_an_error_is_json_where_json_was_asked_for(shell: Shell) -> None:
     assert missing.error["code"] == "thread_not_found"
     assert missing.error["facts"] == {"thread": "shoping", "near": ["shopping"]}
     assert "Did you mean 'shopping'?" in missing.error["message"]
-    assert missing.error["hint"] == "Begin one with `perdure threads begin`, or see `perdure threads ls`."
+    begin = "perdure threads begin shoping --agent NAME"
+    assert missing.error["hint"] == f"Begin one with `{begin}`, or see `perdure threads ls`."
     assert (misspelled.code, misspelled.error["error"]) == (2, "Usage")
 
 
