@@ -3,15 +3,14 @@
 Nothing is changed before the last check has passed, so a refused write leaves nothing behind even if it shares its
 transaction with others.
 
-A write is prepared before its turn: compressing objects and laying out rows takes longer than inserting them.  Done
-before the lock is taken, this delays no other writer, and the writers of a group do it while the leader waits for the
-disk.  Preparing reads nothing from the database.  An error in a write is raised in its turn, after the errors that the
-contract puts first.
+An ordinary write, which was laid out beforehand (see `layout`), is compared and inserted by one straight method.  It
+gives up, having changed nothing, where anything is out of the ordinary, an error included: then the general methods
+take over, which can apply any write and raise what the contract says.  A test gives both the same writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -29,6 +28,17 @@ from perdure.engines.shared_rules import (
     sealed_ledger,
 )
 from perdure.engines.sqlite.commit.caches import ConnectionCache, FirstParentPlace, SealedCell, SpaceEnd
+from perdure.engines.sqlite.commit.layout import (
+    LOOK_FROM_BYTES,
+    WITH_COMMIT,
+    Batch,
+    Committing,
+    OrdinaryRow,
+    Prepared,
+    lay,
+    prepare,
+    prepare_ordinary,
+)
 from perdure.engines.sqlite.commit.seals import Seals, note_listed, note_space, sealed_rows
 from perdure.engines.sqlite.database import Database, RowCursor
 from perdure.engines.sqlite.format.index import label_keys, object_key, op_keys, run_key, version_key
@@ -36,30 +46,18 @@ from perdure.engines.sqlite.format.pack import (
     KINDS,
     Bases,
     Op,
-    PackForm,
     StoredMove,
     encode_pack,
     long,
-    pack_changeset,
-    pack_commit,
     pack_move,
     short,
     timeline_of,
 )
 from perdure.engines.sqlite.format.rows import LogRow, Rows, moves_of
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, PerdureError
-from perdure.model.commit import (
-    Changeset,
-    Commit,
-    LedgerRead,
-    decode_changeset,
-    decode_commit,
-    encode_changeset,
-    encode_commit,
-)
+from perdure.model.commit import Act, Changeset, Commit, LedgerRead, MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import CheckpointCreated, MessageAppended, ToolCallRequested
-from perdure.model.head import Head
+from perdure.model.head import MAIN, Head
 
 __all__ = [
     "AppliedWrite",
@@ -67,225 +65,8 @@ __all__ = [
     "op_id_of",
     "recorded_in",
     "Adding",
-    "Committing",
-    "Prepared",
-    "lay",
-    "prepare",
-    "spans_of",
 ]
 
-# ---- preparing
-
-_OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks much else
-_NODE_ROW_BYTES = 7 * 1024  # of nodes, which are read one by one; such a row fits a page
-_KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
-_BODY, _COMMIT, _CHECKPOINT, _NODE = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT, Kind.NODE
-# Words are in the commit's own row, where SQL finds them.
-_WITH_COMMIT = (_BODY, _CHECKPOINT, Kind.CHANGESET, _COMMIT)
-_BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
-_NOWHERE: tuple[int, int] = (0, 0)
-_encoder = msgspec.json.Encoder()
-
-
-class Committing(msgspec.Struct, frozen=True, gc=False):
-    """The commit of a row, with what belongs to it."""
-
-    digest: Digest
-    commit: Commit
-    events: int
-    text: str  # of the changeset, as the row has it
-    spans: str | None  # where the words of its events are in the row's bodies
-
-
-class Batch(msgspec.Struct, gc=False):
-    """The objects of one row as they are stored, and the commit among them, if any."""
-
-    objects: list[Object]
-    items: list[tuple[object, ...]]
-    keys: list[bytes]  # of the items, in their order, and then of what names the commit
-    bodies: list[str]  # the content of the column of that name
-    bases: list[tuple[Object, int, int]]  # what later objects may be stored against: its item, and its depth
-    committing: Committing | None = None
-
-
-class Prepared(msgspec.Struct, frozen=True, gc=False):
-    """A write, laid out in rows; good until the rows of its bases change."""
-
-    batches: list[Batch]
-    epoch: int  # of the bases
-
-
-def prepare(objects: tuple[Object, ...], space: int | None, bases: Bases) -> Prepared:
-    """Lay out the objects of a write; `space` is the number of their space, None if it is not known yet.
-
-    Raises `NotFound` if a commit comes without its changeset, or what decoding raises.
-    """
-    epoch = bases.epoch  # first: a change after this makes the result out of date
-    batches: list[Batch] = []
-    for found in _rows(objects):
-        batches.append(lay(found, space, bases))  # noqa: PERF401 (a comprehension is a call of its own)
-    return Prepared(batches, epoch)
-
-
-def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
-    """Return one row of these objects.  A commit among them is the last."""
-    batch = Batch(objects, [], [], [], [])
-    last = objects[-1] if objects else None
-    if last is None or last.kind is not _COMMIT:
-        _lay_state(batch, objects, space, bases)
-        return batch
-    commit, is_exact = _commit_of(last)
-    stored = _changeset_among(objects, last, commit)
-    changeset, is_exact_changeset = _changeset_of(stored)
-    rest = _rest(objects, stored)
-    spans = spans_of(changeset, _lay_state(batch, rest, space, bases).get)
-    text, taken = (
-        pack_changeset(changeset, stored.body) if is_exact_changeset else (stored.body.decode(), b"")
-    )
-    packed = (PackForm.COMMIT, pack_commit(commit, changeset)) if is_exact else (PackForm.WHOLE, last.body)
-    batch.items += (_CHANGESET_AT, PackForm.CHANGESET, taken), (_COMMIT_AT, *packed)
-    batch.keys += object_key(stored.digest), object_key(last.digest)
-    _label(batch.keys, changeset)
-    batch.committing = Committing(last.digest, commit, len(changeset.events), text, spans)
-    return batch
-
-
-def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, int] | None]) -> str | None:
-    """Return where the words of a changeset's events are in the row's bodies: [event, start, size, vendor start, vendor size].
-
-    These are the words of a message, the arguments of a call and a checkpoint, so that stock `sqlite3` can show them.
-    """
-    found: list[tuple[int, int, int, int, int]] = []
-    for at, event in enumerate(() if changeset is None else changeset.events):
-        if isinstance(event, MessageAppended) and (words := span(event.body)) is not None:
-            vendor = span(event.vendor) if event.vendor is not None else None
-            found.append((at, *words, *(vendor or _NOWHERE)))
-        elif isinstance(event, ToolCallRequested) and (arguments := span(event.args)) is not None:
-            found.append((at, *arguments, *_NOWHERE))
-        elif isinstance(event, CheckpointCreated) and (checkpoint := span(event.checkpoint)) is not None:
-            found.append((at, *checkpoint, *_NOWHERE))
-    return _encoder.encode(found).decode() if found else None
-
-
-def _lay_state(
-    batch: Batch, objects: list[Object], space: int | None, bases: Bases
-) -> dict[Digest, tuple[int, int]]:
-    """Add objects to a row; return where those that are text are among its bodies."""
-    items, keys = batch.items, batch.keys
-    spans: dict[Digest, tuple[int, int]] = {}
-    start = 0
-    for found in objects:
-        keys.append(object_key(found.digest))
-        text = _plain_text(found.body) if found.kind is _BODY or found.kind is _CHECKPOINT else None
-        if text is None:
-            fields, depth = bases.against(_KIND_AT[found.kind], space, found)
-            batch.bases.append((found, len(items), depth))
-            items.append(fields)
-        else:
-            size = len(found.body)
-            at = _BODY_AT if found.kind is _BODY else _KIND_AT[found.kind]
-            items.append((at, PackForm.BODIES, b"", size))
-            batch.bodies.append(text)
-            spans[found.digest] = start, size
-            start += size
-    return spans
-
-
-def _rows(objects: tuple[Object, ...]) -> list[list[Object]]:
-    """Return the objects of each row.  A commit ends one; a large object, or much state at once, has rows of its own."""
-    size = commits = 0
-    for found in objects:
-        size += len(found.body)
-        commits += found.kind is _COMMIT
-    is_much = size >= _OWN_ROW_FROM_BYTES
-    if not is_much and (not commits or (commits == 1 and objects[-1].kind is _COMMIT)):
-        return [list(objects)]
-    return _several(objects, _WITH_COMMIT if commits else (), is_much=is_much)
-
-
-def _several(objects: tuple[Object, ...], kept: tuple[Kind, ...], *, is_much: bool) -> list[list[Object]]:
-    rows: list[list[Object]] = []
-    row: list[Object] = []
-    state: list[Object] = []
-    size = 0
-    for found in objects:
-        if is_much and found.kind not in kept:
-            if found.kind is _NODE and state and state[-1].kind is not _NODE:
-                rows.append(state)  # nodes are read without their values, and are not compressed
-                state, size = [], 0
-            state.append(found)
-            size += len(found.body)
-            if size >= (_NODE_ROW_BYTES if found.kind is _NODE else _OWN_ROW_FROM_BYTES):
-                rows.append(state)
-                state, size = [], 0
-            continue
-        row.append(found)
-        if found.kind is _COMMIT:
-            rows += (state, row) if state else (row,)
-            row, state, size = [], [], 0
-    row += state
-    if row and rows and rows[-1][-1].kind is _COMMIT:
-        rows[-1][:0] = row  # a commit is the last of its row
-    elif row or not rows:
-        rows.append(row)
-    return rows
-
-
-def _rest(objects: list[Object], stored: Object) -> list[Object]:
-    """Return the objects without a commit, which is the last, and its changeset, which is mostly right before it."""
-    if objects[-2] is stored:
-        return objects[:-2]
-    return [found for found in objects[:-1] if found is not stored]
-
-
-def _label(keys: list[bytes], changeset: Changeset) -> None:
-    """Add the keys of the messages that a changeset appends, each once."""
-    messages = dict.fromkeys([event.id for event in changeset.events if isinstance(event, MessageAppended)])
-    for name in messages:
-        keys += label_keys(name)
-
-
-def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Object:
-    """Return the changeset of a commit; it is mostly the last but one."""
-    for each in reversed(objects):
-        if each.digest == commit.changeset:
-            return each
-    raise NotFound(
-        f"commit {found.digest} comes without its changeset; nothing was written.",
-        code="changeset_missing",
-        commit=found.digest,
-    )
-
-
-def _commit_of(found: Object) -> tuple[Commit, bool]:
-    """Return the commit, and whether our types encode it to the same bytes; a writer that passes `record` guarantees that."""
-    if isinstance(found.record, Commit):
-        return found.record, True
-    commit = decode_commit(found.body)
-    return commit, encode_commit(commit) == found.body
-
-
-def _changeset_of(found: Object) -> tuple[Changeset, bool]:
-    """Return the same for a changeset."""
-    if isinstance(found.record, Changeset):
-        return found.record, True
-    changeset = decode_changeset(found.body)
-    return changeset, encode_changeset(changeset) == found.body
-
-
-def _plain_text(body: bytes) -> str | None:
-    """Return the text of a body that a text column can hold, so that stock `sqlite3` reads it; else None."""
-    if b"\0" in body:
-        return None
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-# ---- applying
-
-_LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _ROW = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"
 _COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 
@@ -343,19 +124,17 @@ class Adding:
     def _without_known(self, space: int, batch: Batch) -> Batch:
         """Return the row without objects that the space already has, which is rare."""
         recent = self._rows.index.keys_of(space)
-        found = [each for each in batch.objects if len(each.body) >= _LOOK_FROM_BYTES]
+        found = [each for each in batch.objects if len(each.body) >= LOOK_FROM_BYTES]
         if not found and recent.keys().isdisjoint(batch.keys):
             return batch
         # The words of a commit are in its own row, also if an earlier row has them: SQL looks for them there.
-        stays = () if batch.committing is None else _WITH_COMMIT
+        stays = () if batch.committing is None else WITH_COMMIT
         left = [each for each in batch.objects if each.kind in stays or not self._is_there(space, each)]
         return batch if len(left) == len(batch.objects) else lay(left, space, self._bases)
 
     def _is_there(self, space: int, found: Object) -> bool:
         """True if the space already has these bytes; raise `Corrupt` if it has others under the same digest."""
-        if len(found.body) < _LOOK_FROM_BYTES and not self._rows.index.recent(
-            space, object_key(found.digest)
-        ):
+        if len(found.body) < LOOK_FROM_BYTES and not self._rows.index.recent(space, object_key(found.digest)):
             return False
         there = self._rows.find(self._db, space, found.digest)
         if there is None:
@@ -412,6 +191,8 @@ class Adding:
 
 
 _NO_KEYS: list[bytes] = []
+_NO_LINES: dict[int, FirstParentPlace] = {}
+_HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
 
 
 class AppliedWrite(msgspec.Struct, gc=False):
@@ -441,17 +222,24 @@ class Applier:
         self._ahead: dict[int, FirstParentPlace] = {}
         self.has_changed = False  # whether the current write has changed anything yet
 
-    def prepare(self, write: Write) -> Prepared | None:
+    def prepare(self, write: Write) -> Prepared | OrdinaryRow | None:
         """Lay `write` out before its turn, on any thread; None if something is wrong with it, which `apply` then raises."""
+        space = self._spaces.get(write.space)
         try:
-            return prepare(write.objects, self._spaces.get(write.space), self._bases)
+            row = None if space is None else prepare_ordinary(write, space, self._bases)
+            return prepare(write.objects, space, self._bases) if row is None else row
         except (PerdureError, ValueError):
             return None
 
-    def apply(self, write: Write, prepared: Prepared | None) -> AppliedWrite:
+    def apply(self, write: Write, prepared: Prepared | OrdinaryRow | None) -> AppliedWrite:
         """Check `write` against what is stored and make it true in the open transaction."""
         self.has_changed = False
         self.known.look()
+        if isinstance(prepared, OrdinaryRow):
+            applied = self._apply_ordinary(write, prepared)
+            if applied is not None:
+                return applied
+            prepared = None
         space, named = self.space(write.space), op_keys(write.op_id)
         found = None if space is None else self._earlier(space, write, named)
         if found is not None:
@@ -476,6 +264,139 @@ class Applier:
         if found is None:
             found = self._seals.space(self._db, name)
         return found
+
+    # ---- ordinary writes
+
+    def _apply_ordinary(self, write: Write, row: OrdinaryRow) -> AppliedWrite | None:
+        """Apply a write whose row was laid out; None, having changed nothing, if the general path has to decide."""
+        known, space, move = self.known, row.space, write.moves[0]
+        timeline, to, expected = move.timeline, move.to, move.expected
+        recent = self._rows.index.keys_of(space)
+        held, end = known.held(space, timeline), known.ends.get(space)
+        if held is None or end is None or expected is None or expected.commit is None or to is None:
+            return None
+        before, _, part = held
+        parent = known.lines.get((space, expected.commit))
+        if (
+            before is None
+            or parent is None
+            or before.head != expected
+            or before.sealed
+            or row.epoch != self._bases.epoch
+            or not recent.keys().isdisjoint(row.keys)
+            or (row.named[0] in recent if write.is_new else self._rows_named(space, write.op_id))
+        ):
+            return None
+        cells: list[SealedCell] = []
+        if write.fences or write.cells:
+            for fence in write.fences:
+                if known.cell(space, write.space, fence.cell).revision != fence.revision:
+                    return None
+            for cell in write.cells:
+                old = known.cell(space, write.space, cell.name)
+                if old.revision != cell.expected:
+                    return None
+                cells.append(old)
+        commit = write.objects[-1].record
+        assert isinstance(commit, Commit) and isinstance(changeset := write.objects[-2].record, Changeset)
+        if commit.depth != parent.depth + 1:
+            return None
+        # Nothing below is refused.
+        self.has_changed = True
+        number, version, digest = known.next_row(1), expected.version + 1, bytes.fromhex(to)
+        is_same_run = row.run is not None and row.run == parent.run
+        keys = row.keys
+        if not is_same_run and commit.run is not None:
+            keys += label_keys(commit.run)
+        keys += row.named
+        line = FirstParentPlace(
+            number,
+            digest,
+            known.jump_from(parent, _NO_LINES),
+            commit.depth,
+            parent.turn + (not is_same_run),
+            parent.sequence + parent.events,
+            len(changeset.events),
+            row.run,
+        )
+        record = MoveRecord(
+            timeline=timeline,
+            version=version,
+            act=Act.COMMIT,
+            op_id=write.op_id,
+            from_=expected.commit,
+            to=to,
+            previous=before.move,
+        )
+        moved = encode_move(record)
+        hold = Hold(Head(timeline, version, to), sealed=False, move=digest_of(Kind.MOVE, moved))
+        moved_part = sealed_head(timeline, hold.move)
+        seal, ledger, position, chain = (
+            end.seal + moved_part - part + sealed_rows(number),
+            end.ledger,
+            0,
+            None,
+        )
+        if write.entries:
+            seal -= sealed_ledger(ledger.position, ledger.chain)
+            ledger = self._append_entries(space, write, ledger)
+            position, chain = ledger.position, ledger.chain
+            seal += sealed_ledger(position, chain)
+        if cells:
+            seal += self._put_cells(space, write, cells, position)
+        revisions = tuple([cell.expected + 1 for cell in write.cells])
+        pack = encode_pack(
+            row.items,
+            Op(
+                b"",
+                bytes.fromhex(write.intent),
+                (pack_move(record, to, expected.commit),),
+                revisions,
+                position,
+                None if chain is None else bytes.fromhex(chain),
+                (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
+                end.writes + 1,
+            ),
+        )
+        self._cursor.execute(
+            _COMMIT_ROW,
+            (
+                number,
+                space,
+                parent.row,
+                line.jump,
+                line.depth,
+                line.turn,
+                line.sequence,
+                line.events,
+                line.run,
+                b"".join(keys),
+                commit.at,
+                digest,
+                bytes.fromhex(commit.root),
+                row.text,
+                row.spans,
+                row.bodies,
+                pack,
+                None if timeline == MAIN else timeline,
+            ),
+        )
+        self._cursor.execute(_HEAD, (space, timeline, moved.decode(), bytes.fromhex(hold.move), number))
+        for found, index, depth in row.bases:
+            self._bases.note(space, found, number, index, depth)
+        self._rows.index.add(space, number, keys)
+        known.note_line(space, to, line)
+        known.note_hold(space, timeline, hold, number, moved_part)
+        known.note_end(space, SpaceEnd(seal, end.writes + 1, ledger))
+        receipt = Receipt(
+            op_id=write.op_id, heads=(hold.head,), revisions=revisions, position=position, chain=chain
+        )
+        return AppliedWrite(receipt, space, [hold])
+
+    def _rows_named(self, space: int, op_id: str) -> bool:
+        """True if a row may hold an earlier write with this op_id."""
+        known = self._rows.index.known
+        return any(known(self._db, space, key) for key in op_keys(op_id))
 
     # ---- checks
 
@@ -655,8 +576,8 @@ class Applier:
         line = None if commit is None else self.known.line(space, commit)
         row = None if line is None else line.row
         bound = space, timeline, stored.body.decode(), bytes.fromhex(stored.digest), row
-        self._cursor.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)", bound)
-        self.known.note_hold(space, timeline, after, row)
+        self._cursor.execute(_HEAD, bound)
+        self.known.note_hold(space, timeline, after, row, sealed_head(timeline, after.move))
 
 
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from perdure.engines.contract import Cell, Hold, Receipt, Write
-from perdure.engines.shared_rules import check_seal, damaged, sealed_cell, unmoved
+from perdure.engines.shared_rules import check_seal, damaged, sealed_cell, sealed_head, unmoved
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_op
 from perdure.engines.sqlite.database import Database
@@ -83,6 +83,10 @@ class SpaceEnd(msgspec.Struct, frozen=True, gc=False):
     ledger: LedgerRead
 
 
+HeldTimeline: TypeAlias = tuple[Hold | None, int | None, int]
+"""A timeline, the row of the commit at its head, and what the timeline adds to the seal of its space."""
+
+
 class ConnectionCache:
     """What one connection knows of the store.  The writer uses it inside its transactions."""
 
@@ -94,11 +98,11 @@ class ConnectionCache:
         self._seals = seals
         self._version: int | None = None  # the data version at which the cache is valid
         self._next_row: int | None = None
-        self._holds: dict[int, dict[str, tuple[Hold | None, int | None]]] = {}  # by space and timeline
-        self._lines: dict[tuple[int, Digest], FirstParentPlace] = {}
+        self._holds: dict[int, dict[str, HeldTimeline]] = {}  # by space and timeline
+        self.lines: dict[tuple[int, Digest], FirstParentPlace] = {}
         self._ancestors: dict[int, tuple[int, int | None]] = {}
         self._cells: dict[int, dict[str, SealedCell]] = {}  # by space and name
-        self._ends: dict[int, SpaceEnd] = {}  # by space
+        self.ends: dict[int, SpaceEnd] = {}  # by space
 
     def is_old(self) -> bool:
         """True if, in the transaction that has begun, another connection may have written since the cache was valid."""
@@ -114,12 +118,12 @@ class ConnectionCache:
         if spaces is None:
             self._holds.clear()
             self._cells.clear()
-            self._ends.clear()
+            self.ends.clear()
         else:
             for space in spaces:
                 self._holds.pop(space, None)
                 self._cells.pop(space, None)
-                self._ends.pop(space, None)
+                self.ends.pop(space, None)
 
     def committed(self) -> None:
         """Note that the transaction has become true, and with it everything that was noted in it."""
@@ -129,10 +133,10 @@ class ConnectionCache:
         """Drop everything, because of a rollback or a change by others."""
         self._version = self._next_row = None
         self._holds.clear()
-        self._lines.clear()
+        self.lines.clear()
         self._ancestors.clear()
         self._cells.clear()
-        self._ends.clear()
+        self.ends.clear()
 
     # ---- rows
 
@@ -155,14 +159,14 @@ class ConnectionCache:
         """Return the place of a commit; None if the space has no such commit."""
         if space is None:
             return None
-        found = self._lines.get((space, commit))
+        found = self.lines.get((space, commit))
         return self._find_line(space, commit) if found is None else found
 
     def note_line(self, space: int, commit: Digest, line: FirstParentPlace) -> None:
         """Note a commit that was read or written."""
-        if len(self._lines) >= _HELD_MAX:
-            self._lines.clear()
-        self._lines[space, commit] = line
+        if len(self.lines) >= _HELD_MAX:
+            self.lines.clear()
+        self.lines[space, commit] = line
         self._note_ancestor(line.row, (line.depth, line.jump))
 
     def _find_line(self, space: int, commit: Digest) -> FirstParentPlace | None:
@@ -223,17 +227,22 @@ class ConnectionCache:
         """Return the head of a timeline, checked against its last move when it was read."""
         if space is None:
             return unmoved(timeline)
-        held = self._holds.get(space)
-        found = None if held is None else held.get(timeline)
-        if found is None:
-            found = hold_of(self._db, space, timeline)
-            self._note_commit(space, *found)
-            self.note_hold(space, timeline, *found)
-        return found[0]
+        found = self.held(space, timeline)
+        if found is not None:
+            return found[0]
+        hold, row = hold_of(self._db, space, timeline)
+        self._note_commit(space, hold, row)
+        self.note_hold(space, timeline, hold, row, 0 if hold is None else sealed_head(timeline, hold.move))
+        return hold
 
-    def note_hold(self, space: int, timeline: str, hold: Hold | None, row: int | None) -> None:
-        """Note a timeline that was read or moved; `row` is that of the commit at its head."""
-        _of(self._holds, space)[timeline] = hold, row
+    def held(self, space: int, timeline: str) -> HeldTimeline | None:
+        """Return a timeline as it was read or moved last; None if it is not known."""
+        held = self._holds.get(space)
+        return None if held is None else held.get(timeline)
+
+    def note_hold(self, space: int, timeline: str, hold: Hold | None, row: int | None, part: int) -> None:
+        """Note a timeline that was read or moved: the row of the commit at its head, its part of the space's seal."""
+        _of(self._holds, space)[timeline] = hold, row, part
 
     def _note_commit(self, space: int, hold: Hold | None, row: int | None) -> None:
         """Note the place of the commit at the head: the head names its row, so that it need not be searched for."""
@@ -260,7 +269,7 @@ class ConnectionCache:
 
     def end(self, space: int, name: str) -> SpaceEnd:
         """Return the state that the newest write of a space left, compared with what is stored; raise `Corrupt`."""
-        found = self._ends.get(space)
+        found = self.ends.get(space)
         if found is None:
             self._seals.check(self._db, self._rows, space, name)
             op = newest_op(self._db, self._rows, space)
@@ -272,9 +281,9 @@ class ConnectionCache:
 
     def note_end(self, space: int, found: SpaceEnd) -> None:
         """Note the state that the newest write of a space left."""
-        if len(self._ends) >= _HELD_MAX:
-            self._ends.clear()
-        self._ends[space] = found
+        if len(self.ends) >= _HELD_MAX:
+            self.ends.clear()
+        self.ends[space] = found
 
 
 def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:

@@ -26,9 +26,10 @@ import apsw
 
 from perdure.engines.contract import Receipt, Write
 from perdure.engines.sqlite import schema
-from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, Prepared, recorded_in
+from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
+from perdure.engines.sqlite.commit.layout import OrdinaryRow, Prepared
 from perdure.engines.sqlite.commit.seals import Seals
 from perdure.engines.sqlite.connections import Connections
 from perdure.engines.sqlite.database import Database
@@ -61,7 +62,7 @@ class QueuedWrite:
         "write",
     )
 
-    def __init__(self, write: Write | None, prepared: Prepared | None = None) -> None:
+    def __init__(self, write: Write | None, prepared: Prepared | OrdinaryRow | None = None) -> None:
         self.write = write  # None: work that has a transaction of its own
         self.prepared = prepared
         self.thread = get_ident()

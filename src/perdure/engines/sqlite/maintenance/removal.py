@@ -12,7 +12,8 @@ import msgspec
 
 from perdure.engines.contract import GC, Rebuilt
 from perdure.engines.shared_rules import check_forgettable, check_ledger_end
-from perdure.engines.sqlite.commit.apply import op_id_of, spans_of
+from perdure.engines.sqlite.commit.apply import op_id_of
+from perdure.engines.sqlite.commit.layout import spans_of
 from perdure.engines.sqlite.commit.seals import ledger_end, reseal
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, object_key
