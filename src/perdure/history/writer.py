@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from perdure.engines import shared_rules
-from perdure.engines.contract import CellWrite, Move, Place, Receipt, Step, Write
+from perdure.engines.contract import CellWrite, Move, Receipt, Step, Write
 from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from perdure.history.changes import patch_builder
 from perdure.history.changes.patch_builder import Ops, Touched, ValueSource, covered, reapply
@@ -129,7 +129,10 @@ def commit(
     rebases = 0
     while True:
         steps, objects = _chain(space, onto, proposals, at)
-        _check_limits(space, proposals, objects)
+        if (events := sum([len(each.events) for each in proposals])) > space.limits.write_events_max:
+            raise _too_many_events(events, space.limits.write_events_max)
+        if (size := sum([len(each.body) for each in objects])) > space.limits.write_bytes_max:
+            raise _too_large(size, space.limits.write_bytes_max)
         intent = intent or steps[0].commit.changeset
         moved = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
         others = [_along(timeline, head, steps[-1]) for timeline, head in also] if also else ()
@@ -226,15 +229,7 @@ def next_step(
     space: Space, parent: Step | None, proposal: Proposal, at: int
 ) -> tuple[Step, tuple[Object, Object]]:
     """Return the commit that puts `proposal` on top of `parent` at that time, and the two objects that hold it."""
-    changeset = _changeset(proposal)
-    body = Object.of(Kind.CHANGESET, encode_changeset(changeset), record=changeset)
-    record = _record(space, proposal, parent, body.digest, at)
-    stored = Object.of(Kind.COMMIT, encode_commit(record), record=record)
-    return Step(stored.digest, record, changeset, _placed(record, parent)), (body, stored)
-
-
-def _changeset(proposal: Proposal) -> Changeset:
-    return Changeset(
+    changeset = Changeset(
         reason=proposal.reason,
         run_id=proposal.run,
         parent_run_id=proposal.parent_run,
@@ -243,27 +238,25 @@ def _changeset(proposal: Proposal) -> Changeset:
         patch=proposal.patch,
         state_actions=proposal.state_actions,
     )
-
-
-def _record(space: Space, proposal: Proposal, parent: Step | None, changeset: Digest, at: int) -> Commit:
-    return Commit(
-        parents=(*((parent.digest,) if parent else ()), *proposal.others),
-        changeset=changeset,
+    body = Object.of(Kind.CHANGESET, encode_changeset(changeset), record=changeset)
+    ledger = proposal.ledger
+    commit = Commit(
+        parents=(parent.digest, *proposal.others) if parent else proposal.others,
+        changeset=body.digest,
         root=proposal.root,
         thread=space.label,
         depth=parent.commit.depth + 1 if parent else 0,
         reason=proposal.reason,
         at=at,
         reads=proposal.outside,
-        ledger=space.engine.ledger(space.name) if proposal.ledger is None else proposal.ledger,
+        ledger=space.engine.ledger(space.name) if ledger is None else ledger,
         run=proposal.run,
         author=proposal.author,
     )
-
-
-def _placed(record: Commit, parent: Step | None) -> Place:
+    stored = Object.of(Kind.COMMIT, encode_commit(commit), record=commit)
     above = (parent.place, parent.commit.run) if parent else None
-    return shared_rules.placed(record, above, len(parent.changeset.events) if parent else 0)
+    place = shared_rules.placed(commit, above, len(parent.changeset.events) if parent else 0)
+    return Step(stored.digest, commit, changeset, place), (body, stored)
 
 
 def _along(timeline: str, head: Head | None, step: Step) -> Move:
@@ -295,30 +288,24 @@ def _check_labels(proposal: Proposal) -> None:
         names.check_id("run", proposal.run)
 
 
-def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:
-    events = size = 0
-    for proposal in proposals:
-        events += len(proposal.events)
-    for each in objects:
-        size += len(each.body)
-    if events > space.limits.write_events_max:
-        raise Invalid(
-            f"one write holds {events} events, over the limit of {space.limits.write_events_max}; "
-            "nothing was written.",
-            code="too_many_events",
-            advice="Split it.",
-            events=events,
-            limit=space.limits.write_events_max,
-        )
-    if size > space.limits.write_bytes_max:
-        raise Invalid(
-            f"one write holds {size} bytes, over the limit of {space.limits.write_bytes_max}; "
-            "nothing was written.",
-            code="write_too_large",
-            advice="Split it, or keep bulky content as artifacts.",
-            size=size,
-            limit=space.limits.write_bytes_max,
-        )
+def _too_many_events(events: int, limit: int) -> Invalid:
+    return Invalid(
+        f"one write holds {events} events, over the limit of {limit}; nothing was written.",
+        code="too_many_events",
+        advice="Split it.",
+        events=events,
+        limit=limit,
+    )
+
+
+def _too_large(size: int, limit: int) -> Invalid:
+    return Invalid(
+        f"one write holds {size} bytes, over the limit of {limit}; nothing was written.",
+        code="write_too_large",
+        advice="Split it, or keep bulky content as artifacts.",
+        size=size,
+        limit=limit,
+    )
 
 
 def _committed(space: Space, receipt: Receipt, steps: Sequence[Step]) -> CommitOutcome:

@@ -30,6 +30,7 @@ __all__ = [
     "check_message",
     "decode_message",
     "encode_message",
+    "has_media",
     "view",
 ]
 
@@ -118,6 +119,7 @@ class Message(_Named, frozen=True):
 ROLES: tuple[Role, ...] = get_args(Role)
 BLOCKS = frozenset(get_args(Block))
 
+_sorted = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder(Message)
 
 
@@ -153,19 +155,34 @@ def encode_message(message: Message) -> bytes:
 
     Lone surrogates become U+FFFD in text, and stay as they are in the raw arguments of calls.
     """
-    bare = (
-        msgspec.structs.replace(message, vendor_metadata=None)
-        if message.vendor_metadata is not None
-        else message
-    )
+    if message.vendor_metadata is not None:
+        message = msgspec.structs.replace(message, vendor_metadata=None)
     try:
-        body = _encode(bare)
+        body = _sorted.encode(message)
+        _decoder.decode(body)
+        return body
+    except (TypeError, ValueError, RecursionError):
+        pass  # lone surrogates, or no message: the long way tells which
+    try:
+        body = _encode(message)
         _decode(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise _refused(
             f"this is not a message: {error}", "Give every part the type that it is declared with."
         ) from error
     return body
+
+
+def has_media(message: Message) -> bool:
+    """True if the message has images or files."""
+    for block in message.content:
+        if isinstance(block, Image | File):
+            return True
+    for result in message.tool_results:
+        for block in result.content:
+            if isinstance(block, Image | File):
+                return True
+    return False
 
 
 def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message:

@@ -49,6 +49,7 @@ from perdure.model.message import (
     ToolResult,
     check_message,
     encode_message,
+    has_media,
 )
 from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
@@ -231,6 +232,18 @@ class AgentChange(Edits):
 class Change(Edits):
     """A block of changes that becomes a commit."""
 
+    _agent: AgentChange | None = None
+    _sight: AgentMapView | None = None
+    _earlier: Recorded | None = None  # the earlier write of this op_id
+    _earlier_messages: Sequence[str] = ()  # the ids of its messages
+    _wrote: Sequence[Digest] = ()  # its commits, oldest first
+    _tip: Step | None = None  # the last commit of a chain, or the commit that the block is based on
+    _at: int | None = None  # the time of the commits; None: when the block is left
+    _commits: tuple[Digest, ...] = ()
+    _base: Digest | None = None
+    head: Head | None = None  # the head on entering; after leaving, the new head
+    receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
+
     def __init__(self, standing: TimelineContext, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` does the work that follows its commit."""
         super().__init__(by_hand=how.run is None)
@@ -242,19 +255,8 @@ class Change(Edits):
         self._bodies: list[Object] = []  # messages, and the artifacts that they name
         self._uploads: list[CellWrite] = []  # cells that end the uploads of these artifacts
         self._minted: set[str] = set()
-        self._agent: AgentChange | None = None
-        self._sight: AgentMapView | None = None
-        self._earlier: Recorded | None = None  # the earlier write of this op_id
-        self._earlier_messages: list[str] = []  # the ids of its messages
-        self._wrote: list[Digest] = []  # its commits, oldest first
         self._links: list[Proposal] = []  # the commits of a chain so far
-        self._tip: Step | None = None  # the last of them, or the commit that the block is based on
-        self._at: int | None = None  # the time of the commits; None: when the block is left
         self._run = how.run
-        self._commits: tuple[Digest, ...] = ()
-        self._base: Digest | None = None
-        self.head: Head | None = None  # the head on entering; after leaving, the new head
-        self.receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
 
     def __enter__(self) -> Self:
         """Read the head."""
@@ -349,13 +351,16 @@ class Change(Edits):
             id = self._mint()
         else:
             self._check_new(names.check_id("message id", id))
-        message, staged = media.brought_in(self._standing.space, message)
-        for each in staged:
-            self._bodies += each.objects
-            self._uploads += each.cells
+        if has_media(message):
+            message, staged = media.brought_in(self._standing.space, message)
+            for each in staged:
+                self._bodies += each.objects
+                self._uploads += each.cells
         body = Object.of(Kind.BODY, encode_message(message))
-        vendor = journal.vendor_of(message)
-        self._bodies += (body,) if vendor is None else (body, vendor)
+        self._bodies.append(body)
+        vendor = None if message.vendor_metadata is None else journal.vendor_of(message)
+        if vendor is not None:
+            self._bodies.append(vendor)
         self._events.append(
             MessageAppended(
                 id=id,
@@ -433,7 +438,7 @@ class Change(Edits):
     def _mint(self) -> str:
         """Return an id for the next message; in a repeated block, the id that it had the first time."""
         earlier = self._earlier_messages
-        number = len(self._events) + sum(len(link.events) for link in self._links)
+        number = len(self._events) + sum([len(link.events) for link in self._links]) if earlier else 0
         id = earlier[number] if number < len(earlier) else self._standing.space.ids()
         self._minted.add(id)
         return id

@@ -26,12 +26,12 @@ from perdure.history.artifacts import Staged
 from perdure.history.space import Space
 from perdure.model.artifact import check_media_type, sniff
 from perdure.model.digest import Digest
-from perdure.model.message import Block, File, Image, Message, Text, ToolResult, encode_message
+from perdure.model.message import Block, File, Image, Message, Text, ToolResult, encode_message, has_media
 from perdure.providers.contract import Loss
 from perdure.providers.wire import server_tools
 from perdure.providers.wire.media import Inline, data_url, inline, kind_of, media_type_of
 
-__all__ = ["brought_in", "said", "taken_out", "named", "lost", "has_media", "mapped", "KINDS", "PREFIX"]
+__all__ = ["brought_in", "said", "taken_out", "named", "lost", "mapped", "KINDS", "PREFIX"]
 
 PREFIX = "artifact://sha256/"
 
@@ -53,18 +53,6 @@ def said(space: Space, message: Message) -> tuple[Message, list[Staged]]:
     """
     kept, staged = _stored(space, message, _as_said)
     return kept, _within_turn(space, staged)
-
-
-def has_media(message: Message) -> bool:
-    """True if the message has images or files."""
-    for block in message.content:
-        if isinstance(block, Image | File):
-            return True
-    for result in message.tool_results:
-        for block in result.content:
-            if isinstance(block, Image | File):
-                return True
-    return False
 
 
 def _stored(

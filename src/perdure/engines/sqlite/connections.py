@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import deque
 from pathlib import Path
 from threading import Condition, Lock
@@ -235,19 +236,39 @@ _ALWAYS: tuple[tuple[str, Any], ...] = (
 )
 
 
+_TICK_NS = 3_000_000_000  # longer than a tick of any kernel's clock, and than the steps in which file systems count
+
+
 class StoreFiles:
     """The files of an open store, as they were when it was opened.
 
     A database that was deleted or replaced lives on without a name, and so does a log: what is written
     there is lost when it is closed.
+
+    To delete, move or replace a file changes the time of its directory.  While that time is the same as when the files
+    were last looked at, they need not be looked at again; a time that was recent then proves nothing, because two
+    changes within one tick of the kernel's clock leave the same time.
     """
 
     def __init__(self, path: Path) -> None:
         """Remember the files at `path`."""
         self._opened = {str(file): _identity(str(file)) for file in beside(path)}
+        self._directory = str(path.parent)
+        self._seen: tuple[int, int, int] | None = None  # the directory and its time; None: the time proves nothing
 
     def check(self) -> None:
         """Raise `Unavailable` if one of them was deleted, moved or replaced since."""
+        try:
+            status = os.stat(self._directory)  # before every write, so without a Path
+        except OSError:
+            return self._check_each()
+        seen = status.st_dev, status.st_ino, status.st_mtime_ns
+        if seen != self._seen:
+            self._check_each()
+            is_old = time.time_ns() - status.st_mtime_ns > _TICK_NS
+            self._seen = seen if is_old and None not in self._opened.values() else None
+
+    def _check_each(self) -> None:
         for file, identity in self._opened.items():
             found = _identity(file)
             if found == identity:
@@ -297,7 +318,7 @@ def _contents(path: Path) -> list[tuple[int, int, int] | None]:
 
 def _identity(file: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(file)  # before every write, so without a Path
+        found = os.stat(file)
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino

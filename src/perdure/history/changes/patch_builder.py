@@ -61,7 +61,7 @@ class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Ops:
     """The ops of one step, applied to a draft of the map one by one."""
 
-    __slots__ = ("_documents", "_draft", "_earlier", "_into", "_ops", "_space", "_values")
+    __slots__ = ("_begun", "_documents", "_earlier", "_into", "_ops", "_root", "_space", "_values")
 
     def __init__(
         self,
@@ -77,7 +77,8 @@ class Ops:
         """
         self._space = space
         self._into = into or space
-        self._draft = space.tree(root).edit()
+        self._root = root
+        self._begun: MapDraft | None = None  # the draft of the map; None: no op has needed it
         self._ops: list[Op] = []
         self._earlier: Mapping[Digest, StoredValue] = earlier or {}
         self._values: dict[Digest, StoredValue] = {}  # from `put`, `replace` and arguments
@@ -86,6 +87,13 @@ class Ops:
     def __bool__(self) -> bool:
         """True if there is any op."""
         return bool(self._ops)
+
+    @property
+    def _draft(self) -> MapDraft:
+        draft = self._begun
+        if draft is None:
+            draft = self._begun = self._space.tree(self._root).edit()
+        return draft
 
     def entry(self, path: str) -> Entry | None:
         """Return the entry at `path` now; None if there is none."""
@@ -109,9 +117,29 @@ class Ops:
 
     def put(self, path: str, value: object, *, media_type: str | None = None) -> Digest:
         """Set `path` to `value`, whatever it held before; return the digest of the value."""
-        new = self._keep_at(names.check_path(path), value, media_type)
-        self._put(path, new)
-        return new.stored.value
+        names.check_path(path)
+        if media_type is not None or isinstance(value, bytes | bytearray):
+            new = self._keep_at(path, value, media_type)
+            self._put(path, new)
+            return new.stored.value
+        body = canonical.encode(value)
+        size = len(body)
+        if size > self._space.limits.value_bytes_max:
+            new = values.keep(self._into, value, None, base=None)
+            self._put(path, new)
+            return new.stored.value
+        digest = digest_of(Kind.VALUE, body)
+        base = self._draft.put_json(path, size, digest)
+        edited = self._documents.pop(path, None)
+        if self._into is not self._space:
+            base = None  # a value of another space
+        elif edited is not None:
+            base = edited.objects[0].base if len(edited.objects) == 1 else None
+        self._ops.append(Put(path, digest, size))
+        if digest not in self._values:
+            kept = Object(Kind.VALUE, digest, body, base)
+            self._values[digest] = StoredValue(Stored(digest, size, "json", JSON_TYPE), (kept,), body=body)
+        return digest
 
     def put_stored(self, path: str, value: StoredValue) -> None:
         """Set `path` to a value that is known by reference."""
@@ -172,7 +200,9 @@ class Ops:
 
     def finish(self) -> Patched:
         """End the step; return its patch, the root after it and the new objects."""
-        root, nodes = self._draft.finish()
+        if self._begun is None:
+            return Patched(patch=NO_PATCH, root=self._root)
+        root, nodes = self._begun.finish()
         if not self._ops:
             return Patched(patch=NO_PATCH, root=root, objects=nodes)
         objects: dict[Digest, Object] = {}
@@ -198,7 +228,7 @@ class Ops:
 
     def _take(self, op: Op, *new: StoredValue) -> None:
         """Apply `op` to the draft, and only then add its new values."""
-        self._draft = _apply(self._space, self._draft, op)
+        self._begun = _apply(self._space, self._draft, op)
         self._ops.append(op)
         for each in new:
             self._values.setdefault(each.stored.value, each)
@@ -231,7 +261,7 @@ class Ops:
         document = self._documents.get(path)
         if document is not None:
             return document.objects[0].base if len(document.objects) == 1 else None
-        return self._draft.value_to_change(path)
+        return self._draft.value_at(path)
 
     def _bytes(self, digest: Digest, path: str) -> bytes:
         value = self._documents.get(path)

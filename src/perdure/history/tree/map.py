@@ -37,6 +37,7 @@ from perdure.history.tree.encoding import (
     prefix_of,
     tally,
     value_of,
+    varint,
 )
 from perdure.history.tree.read import EMPTY, NodeCache, Nodes, Reader
 from perdure.model.digest import Digest, Kind, Object
@@ -51,14 +52,13 @@ _Trail: TypeAlias = list[tuple[BranchNode, int, int]]
 class MapDraft:
     """The changes of one patch to a map.  Reads through the draft see its changes; no other reader does."""
 
-    __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn", "_way")
+    __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn")
 
     def __init__(self, reader: Reader, root: Digest) -> None:
         """Begin from the map with this root."""
         self._reader = reader
         self._root = root
         self._top: Node | None = None  # None: nothing was changed
-        self._way: tuple[bytes, _Trail, Node, int] | None = None  # to the key that is about to be changed
         self._seen = {EMPTY, root}  # nodes that need not be stored again
         self._finished: tuple[Digest, tuple[Object, ...]] | None = None
         self._torn = False  # a change began and could not be completed
@@ -72,12 +72,9 @@ class MapDraft:
         tail = read.find(self._reader, self._node(), key_of(path))
         return None if tail is None else make_entry(path, tail)
 
-    def value_to_change(self, path: str) -> Digest | None:
-        """Return the value at `path`, whose place is about to be changed; None if there is none."""
-        key = key_of(path)
-        trail, node, offset = self._descend(key)
-        self._way = key, trail, node, offset
-        tail = node.tail(key[offset:])
+    def value_at(self, path: str) -> Digest | None:
+        """Return the value at `path`; None if there is none."""
+        tail = read.find(self._reader, self._node(), key_of(path))
         return None if tail is None else value_of(tail)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
@@ -87,8 +84,28 @@ class MapDraft:
 
     def put(self, entry: Entry) -> None:
         """Let the path of `entry` hold it, whatever it held before; raises `Invalid` if the map cannot."""
-        key, tail = key_of(entry.path), make_tail(entry)
+        self._put(key_of(entry.path), make_tail(entry))
+
+    def put_json(self, path: str, size: int, value: Digest) -> Digest | None:
+        """Let `path` hold a JSON value of that size, whose digest was just computed; return the value that it held."""
+        key, tail = key_of(path), varint(2 * size) + bytes.fromhex(value)
         trail, node, offset = self._descend(key)
+        if isinstance(node, Leaf):  # the usual case: another value for a path that is there
+            suffix = key[offset:]
+            at = bisect_left(node.keys, suffix)
+            if at < len(node.keys) and node.keys[at] == suffix:
+                before = node.items[at]
+                node.items[at] = varint(len(suffix)) + suffix + tail
+                return value_of(before)
+        found = node.tail(key[offset:])
+        self._put_at(trail, node, offset, key, tail)
+        return None if found is None else value_of(found)
+
+    def _put(self, key: bytes, tail: bytes) -> None:
+        trail, node, offset = self._descend(key)
+        self._put_at(trail, node, offset, key, tail)
+
+    def _put_at(self, trail: _Trail, node: Node, offset: int, key: bytes, tail: bytes) -> None:
         grown = _put(node, key, offset, tail, room=BRANCHES_MAX - len(trail))
         if grown is None:
             return
@@ -127,11 +144,12 @@ class MapDraft:
         if self._top is None:
             return self._root, ()
         new: dict[Digest, Object] = {}
+        seen, put = self._seen, self._reader.cache.put
         for thing, node in seal(self._top, 0):
-            self._root = thing.digest
-            if thing.digest not in self._seen:
-                new[thing.digest] = thing
-                self._reader.cache.put(thing.digest, node, len(thing.body))
+            digest = self._root = thing.digest
+            if digest not in seen:
+                new[digest] = thing
+                put(digest, node, len(thing.body))
         self._top = None
         return self._root, tuple(new.values())
 
@@ -145,9 +163,6 @@ class MapDraft:
         assert self._finished is None, "a draft is finished once"
         if self._torn:
             raise _torn()
-        way, self._way = self._way, None
-        if way is not None and way[0] == key:
-            return way[1], way[2], way[3]
         if self._top is None:
             self._top = self._reader.root(self._root).copy()
         trail: _Trail = []
@@ -459,7 +474,8 @@ def _seal(node: Node, offset: int, sealed: list[tuple[Object, Node]]) -> tuple[D
             node.records[node.labels.find(label)] = make_record(label, digest, child_tally)
         node.opened = {}
     thing = Object.of(Kind.NODE, encode(node), base=node.base)
-    own_tally = tally(node, offset)
+    fit = node.fit
+    own_tally = fit[1] if fit is not None and fit[0] == offset else tally(node, offset)
     node.digest, node.fit = thing.digest, (offset, own_tally)
     sealed.append((thing, node))
     return thing.digest, own_tally

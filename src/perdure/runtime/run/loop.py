@@ -33,7 +33,7 @@ from perdure.ledger.calls import CallTransition
 from perdure.model.call import CallRecord
 from perdure.model.context import Context
 from perdure.model.event import RunFinished, RunStarted, ToolCallRequested
-from perdure.model.message import Message
+from perdure.model.message import Message, has_media
 from perdure.model.run import PendingResponse, RunRecord, RunState, StopReason, Usage
 from perdure.model.text import said_by
 from perdure.providers.contract import Model
@@ -245,7 +245,7 @@ class LiveRun:
         losses = (*unseen, *self._model_input.losses(), *reply.losses)
         recipe, bodies = self._model_input.recipe()
         stored = reply.message
-        if media.has_media(stored):
+        if has_media(stored):
             stored, staged = await self._do(partial(media.said, self._env.space, stored))
             draft.hold(staged)
         usage, backend = reply.usage or None, self._active.backend
