@@ -22,13 +22,13 @@ import msgspec
 from bench.ours import Face
 from bench.workload import Step, Turn
 from perdure.engines.sqlite.format.pack import PackForm, deflated, difference
-from perdure.history.tree import EMPTY, Entry, NodeCache, Tree
+from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model import canonical
 from perdure.model.commit import NO_PATCH, Act, Changeset, Commit, MoveRecord
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.message import encode_message
-from perdure.model.patch import JSON_TYPE, Patch, Put
+from perdure.model.patch import Patch, Put
 from perdure.store.plumbing.handles import Ids
 
 __all__ = ["Straight"]
@@ -122,8 +122,7 @@ class Straight:
         body = canonical.encode(value)
         digest = digest_of(Kind.VALUE, body)
         draft = Tree(self._read, self._root, cache=self._cache).edit()
-        base = draft.value_to_change(path)
-        draft.put(Entry(path, "json", JSON_TYPE, len(body), digest))
+        base = draft.put_json(path, len(body), digest)
         self._root, nodes = draft.finish()
         self._store(0, digest, body, base, items)
         keys.append(bytes.fromhex(digest[:10]))

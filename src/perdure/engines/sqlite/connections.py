@@ -236,7 +236,9 @@ _ALWAYS: tuple[tuple[str, Any], ...] = (
 )
 
 
-_TICK_NS = 3_000_000_000  # longer than a tick of any kernel's clock, and than the steps in which file systems count
+_TICK_NS = (
+    3_000_000_000  # longer than a tick of any kernel's clock, and than the steps in which file systems count
+)
 
 
 class StoreFiles:
@@ -254,14 +256,17 @@ class StoreFiles:
         """Remember the files at `path`."""
         self._opened = {str(file): _identity(str(file)) for file in beside(path)}
         self._directory = str(path.parent)
-        self._seen: tuple[int, int, int] | None = None  # the directory and its time; None: the time proves nothing
+        self._seen: tuple[int, int, int] | None = (
+            None  # the directory and its time; None: the time proves nothing
+        )
 
     def check(self) -> None:
         """Raise `Unavailable` if one of them was deleted, moved or replaced since."""
         try:
             status = os.stat(self._directory)  # before every write, so without a Path
         except OSError:
-            return self._check_each()
+            self._check_each()
+            return
         seen = status.st_dev, status.st_ino, status.st_mtime_ns
         if seen != self._seen:
             self._check_each()

@@ -297,8 +297,9 @@ class Applier:
                 if old.revision != cell.expected:
                     return None
                 cells.append(old)
-        commit = write.objects[-1].record
-        assert isinstance(commit, Commit) and isinstance(changeset := write.objects[-2].record, Changeset)
+        changeset, commit = write.objects[-2].record, write.objects[-1].record
+        assert isinstance(changeset, Changeset)
+        assert isinstance(commit, Commit)
         if commit.depth != parent.depth + 1:
             return None
         # Nothing below is refused.
@@ -329,8 +330,9 @@ class Applier:
             previous=before.move,
         )
         moved = encode_move(record)
-        hold = Hold(Head(timeline, version, to), sealed=False, move=digest_of(Kind.MOVE, moved))
-        moved_part = sealed_head(timeline, hold.move)
+        moved_digest = digest_of(Kind.MOVE, moved)
+        hold = Hold(Head(timeline, version, to), sealed=False, move=moved_digest)
+        moved_part = sealed_head(timeline, moved_digest)
         seal, ledger, position, chain = (
             end.seal + moved_part - part + sealed_rows(number),
             end.ledger,
@@ -381,7 +383,7 @@ class Applier:
                 None if timeline == MAIN else timeline,
             ),
         )
-        self._cursor.execute(_HEAD, (space, timeline, moved.decode(), bytes.fromhex(hold.move), number))
+        self._cursor.execute(_HEAD, (space, timeline, moved.decode(), bytes.fromhex(moved_digest), number))
         for found, index, depth in row.bases:
             self._bases.note(space, found, number, index, depth)
         self._rows.index.add(space, number, keys)

@@ -1,0 +1,203 @@
+"""An ordinary write is stored by a path of its own, and leaves every byte that the general path leaves."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.engines.contract import Engine, Receipt, Write
+from perdure.engines.registry import open_engine
+from perdure.engines.sqlite.commit import apply
+from perdure.engines.sqlite.commit.apply import Applier
+from perdure.errors import Conflict, Invalid, NotFound, OpReused
+from perdure.model.limits import Limits
+from perdure.store.plumbing.handles import Ids, StoreResources
+from perdure.store.store import Store
+
+TABLES = ("spaces", "log", "heads", "cells", "entries")
+PATHS = ("/plan", "/notes/a", "/notes/b", "/notes/b/c", "/n")
+
+Act = tuple[Any, ...]
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=60),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.builds(
+    "x".__mul__, st.sampled_from((1_000, 6_000))
+)
+acts = st.one_of(
+    st.tuples(st.just("say"), texts),
+    st.tuples(st.just("put"), st.sampled_from(PATHS), values),
+    st.tuples(st.just("both"), st.sampled_from(PATHS), values, texts),
+    st.tuples(st.just("delete"), st.sampled_from(PATHS)),
+    st.tuples(st.just("append"), st.sampled_from(PATHS), values),
+    st.tuples(st.just("bytes"), st.sampled_from(PATHS), st.binary(max_size=5_000)),
+    st.tuples(st.just("run"), st.sampled_from(("r1", "r2")), texts),
+    st.tuples(st.just("fork"), st.sampled_from(("one", "two"))),
+    st.tuples(st.just("on"), st.sampled_from(("one", "two")), values),
+    st.tuples(st.just("undo")),
+    st.tuples(st.just("agent"), st.sampled_from(PATHS), values),
+    st.tuples(st.just("again"), st.sampled_from(("first", "second")), values),
+)
+
+
+class Recording:
+    """An engine that keeps what it is asked to apply and accepts."""
+
+    def __init__(self, engine: Engine, taken: list[Write]) -> None:
+        self._engine, self._taken = engine, taken
+
+    def apply(self, write: Write) -> Receipt:
+        receipt = self._engine.apply(write)
+        self._taken.append(write)
+        return receipt
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def recorded(story: list[Act]) -> list[Write]:
+    """The writes of a program that does all this, as its engine got them."""
+    taken: list[Write] = []
+    engine = open_engine("memory:", read_only=False, create=True, durability="power_loss")
+    clock = iter(range(1_700_000_000_000_000, 1_800_000_000_000_000)).__next__
+    resources = StoreResources(
+        engine=cast("Engine", Recording(engine, taken)), clock=clock, ids=Ids(clock), limits=Limits()
+    )
+    with Store(resources, "memory:", read_only=False) as store:
+        thread = store.thread("t", agent="a")
+        for act in story:
+            try:
+                _do(thread, act)
+            except (NotFound, Invalid, Conflict, OpReused):
+                continue  # the program was refused, so nothing was written
+    return taken
+
+
+def _do(thread: Any, act: Act) -> None:
+    match act:
+        case ("say", text):
+            with thread.change("say") as change:
+                change.say("user", text)
+        case ("put", path, value):
+            thread.put(path, value)
+        case ("both", path, value, text):
+            with thread.change("both") as change:
+                change.say("assistant", text, provider="p", model="m")
+                change.put(path, value)
+        case ("delete", path):
+            thread.delete(path)
+        case ("append", path, value):
+            with thread.change("append") as change:
+                if not isinstance(change.get(path, default=None), list):
+                    change.put(path, [])
+                change.append(path, value)
+        case ("bytes", path, value):
+            thread.put(path, value)
+        case ("run", run, text):
+            with thread.change("user_message", run=run) as change:
+                change.say("user", text)
+        case ("fork", name):
+            thread.fork(name)
+        case ("on", name, value):
+            thread.on(name).put("/here", value)
+        case ("undo",):
+            thread.undo()
+        case ("agent", path, value):
+            with thread.change("agent") as change:
+                change.agent.put(path, value)
+        case ("again", op_id, value):
+            thread.put("/again", value, op_id=op_id)
+        case _:
+            raise AssertionError(act)
+
+
+def stored(writes: list[Write], directory: Path) -> tuple[dict[str, list[Any]], list[Receipt]]:
+    """Every row of the tables after these writes, and their receipts."""
+    path = directory / "perdure.db"
+    engine = open_engine(str(path), read_only=False, create=True, durability="process_crash")
+    try:
+        receipts = [engine.apply(write) for write in writes]
+    finally:
+        engine.close()
+    db = apsw.Connection(str(path))
+    rows = {table: list(db.execute(f"SELECT * FROM {table} ORDER BY 1, 2")) for table in TABLES}
+    db.close()
+    return rows, receipts
+
+
+@contextmanager
+def general_path_only() -> Generator[None]:
+    """Let the straight path give up on every write."""
+    with mock.patch.object(Applier, "_apply_ordinary", return_value=None):
+        yield
+
+
+def both_ways(story: list[Act]) -> tuple[Any, Any]:
+    """What the straight path leaves, and what the general path leaves."""
+    writes = recorded(story)
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        straight = stored(writes, Path(one))
+        with general_path_only():
+            general = stored(writes, Path(other))
+    return straight, general
+
+
+@given(story=st.lists(acts, max_size=25))
+@settings(deadline=None)
+def test_both_paths_store_the_same(story: list[Act]) -> None:
+    """Whatever a program does, both paths leave the same rows, digests, seals and receipts."""
+    straight, general = both_ways(story)
+
+    assert straight == general
+
+
+STORY: list[Act] = [("say", "hello"), *[("both", "/plan", {"n": n}, f"step {n}") for n in range(6)]]
+
+
+def test_most_writes_take_the_straight_path() -> None:
+    """Without this the comparison would compare the general path with itself."""
+    taken: list[bool] = []
+    real: Callable[..., Any] = Applier._apply_ordinary
+
+    def noted(*given: Any) -> Any:
+        applied = real(*given)
+        taken.append(applied is not None)
+        return applied
+
+    with mock.patch.object(Applier, "_apply_ordinary", noted), tempfile.TemporaryDirectory() as directory:
+        stored(recorded(STORY), Path(directory))
+
+    assert taken.count(True) >= len(STORY) - 2
+
+
+@pytest.mark.parametrize("rule", ["sealed_rows", "digest_of"])
+def test_a_path_with_another_rule_is_noticed(rule: str) -> None:
+    """Control: if one of the two computes a part of a row in another way, the rows differ."""
+    writes = recorded(STORY)
+    real = getattr(apply, rule)
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        with mock.patch.object(apply, rule, lambda *given: _other(real(*given))):
+            straight = stored(writes, Path(one))
+        with general_path_only():
+            general = stored(writes, Path(other))
+
+    assert straight != general
+
+
+def _other(found: Any) -> Any:
+    return found + 1 if isinstance(found, int) else found[::-1]
