@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -23,16 +23,23 @@ from perdure.model.head import Head
 
 __all__ = [
     "GC",
+    "Answer",
     "Cell",
+    "CellOf",
     "CellWrite",
     "Engine",
     "LedgerEntry",
     "Fact",
     "Fence",
+    "HeadOf",
     "Hold",
     "Instant",
+    "LabelOf",
+    "LedgerOf",
     "Move",
+    "OpOf",
     "Place",
+    "Question",
     "Rebuilt",
     "Receipt",
     "Recorded",
@@ -179,6 +186,45 @@ class Instant(msgspec.Struct, frozen=True):
     at: int  # µs
 
 
+class HeadOf(msgspec.Struct, frozen=True, gc=False):
+    """Asks for the head of a timeline, as `hold` returns it."""
+
+    space: str
+    timeline: str
+
+
+class CellOf(msgspec.Struct, frozen=True, gc=False):
+    """Asks for a cell, as `cell` returns it."""
+
+    space: str
+    name: str
+
+
+class LedgerOf(msgspec.Struct, frozen=True, gc=False):
+    """Asks for the end of a ledger, as `ledger` returns it."""
+
+    space: str
+
+
+class OpOf(msgspec.Struct, frozen=True, gc=False):
+    """Asks for an earlier write, as `recorded` returns it."""
+
+    space: str
+    op_id: str
+
+
+class LabelOf(msgspec.Struct, frozen=True, gc=False):
+    """Asks for the commits that a label names, as `labelled` returns them."""
+
+    space: str
+    label: str
+
+
+Question: TypeAlias = HeadOf | CellOf | LedgerOf | OpOf | LabelOf
+Answer: TypeAlias = Any
+"""What the method for one question returns: a hold, a cell, the end of a ledger, a recorded write, or digests."""
+
+
 class Engine(Protocol):
     """Stores objects, heads, cells and ledgers.  Thread-safe; safe to use from several processes."""
 
@@ -208,6 +254,15 @@ class Engine(Protocol):
         """Return the write of that op_id, or None if it never became true.
 
         Raises `Forgotten` if only its tombstone is left, `InDoubt` if the engine cannot decide which.
+        """
+        ...
+
+    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Answer small questions about any spaces, in order, all of them from one moment.
+
+        Each answer is what the method for that question would return; what it would raise is raised for the first
+        question that fails.  No write is half visible: a caller that asks for two things that one write changes sees
+        both as they were before it, or both as they were after it.
         """
         ...
 

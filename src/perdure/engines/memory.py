@@ -23,15 +23,22 @@ import msgspec
 from perdure.engines import shared_rules
 from perdure.engines.contract import (
     GC,
+    Answer,
     Cell,
+    CellOf,
     CellWrite,
     Fact,
     Fence,
+    HeadOf,
     Hold,
     Instant,
+    LabelOf,
     LedgerEntry,
+    LedgerOf,
     Move,
+    OpOf,
     Place,
+    Question,
     Rebuilt,
     Receipt,
     Recorded,
@@ -272,12 +279,11 @@ class MemoryEngine:
                 return found.receipt
 
     def recorded(self, space: str, op_id: str) -> Recorded | None:
-        with self._reading(space) as found:
-            match found.ops.get(op_id):
-                case Tombstone(kind, why):
-                    raise Forgotten(f"{kind} '{op_id}'", why)
-                case recorded:
-                    return recorded
+        return self.answers((OpOf(space, op_id),))[0]
+
+    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        with self._opened() as spaces:
+            return [_answer(spaces.get(each.space) or SpaceState(), each) for each in questions]
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
         with self._reading(space) as found:
@@ -303,16 +309,14 @@ class MemoryEngine:
             return found.step(last) if last is not None and found.mark(last).place.turn == turn else None
 
     def labelled(self, space: str, label: str) -> Sequence[Digest]:
-        with self._reading(space) as found:
-            return found.labels.get(label, ())
+        return self.answers((LabelOf(space, label),))[0]
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
         with self._reading(space) as found:
             return sorted(digest for digest in found.marks if digest.startswith(prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
-        with self._reading(space) as found:
-            return found.hold(timeline)
+        return self.answers((HeadOf(space, timeline),))[0]
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
         with self._reading(space) as found:
@@ -330,9 +334,7 @@ class MemoryEngine:
             return list(islice((record for record in records if record is not None), limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
-        with self._reading(space) as found:
-            filed = found.cells.get(name)
-            return filed.checked() if filed else None
+        return self.answers((CellOf(space, name),))[0]
 
     def cells(
         self,
@@ -379,8 +381,7 @@ class MemoryEngine:
             return [_checked(found, position) for position in islice(ordered, limit)]
 
     def ledger(self, space: str) -> LedgerRead:
-        with self._reading(space) as found:
-            return LedgerRead(found.last.position, found.last.chain) if found.last else NO_LEDGER
+        return self.answers((LedgerOf(space),))[0]
 
     def check(self, space: str, *, again: bool = False) -> None:
         with self._reading(space) as found:
@@ -512,6 +513,25 @@ class MemoryEngine:
         """Return one space; an empty one if it was never written."""
         with self._opened() as spaces:
             yield spaces.get(space) or SpaceState()
+
+
+def _answer(found: SpaceState, question: Question) -> Answer:
+    """Answer one question about its space."""
+    match question:
+        case HeadOf(_, timeline):
+            return found.hold(timeline)
+        case CellOf(_, name):
+            filed = found.cells.get(name)
+            return filed.checked() if filed else None
+        case LedgerOf():
+            return LedgerRead(found.last.position, found.last.chain) if found.last else NO_LEDGER
+        case LabelOf(_, label):
+            return found.labels.get(label, ())
+        case OpOf(_, op_id):
+            recorded = found.ops.get(op_id)
+            if isinstance(recorded, Tombstone):
+                raise Forgotten(f"{recorded.kind} '{op_id}'", recorded.why)
+            return recorded
 
 
 def _make(draft: SpaceState, write: Write) -> Receipt:

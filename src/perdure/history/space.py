@@ -27,7 +27,7 @@ from typing import TypeVar
 import msgspec
 
 from perdure.engines import paging
-from perdure.engines.contract import Cell, CellWrite, Engine, Fence, Step
+from perdure.engines.contract import Cell, CellWrite, Engine, Fence, Hold, Step
 from perdure.errors import Corrupt, Forgotten, NotFound, StaleHead
 from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model.commit import NO_READS, Reads
@@ -316,13 +316,13 @@ class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
             return MAIN
         return "fork/" + sha256(f"{self.space.name}\n{self.timeline}".encode()).hexdigest()[:16]
 
-    def sight(self, head: Head) -> AgentMapView:
-        """Return the agent's map as seen from `head`."""
+    def sight(self, head: Head, read: Hold | None = None) -> AgentMapView:
+        """Return the agent's map as seen from `head`; `read` is the head of its timeline, if the caller has just read it."""
         agent = self.agent
         if agent is None:
             return AgentMapView(MAIN, None, NO_READS)
         line = self.agent_line
-        hold = agent.engine.hold(agent.name, line)
+        hold = agent.engine.hold(agent.name, line) if read is None else read
         if hold is not None:
             commit = hold.head.commit
         elif head.commit is None:

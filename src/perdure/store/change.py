@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 import msgspec
 from msgspec import UNSET
 
-from perdure.engines.contract import CellWrite, Receipt, Recorded, Step
+from perdure.engines.contract import Cell, CellOf, CellWrite, HeadOf, LedgerOf, Receipt, Recorded, Step
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
 from perdure.history import writer
 from perdure.history.changes.json_edits import check_place
@@ -37,6 +37,7 @@ from perdure.history.writer import CommitOutcome, OnConflict, Proposal
 from perdure.ledger import calls
 from perdure.model import names
 from perdure.model.call import SETTLED
+from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, Event, MessageAppended
 from perdure.model.head import Head
@@ -241,6 +242,8 @@ class Change(Edits):
     _at: int | None = None  # the time of the commits; None: when the block is left
     _commits: tuple[Digest, ...] = ()
     _base: Digest | None = None
+    _ledger: LedgerRead | None = None  # its end when the block is left
+    _lease: Cell | None = None  # of the timeline, when the block is left
     head: Head | None = None  # the head on entering; after leaving, the new head
     receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
 
@@ -450,6 +453,21 @@ class Change(Edits):
             self._sight = self._standing.sight(self.head)
         return self._sight
 
+    def _look(self) -> None:
+        """Read in one call what the commit depends on beside its head: the agent's map, the ledger and the lease."""
+        standing = self._standing
+        if standing.agent is None:
+            return
+        name = standing.space.name
+        questions = (
+            HeadOf(standing.agent.name, standing.agent_line),
+            LedgerOf(name),
+            CellOf(name, leases.LEASE + standing.timeline),
+        )
+        agent, self._ledger, self._lease = standing.space.engine.answers(questions)
+        if self._sight is None and self.head is not None:
+            self._sight = standing.sight(self.head, agent)
+
     def _check_new(self, id: str) -> None:
         space = self._standing.space
         linked = (event for link in self._links for event in link.events)
@@ -515,7 +533,7 @@ class Change(Edits):
 
         if not self._by_hand or self._standing.agent is None:
             return commit(space, head, proposals)
-        return commit_beside_run(space, head, proposals, commit)
+        return commit_beside_run(space, head, proposals, commit, self._lease)
 
     def _repeat(self, earlier: Recorded, proposals: Sequence[Proposal]) -> None:
         timeline = self._standing.timeline
@@ -528,6 +546,7 @@ class Change(Edits):
         agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
         if not ops and not self._events and not agent_ops:
             return None
+        self._look()
         patched = ops.finish()
         agent_objects = self._for_agent(agent_ops) if agent_ops else ()
         return self._gathered(patched, *agent_objects)
@@ -545,6 +564,7 @@ class Change(Edits):
             cells=(*patched.cells, *self._uploads),
             reads=self._reads,
             outside=self._seen().reads,
+            ledger=self._ledger,
             run=self._run,
             author=self._how.author,
         )

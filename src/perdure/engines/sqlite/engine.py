@@ -16,11 +16,18 @@ from typing import TypeVar
 import apsw
 
 from perdure.engines.contract import (
+    Answer,
     Cell,
+    CellOf,
     Fact,
+    HeadOf,
     Hold,
     Instant,
+    LabelOf,
     LedgerEntry,
+    LedgerOf,
+    OpOf,
+    Question,
     Rebuilt,
     Receipt,
     Recorded,
@@ -30,10 +37,10 @@ from perdure.engines.contract import (
 from perdure.engines.shared_rules import check_standing, check_write
 from perdure.engines.sqlite import reads, schema
 from perdure.engines.sqlite.commit.apply import recorded_in
-from perdure.engines.sqlite.commit.caches import LEDGER, Name, Recent
+from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.group import WriteGroup
-from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_row
+from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_row, snapshot
 from perdure.engines.sqlite.connections import Connections, Options, UnchangedFiles, check_store
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import check_writable, closed_error, confirmed, read_only_error, translated
@@ -202,19 +209,7 @@ class SqliteEngine:
 
     def recorded(self, space: str, op_id: str) -> Recorded | None:
         """Return the write of that op_id, after a barrier where one is due."""
-        self._check_process()
-        if self._group is not None and self._group.is_in_doubt:
-            self._settle(op_id)
-        found = self._read(lambda db: self._recorded(db, space, op_id))
-        if found is None and self._lock is not None and self._lock.was_left():
-            self._settle(op_id)
-            found = self._read(lambda db: self._recorded(db, space, op_id))
-        return found
-
-    def _recorded(self, db: Database, space: str, op_id: str) -> Recorded | None:
-        self._rows.look(db)
-        number = self._space(db, space)
-        return None if number is None else recorded_in(db, self._rows, number, op_id)
+        return self.answers((OpOf(space, op_id),))[0]
 
     def _settle(self, op_id: str) -> None:
         try:
@@ -235,6 +230,46 @@ class SqliteEngine:
             return self._writing().alone(work, doing)
 
     # ---- reading
+
+    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Answer questions, from memory while no process has written since the answers were seen."""
+        self._check_process()
+        if self._recent is None or self._closed:
+            return self._answers(questions)
+        return self._recent.ask(questions, self._answers)
+
+    def _answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Read the answers; whether a write was recorded is read behind a barrier where one is due."""
+        ops = [each.op_id for each in questions if isinstance(each, OpOf)]
+        if ops and self._group is not None and self._group.is_in_doubt:
+            self._settle(ops[0])
+        found = self._read(lambda db: self._answers_in(db, questions))
+        if ops and self._lock is not None and _is_unknown(questions, found) and self._lock.was_left():
+            self._settle(ops[0])
+            found = self._read(lambda db: self._answers_in(db, questions))
+        return found
+
+    def _answers_in(self, db: Database, questions: Sequence[Question]) -> Sequence[Answer]:
+        if len(questions) == 1:
+            return [self._answer(db, questions[0])]
+        with snapshot(db):
+            return [self._answer(db, each) for each in questions]
+
+    def _answer(self, db: Database, question: Question) -> Answer:
+        space = self._space(db, question.space)
+        match question:
+            case HeadOf(_, timeline):
+                return reads.hold_of(db, space, timeline)[0]
+            case CellOf(name_of_space, name):
+                return reads.cell(db, name_of_space, space, name)
+            case LedgerOf():
+                return ledger_end(db, space)
+            case OpOf(_, op_id):
+                self._rows.look(db)
+                return None if space is None else recorded_in(db, self._rows, space, op_id)
+            case LabelOf(_, label):
+                self._rows.look(db)
+                return reads.labelled(db, self._rows, space, label)
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
         def objects(db: Database) -> list[Object]:
@@ -265,11 +300,7 @@ class SqliteEngine:
         return self._read(find)
 
     def labelled(self, space: str, label: str) -> Sequence[Digest]:
-        def labelled(db: Database) -> list[Digest]:
-            self._rows.look(db)
-            return reads.labelled(db, self._rows, self._space(db, space), label)
-
-        return self._read(labelled)
+        return self.answers((LabelOf(space, label),))[0]
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
         if not set(prefix) <= set("0123456789abcdef"):
@@ -278,8 +309,7 @@ class SqliteEngine:
         return self._read(lambda db: read(db, index, self._space(db, space), prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
-        name = space, timeline, False
-        return self._recall(name, lambda db: reads.hold_of(db, self._space(db, space), timeline)[0])
+        return self.answers((HeadOf(space, timeline),))[0]
 
     def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
         return self._read(lambda db: reads.holds_of(db, self._space(db, space), after, limit))
@@ -291,8 +321,7 @@ class SqliteEngine:
         return self._read(lambda db: read(db, self._rows, self._space(db, space), timeline, before, limit))
 
     def cell(self, space: str, name: str) -> Cell | None:
-        found = space, name, True
-        return self._recall(found, lambda db: reads.cell(db, space, self._space(db, space), name))
+        return self.answers((CellOf(space, name),))[0]
 
     def cells(
         self,
@@ -333,7 +362,7 @@ class SqliteEngine:
         return self._read(entries)
 
     def ledger(self, space: str) -> LedgerRead:
-        return self._recall((space, LEDGER, True), lambda db: ledger_end(db, self._space(db, space)))
+        return self.answers((LedgerOf(space),))[0]
 
     def check(self, space: str, *, again: bool = False) -> None:
         if again or self._spaces.get(space) not in self._seals:
@@ -429,13 +458,6 @@ class SqliteEngine:
     def _confirmed(self, read: Callable[[Database], T], db: Database) -> T:
         return confirmed(read, db, forget=self._rows.forget, place=str(self._path), vfs=self._options.vfs)
 
-    def _recall(self, name: Name, read: Callable[[Database], T]) -> T:
-        """Return a head or a cell, from memory while no process has written since it was seen."""
-        self._check_process()
-        if self._recent is None or self._closed:
-            return self._read(read)
-        return self._recent.ask(name, lambda: self._read(read))
-
     def _guard(self, doing: str, work: Callable[[], T]) -> T:
         try:
             return work()
@@ -525,6 +547,12 @@ class SqliteEngine:
             self._rest = Rest.NONE
         if self._lock is not None:
             self._lock.inherit()
+
+
+def _is_unknown(questions: Sequence[Question], answers: Sequence[Answer]) -> bool:
+    """True if a write that was asked for is not recorded."""
+    found = zip(questions, answers, strict=True)
+    return any(isinstance(question, OpOf) and answer is None for question, answer in found)
 
 
 def open_sqlite(

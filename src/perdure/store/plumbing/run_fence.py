@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from perdure.engines.contract import Cell
 from perdure.engines.retry import Attempts
 from perdure.errors import Conflict, Moved
 from perdure.history import timelines
@@ -49,15 +50,15 @@ def commit_beside_run(
     head: Head,
     proposals: Sequence[Proposal],
     commit: Callable[[Space, Head, Sequence[Proposal]], CommitOutcome],
+    cell: Cell | None,
 ) -> CommitOutcome:
     """Commit a change that no run makes; while a run holds the timeline the change belongs to that run's turn.
 
-    Raises `Busy`, having written nothing, if the change adds a message while a run holds the timeline.
+    `cell` is that of the timeline's lease, as it was read last.  Raises `Busy`, having written nothing, if the change adds a message while a run holds the timeline.
     """
     line = head.timeline
     attempts: Attempts | None = None  # created at the first conflict, because most commits meet none
     while True:
-        cell = space.engine.cell(space.name, leases.LEASE + line)
         held = None if cell is None or cell.value is None else leases.current(space, line)
         if held is not None and any(_adds_message(proposal) for proposal in proposals):
             raise leases.busy(space, held, "saying something")
@@ -71,6 +72,8 @@ def commit_beside_run(
                 raise
             attempts = attempts or Attempts(f"the lease on '{line}'", f"nothing was written to '{line}'")
             attempts.begin()
+            cell = space.engine.cell(space.name, leases.LEASE + line)
+            proposals = [msgspec.structs.replace(each, ledger=None) for each in proposals]
 
 
 def _adds_message(proposal: Proposal) -> bool:

@@ -17,13 +17,13 @@ durable, nor what has just been replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from perdure.engines.contract import Cell, Hold, Receipt, Write
+from perdure.engines.contract import Answer, Cell, CellOf, HeadOf, Hold, LedgerOf, Question, Receipt, Write
 from perdure.engines.shared_rules import check_seal, damaged, sealed_cell, sealed_head, unmoved
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.seals import Seals, ledger_end, newest_op
@@ -34,7 +34,7 @@ from perdure.engines.sqlite.reads import hold_of, stored
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest
 
-__all__ = ["ConnectionCache", "FirstParentPlace", "SealedCell", "SpaceEnd", "LEDGER", "Name", "Recent"]
+__all__ = ["ConnectionCache", "FirstParentPlace", "SealedCell", "SpaceEnd", "Recent"]
 
 _T = TypeVar("_T")
 
@@ -296,45 +296,49 @@ def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
     return found
 
 
-LEDGER = "\0"  # means the end of the ledger in place of a cell's name; no cell has this name
-
-Name: TypeAlias = tuple[str, str, bool]  # a space, a timeline or a cell of it, and whether it is a cell
-
 _UNSEEN: Final = object()
 _NEVER = -2  # a count that no lock file has
 
 
 class Recent:
-    """Heads and cells by name, as this process last saw them.  Thread-safe."""
+    """The heads, cells and ends of ledgers that were asked for, as this process last saw them.  Thread-safe."""
 
     def __init__(self, lock: FileLock) -> None:
         """Begin empty; `lock` counts the writes of all processes."""
         self._lock = lock
         self._mutex = Lock()
-        self._seen: dict[Name, object] = {}
+        self._seen: dict[Question, Answer] = {}
         self._writes = _NEVER  # how many there were when the cache was valid
 
-    def ask(self, name: Name, read: Callable[[], _T]) -> _T:
-        """Return a head or a cell, from `read` if it is not known."""
-        writes = (
-            self._writes if self._lock.is_held else self._lock.writes()
-        )  # first: later ones may be missed
+    def ask(
+        self, questions: Sequence[Question], read: Callable[[Sequence[Question]], Sequence[Answer]]
+    ) -> Sequence[Answer]:
+        """Answer questions, all of them by `read` if one is not known."""
+        # First: later writes may be missed.
+        writes = self._writes if self._lock.is_held else self._lock.writes()
         if writes == self._writes:
-            found = self._seen.get(name, _UNSEEN)
-            if found is not _UNSEEN:
-                return found  # pyright: ignore[reportReturnType]  # a name has one kind of thing
-        fresh = read()
+            seen, found = self._seen, list[Answer]()
+            for question in questions:
+                answer = seen.get(question, _UNSEEN)
+                if answer is _UNSEEN:
+                    break
+                found.append(answer)
+            else:
+                return found
+        fresh = read(questions)
         if writes >= 0:
-            self._note(name, fresh, writes)
+            self._note(questions, fresh, writes)
         return fresh
 
-    def _note(self, name: Name, found: object, writes: int) -> None:
+    def _note(self, questions: Sequence[Question], found: Sequence[Answer], writes: int) -> None:
         with self._mutex:
             if self._lock.is_held or writes < self._writes:
                 return
             if writes > self._writes:
                 self._seen, self._writes = {}, writes
-            self._seen[name] = found
+            for question, answer in zip(questions, found, strict=True):
+                if isinstance(question, HeadOf | CellOf | LedgerOf):
+                    self._seen[question] = answer
 
     # ---- by who writes
 
@@ -348,21 +352,21 @@ class Recent:
         """Drop what this write changes, before it becomes true."""
         seen, space = self._seen, write.space
         for move in write.moves:
-            seen.pop((space, move.timeline, False), None)
+            seen.pop(HeadOf(space, move.timeline), None)
         for cell in write.cells:
-            seen.pop((space, cell.name, True), None)
+            seen.pop(CellOf(space, cell.name), None)
         if write.entries:
-            seen.pop((space, LEDGER, True), None)
+            seen.pop(LedgerOf(space), None)
 
     def know(self, write: Write, holds: list[Hold], receipt: Receipt) -> None:
         """Take in what this write has changed."""
         seen, space = self._seen, write.space
         for hold in holds:
-            seen[space, hold.head.timeline, False] = hold
+            seen[HeadOf(space, hold.head.timeline)] = hold
         for cell, revision in zip(write.cells, receipt.revisions, strict=True):
-            seen[space, cell.name, True] = Cell(space, cell.name, revision, cell.value, receipt.position)
+            seen[CellOf(space, cell.name)] = Cell(space, cell.name, revision, cell.value, receipt.position)
         if write.entries:
-            seen[space, LEDGER, True] = LedgerRead(receipt.position, receipt.chain)
+            seen[LedgerOf(space)] = LedgerRead(receipt.position, receipt.chain)
 
     def forget(self) -> None:
         """Drop everything, because anything may change."""

@@ -37,6 +37,7 @@ __all__ = [
     "note_space",
     "reseal",
     "sealed_rows",
+    "snapshot",
 ]
 
 _LAST = (
@@ -86,7 +87,7 @@ class Seals:
             return
         self._sound.discard(space)
         is_writing = db.in_transaction
-        with _snapshot(db):
+        with snapshot(db):
             rows.look(db)
             try:
                 stored = list(_stored_digests(db, space, name))
@@ -106,7 +107,7 @@ class Seals:
     def check_listed(self, db: Database) -> None:
         """Raise `Corrupt` unless the listed cells of all spaces are as their newest writes left them."""
         if not self._is_listed:
-            with _snapshot(db):
+            with snapshot(db):
                 check_spaces(db)
                 check_listed(db)
             self._is_listed = self._is_complete = True
@@ -159,7 +160,7 @@ def sealed_rows(total: int) -> int:
 
 
 @contextmanager
-def _snapshot(db: Database) -> Generator[None]:
+def snapshot(db: Database) -> Generator[None]:
     """Read one state of the database: a write by others in between would change only one side of a comparison."""
     if db.in_transaction:
         yield
