@@ -1,23 +1,24 @@
-"""The laws of cells, of the ledger and of damage.
+"""The laws of cells, of the ledger, of answers and of damage.
 
 Cells are small named records whose revision only grows, written by compare-and-set.  The ledger of a space is an
 append-only log without gaps, chained from its first entry.  Data that was edited by another program is not used,
-and not overwritten.
+and not overwritten.  Several questions are answered from one moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Event, Thread
 
 import pytest
 
-from perdure.engines.contract import Cell, CellWrite, Engine, Fence
+from perdure.engines.contract import Cell, CellOf, CellWrite, Engine, Fence, HeadOf, LabelOf, LedgerOf, OpOf
 from perdure.errors import Conflict, Corrupt, Invalid, Moved
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.testing.engines.builders import SPACE, START, made, moved, portrait, value, write
 from perdure.testing.engines.subject import EngineSubject, StoredEdit, raises
 
-__all__ = ["CellLaws", "LedgerLaws", "TamperingLaws"]
+__all__ = ["AnswerLaws", "CellLaws", "LedgerLaws", "TamperingLaws"]
 
 
 def put(name: str, expected: int, content: bytes | None, *, listed: bool = False) -> CellWrite:
@@ -439,6 +440,71 @@ def _filled(engine: Engine) -> None:
     engine.apply(write("op-1", _put("lease", 0, b"ann"), _put("other", 0, b"bob")))
     engine.apply(write("op-2", _put("lease", 1, b"bob"), b"1", b"2"))
     engine.apply(write("op-3", first, moved(START, first)))
+
+
+class AnswerLaws(EngineSubject):
+    """What `answers` promises."""
+
+    def test_each_answer_is_that_of_its_method(self, engine: Engine) -> None:
+        """Of spaces that were written and of one that never was, in the order of the questions."""
+        first = made("milk", run="run-1", messages=["m-1"])
+        engine.apply(write("op-1", first, moved(START, first), put("a", 0, b"1"), b"{}"))
+
+        for space in (SPACE, "never written"):
+            found = engine.answers(
+                [
+                    LabelOf(space, "m-1"),
+                    HeadOf(space, "main"),
+                    HeadOf(space, "side"),
+                    CellOf(space, "a"),
+                    LedgerOf(space),
+                    OpOf(space, "op-1"),
+                    OpOf(space, "op-2"),
+                ]
+            )
+            assert list(found) == [
+                engine.labelled(space, "m-1"),
+                engine.hold(space, "main"),
+                engine.hold(space, "side"),
+                engine.cell(space, "a"),
+                engine.ledger(space),
+                engine.recorded(space, "op-1"),
+                engine.recorded(space, "op-2"),
+            ]
+        assert list(engine.answers([])) == []
+
+    def test_answers_follow_every_write(self, engine: Engine) -> None:
+        """What was answered before a write is not answered after it."""
+        for turn in range(3):
+            engine.apply(write(f"op-{turn}", put("a", turn, b"%d" % turn), b"{}"))
+
+            cell, ledger = engine.answers([CellOf(SPACE, "a"), LedgerOf(SPACE)])
+
+            assert (cell.revision, ledger.position) == (turn + 1, turn + 1)
+
+    def test_no_write_is_half_visible(self, engine: Engine) -> None:
+        """A write changes a cell and the ledger at once: no reader sees one without the other, in either order."""
+        questions = [LedgerOf(SPACE), CellOf(SPACE, "a"), LedgerOf(SPACE)]
+        is_done = Event()
+        seen: list[tuple[int, int, int]] = []
+
+        def read() -> None:
+            while not is_done.is_set():
+                before, cell, after = engine.answers(questions)
+                seen.append((before.position, cell.revision if cell else 0, after.position))
+
+        readers = [Thread(target=read) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        try:
+            for turn in range(100):
+                engine.apply(write(f"op-{turn}", put("a", turn, b"x"), b"{}"))
+        finally:
+            is_done.set()
+            for reader in readers:
+                reader.join()
+        assert seen
+        assert {each for each in seen if len(set(each)) != 1} == set()
 
 
 class TamperingLaws(EngineSubject):

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import pytest
 
-from perdure.engines.contract import CellWrite, Engine, Receipt, Write
+from perdure.engines.contract import CellWrite, Engine, HeadOf, Receipt, Write
 from perdure.errors import Conflict, Forgotten, Sealed, StaleHead, Unavailable, Unsupported
 from perdure.model.commit import Act
 from perdure.model.head import Head
@@ -41,6 +41,7 @@ DONE = write(
 CALLS: dict[str, Callable[[Engine], object]] = {
     "apply": lambda engine: engine.apply(DONE),
     "recorded": lambda engine: engine.recorded(SPACE, "done"),
+    "answers": lambda engine: engine.answers([HeadOf(SPACE, "main")]),
     "objects": lambda engine: engine.objects(SPACE, [FIRST.digest]),
     "missing": lambda engine: engine.missing(SPACE, [FIRST.digest]),
     "steps": lambda engine: engine.steps(SPACE, FIRST.digest, limit=1),
