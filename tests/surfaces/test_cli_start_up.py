@@ -8,7 +8,6 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 
 import pytest
 from rich.console import Console
@@ -157,21 +156,24 @@ def cached() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def test_the_version_and_the_first_page_cost_little_more_than_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_starting_costs_little_more_than_python(
+    tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In processor time, against an interpreter that imports argparse and json; each is the median of turns."""
+    """In processor time, against an interpreter that imports argparse and json; each is the least of several turns."""
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))
     programs = {
         "python": ("-c", "import argparse, json"),
         "version": ("-m", "perdure", "--version"),
         "help": ("-m", "perdure", "--help"),
+        "reading": ("-c", READING, str(directory / "agents.db")),
     }
     turns = [{name: cpu_seconds(*words) for name, words in programs.items()} for _ in range(8)]
-    python, version, page = (median(turn[name] for turn in turns[1:]) for name in programs)
+    # What else the machine does makes a turn longer, never shorter.
+    python, version, page, reading = (min(turn[name] for turn in turns) for name in programs)
 
     assert version <= 1.5 * python
     assert page <= 4 * python
+    assert reading <= 7.5 * python
 
 
 def test_opening_a_store_and_reading_a_value_loads_nothing_else(directory: Path) -> None:
