@@ -134,9 +134,13 @@ class _Source:
                         makers[each.asname or each.name] = maker
         functions = {each.name: each for each in ast.walk(tree) if isinstance(each, _Function)}
         for call, scope, owner in _calls(tree):
-            values = _Values(scope, functions)
             name = ast.unparse(call.func).rpartition(".")[2]
-            if maker := makers.get(name):
+            code = next((each.value for each in call.keywords if each.arg == "code"), None)
+            maker = makers.get(name)
+            if maker is None and (code is None or not call.args):
+                continue
+            values = _Values(scope, functions)
+            if maker is not None:
                 given = _arguments(maker.parameters, call)
                 if code := given.get("code"):
                     for found in _literals(values.of(code)):
@@ -145,10 +149,8 @@ class _Source:
                         )
                         yield Coded(found, maker.kind, _first_clause(message))
                 continue
-            code = next((each.value for each in call.keywords if each.arg == "code"), None)
+            assert code is not None, "a call that makes an error itself names its code"
             kinds = [owner] if name == "__init__" else self._kinds(call.func, values)
-            if code is None or not call.args:
-                continue
             found_codes = _literals(values.of(code))
             for kind in kinds:
                 for at, found in enumerate(found_codes):

@@ -9,7 +9,8 @@ import pytest
 
 import perdure
 from perdure import Agent
-from perdure.cli.app import ALONE, NOUNS, SPELLINGS, build, load
+from perdure.cli.app import build, load
+from perdure.cli.command_list import ALONE, NOUNS, SPELLINGS
 from perdure.cli.hints import COMMANDS
 from tests.architecture.source import modules
 from tests.surfaces import paying

@@ -1,15 +1,20 @@
-"""What a command loads: help needs no store, and reading needs nothing that runs an agent."""
+"""What a command or a program loads: help needs no store, and reading needs nothing that runs an agent."""
 
 from __future__ import annotations
 
+import io
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import perdure
+from perdure.cli.app import build
+from perdure.cli.command_list import WIDTH_MIN, draw
 from perdure.testing import Script, say
 
 LISTING = """
@@ -38,10 +43,57 @@ RUN = {
 }
 
 
+# What parses words, draws tables, describes data and runs coroutines.
+LIBRARIES = {
+    "asyncio",
+    "cyclopts",
+    "importlib.metadata",
+    "inspect",
+    "msgspec",
+    "rich",
+    "typing_extensions",
+}
+READING = """
+import sys, perdure
+with perdure.open(sys.argv[1]) as store:
+    assert store.thread("rent").get("/title") == "Rent"
+print("\\nloaded:", *sys.modules)
+"""
+# A program that opens a store and reads one value needs none of these.
+UNREAD = RUN | {
+    "apsw.ext",
+    "asyncio",
+    "email.utils",
+    "importlib.metadata",
+    "logging",
+    "perdure.engines.sqlite.sql",
+    "perdure.history.merge",
+    "perdure.history.query",
+    "perdure.history.verify",
+    "perdure.ledger.calls",
+    "perdure.ledger.verify",
+    "perdure.memory",
+    "perdure.providers",
+    "perdure.runtime.agent.file",
+    "perdure.runtime.event_loop",
+    "perdure.runtime.tools",
+    "perdure.switching.checkpoint",
+    "perdure.switching.route",
+    "tempfile",
+    "tomllib",
+    "yaml",
+}
+
+
 def loaded_by(command: str, directory: Path) -> set[str]:
     """The modules that are loaded when `perdure` has run `command` in a fresh interpreter."""
+    return loaded_in(directory, LISTING, *command.split())
+
+
+def loaded_in(directory: Path, *program: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded at the end of a program, which prints them."""
     ended = subprocess.run(
-        [sys.executable, "-c", LISTING, *command.split()],
+        [sys.executable, "-c", *program],
         cwd=directory,
         env=os.environ | {"PERDURE_STORE": "agents.db"},
         capture_output=True,
@@ -61,6 +113,75 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         thread.put("/title", "Rent")
         thread.run("Pay the rent")
     return made
+
+
+@pytest.mark.parametrize("command", ["--version", "--help", "-h", "help", ""])
+def test_the_version_and_the_first_page_load_no_library(command: str, tmp_path: Path) -> None:
+    """Both are printed by plain code: parsing words and drawing tables is not loaded for them."""
+    assert loaded_by(command, tmp_path) & (LIBRARIES | STORE) == set()
+
+
+def test_another_page_of_help_loads_the_libraries(tmp_path: Path) -> None:
+    """Control: the names are right."""
+    assert loaded_by("threads --help", tmp_path) & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
+
+
+@pytest.mark.parametrize("width", [WIDTH_MIN, 60, 79, 80, 81, 100, 139, 200])
+@pytest.mark.parametrize(
+    ("bold", "colour", "encoding"),
+    [(False, False, "utf-8"), (True, True, "utf-8"), (True, False, "utf-8"), (False, False, "ascii")],
+)
+def test_the_first_page_looks_as_the_library_draws_it(
+    width: int, bold: bool, colour: bool, encoding: str
+) -> None:
+    """At any width, in colour, without colour on a terminal, and where the encoding has no lines."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=stream, width=width, height=25, force_terminal=bold, no_color=not colour)
+    build().help_print([], console=console)
+    stream.seek(0)
+
+    assert draw(width, bold=bold, colour=colour, ascii_only=encoding == "ascii") == stream.read()
+
+
+def cpu_seconds(*words: str) -> float:
+    """The processor time of one fresh interpreter."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, env=cached())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def cached() -> dict[str, str]:
+    """The environment, with bytecode kept from one interpreter to the next."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def test_starting_costs_little_more_than_python(
+    tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processor time, against an interpreter that imports argparse and json; each is the least of several turns."""
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))
+    programs = {
+        "python": ("-c", "import argparse, json"),
+        "version": ("-m", "perdure", "--version"),
+        "help": ("-m", "perdure", "--help"),
+        "reading": ("-c", READING, str(directory / "agents.db")),
+    }
+    turns = [{name: cpu_seconds(*words) for name, words in programs.items()} for _ in range(8)]
+    # What else the machine does makes a turn longer, never shorter.
+    python, version, page, reading = (min(turn[name] for turn in turns) for name in programs)
+
+    assert version <= 1.5 * python
+    assert page <= 4 * python
+    assert reading <= 7.5 * python
+
+
+def test_opening_a_store_and_reading_a_value_loads_nothing_else(directory: Path) -> None:
+    """Nothing that runs, switches, searches or verifies, no other library, and no event loop."""
+    loaded = loaded_in(directory, READING, "agents.db")
+
+    assert "perdure.store.thread" in loaded
+    assert loaded & (UNREAD | DRIVERS - {"apsw"}) == set()
 
 
 @pytest.mark.parametrize("command", ["--version", "--help", "threads --help"])
@@ -102,6 +223,7 @@ def test_a_command_that_needs_the_run_loads_it(directory: Path) -> None:
 def test_every_module_of_a_run_exists() -> None:
     """Control: a module that was renamed would be missing from every list."""
     source = Path(perdure.__file__).parent.parent
-    places = [source.joinpath(*name.split(".")) for name in STORE | RUN]
+    names = [name for name in STORE | UNREAD if name.startswith("perdure.")]
+    places = [source.joinpath(*name.split(".")) for name in names]
 
     assert [place for place in places if not (place.is_dir() or place.with_suffix(".py").is_file())] == []

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.cli import app as table
-from perdure.cli.app import ALONE, NOUNS, build, load
+from perdure.cli.app import build, load
+from perdure.cli.command_list import ALONE, NOUNS
 from perdure.cli.errors import code_of
 from perdure.model.head import Head
 from tests.surfaces.shell import WITHOUT_STORE, Shell, commands
@@ -315,7 +315,7 @@ def test_completion_is_installed_where_the_shell_looks(
 
 def test_names_of_groups_are_known() -> None:
     """Every command that stands alone is in a group that the first page shows."""
-    assert {alone.group for alone in table.ALONE.values()} == {"Start", "Work", "Care"}
+    assert {alone.group for alone in ALONE.values()} == {"Start", "Work", "Care"}
 
 
 @pytest.mark.parametrize("words", ["threads ls", "calls ls shopping", "approvals ls", "threads log shopping"])

@@ -3,18 +3,57 @@
 A surface without rules of its own: each command reads its words, calls the face, and gives
 back an answer, which is printed as tables for people or as JSON for programs.  One file
 holds one command.
+
+The version and the first page of help are printed at once: nothing is loaded that parses words or draws tables.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Sequence
+
+from perdure.cli.output import streams as _streams
+from perdure.version import __version__
+
+TYPE_CHECKING = False  # importing it from `typing` would cost more than printing the version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
+
+_HELP = ((), ("--help",), ("-h",), ("help",))
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command that `words` spell, those of this process if None, and exit with its code."""
+    asked = tuple(sys.argv[1:] if words is None else words)
+    _streams.accept_any_text()
+    text = _known_text(asked)
+    if text is not None:
+        sys.exit(_printed(text))
+    gc.disable()  # modules are no garbage, and looking for some takes a fifth of the time of loading them
     from perdure.cli.run import run
 
-    sys.exit(run(sys.argv[1:] if words is None else words))
+    gc.enable()
+    sys.exit(run(asked))
+
+
+def _known_text(words: tuple[str, ...]) -> str | None:
+    """Return what the words ask for if it is the version or the first page of help; None: another command."""
+    if words == ("--version",):
+        return f"perdure {__version__}\n"
+    if words in _HELP:
+        from perdure.cli.command_list import page
+
+        return page()
+    return None
+
+
+def _printed(text: str) -> int:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _streams.end_without_reader()
+    return 0

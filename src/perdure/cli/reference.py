@@ -19,7 +19,8 @@ import msgspec
 from cyclopts import App, Argument
 from msgspec import UnsetType
 
-from perdure.cli.app import ALONE, NOUNS, build, load
+from perdure.cli.app import build, load
+from perdure.cli.command_list import ALONE, NOUNS
 from perdure.cli.output.answer import Answer
 
 __all__ = ["page"]

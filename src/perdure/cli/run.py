@@ -6,7 +6,6 @@ PERDURE_DEBUG is set.
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import traceback
@@ -21,6 +20,7 @@ from cyclopts import App, CycloptsError
 from perdure.cli import errors, usage
 from perdure.cli.app import build, load
 from perdure.cli.hints import Subject, explain
+from perdure.cli.output import streams
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen, console, safe_json
 from perdure.errors import PerdureError, PerdureWarning
@@ -28,12 +28,10 @@ from perdure.errors import PerdureError, PerdureWarning
 __all__ = ["run"]
 
 _INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
-_PIPE_CLOSED = 141
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command in `words`; return the exit code."""
-    _accept_any_text()
     app = build()
     asked = usage.tidied(words)
     json = usage.wants_json(asked)
@@ -46,7 +44,7 @@ def run(words: Sequence[str]) -> int:
         errors.report("Usage", message, hint=hint, json=json)
         return errors.USAGE
     except BrokenPipeError:
-        return _without_reader()
+        return streams.end_without_reader()
     except KeyboardInterrupt:
         errors.report("Interrupted", "stopped before the end, as asked.", json=json)
         return _INTERRUPTED
@@ -126,16 +124,3 @@ def _warning(about: Subject) -> Generator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
-
-
-def _accept_any_text() -> None:
-    """Let streams escape a character that their encoding lacks."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _without_reader() -> int:
-    """End quietly, because the reader of the output has ended, as in `perdure threads log t | head -1`."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _PIPE_CLOSED

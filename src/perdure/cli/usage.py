@@ -18,7 +18,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from perdure.cli.app import NOUNS, SPELLINGS
+from perdure.cli.command_list import NOUNS, SPELLINGS
 from perdure.cli.options import EVERYWHERE
 from perdure.model.names import did_you_mean, near
 

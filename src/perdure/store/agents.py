@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,14 +23,20 @@ from perdure.model import canonical, names
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import MAIN
 from perdure.runtime.agent.agent import Agent, encoded_defaults
-from perdure.runtime.agent.file import Definition, agent_of
-from perdure.runtime.tools.tool import Tool
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.handles import (
     StoreResources,
     blocking,
+    deferred,
 )
 from perdure.store.timeline import Line
+
+if TYPE_CHECKING:
+    from perdure.runtime.agent import file
+    from perdure.runtime.agent.file import Definition
+    from perdure.runtime.tools.tool import Tool
+else:
+    file = deferred("perdure.runtime.agent.file")
 
 __all__ = ["AgentMap", "PATH", "Definitions", "Kept"]
 
@@ -69,7 +75,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     def agent(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> Agent:
         """Return the agent that it declares, with the tools of these names; raises `Invalid` if one is missing."""
-        return agent_of(self.name, self.definition, tools, version=self.digest, object_storage=self.home)
+        return file.agent_of(self.name, self.definition, tools, version=self.digest, object_storage=self.home)
 
 
 @blocking
@@ -87,7 +93,7 @@ class Definitions:
         `Conflict` if other writers changed the agent's map during every attempt.
         """
         names.check_name("agent", name)
-        if not isinstance(definition, Definition):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(definition, file.Definition):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
                 f"a Definition is applied, not {definition!r}; nothing was changed.", code="not_a_definition"
             )
@@ -170,6 +176,6 @@ def _write(space: Space, definition: Definition, reason: str) -> None:
 def _read(space: Space, value: Digest) -> Definition:
     """Read a definition, without the fields that only a later release knows."""
     fields = canonical.decode(space.body(value))
-    known = Definition.__struct_fields__
+    known = file.Definition.__struct_fields__
     assert isinstance(fields, dict), "a definition is stored as an object"
-    return msgspec.convert({key: each for key, each in fields.items() if key in known}, Definition)
+    return msgspec.convert({key: each for key, each in fields.items() if key in known}, file.Definition)

@@ -7,7 +7,7 @@ forks, until a later commit gives the name to another artifact.  Any other name 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from msgspec import UNSET
@@ -15,20 +15,26 @@ from msgspec import UNSET
 from perdure.engines import paging
 from perdure.engines.retry import Attempts
 from perdure.errors import Invalid, Moved, StaleHead
-from perdure.history import artifact_names, artifacts, reader, writer
-from perdure.history.artifact_names import NamedArtifact
+from perdure.history import artifacts, reader, writer
 from perdure.history.artifacts import Listed, Piece, Preview, Staged
 from perdure.history.changes.patch_builder import Ops
 from perdure.history.space import Space, TimelineContext
 from perdure.history.writer import CommitOutcome, Proposal
-from perdure.ledger import results
 from perdure.model.digest import Digest, check_digest
 from perdure.model.event import ArtifactCreated
 from perdure.model.head import MAIN, Head
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.handles import blocking
+from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.revisions import Wanted
 from perdure.store.plumbing.run_fence import commit_beside_run
+
+if TYPE_CHECKING:
+    from perdure.history import artifact_names
+    from perdure.history.artifact_names import NamedArtifact
+    from perdure.ledger import results
+else:
+    artifact_names = deferred("perdure.history.artifact_names")
+    results = deferred("perdure.ledger.results")
 
 __all__ = ["Artifacts"]
 
@@ -163,7 +169,7 @@ class Artifacts:
         space, whole = self._space, staged.artifact
         ops = Ops(space, space.root_at(head.commit))
         depth = 0 if head.commit is None else space.step(head.commit).commit.depth + 1
-        named = NamedArtifact(
+        named = artifact_names.NamedArtifact(
             artifact=staged.digest,
             media_type=whole.media_type,
             size=whole.size,

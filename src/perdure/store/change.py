@@ -34,9 +34,7 @@ from perdure.history.reader import is_ancestor
 from perdure.history.space import AgentMapView, Space, TimelineContext
 from perdure.history.tree import NodeCache
 from perdure.history.writer import CommitOutcome, OnConflict, Proposal
-from perdure.ledger import calls
 from perdure.model import names
-from perdure.model.call import SETTLED
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, Event, MessageAppended
@@ -62,8 +60,12 @@ from perdure.store.plumbing.run_fence import commit_beside_run
 
 if TYPE_CHECKING:
     from perdure.context.render import media
+    from perdure.ledger import calls
+    from perdure.model import call as call_model
     from perdure.runtime.session import journal
 else:
+    calls = deferred("perdure.ledger.calls")
+    call_model = deferred("perdure.model.call")
     journal = deferred("perdure.runtime.session.journal")
     media = deferred("perdure.context.render.media")
 
@@ -483,7 +485,7 @@ class Change(Edits):
     def _check_answer(self, call: str) -> None:
         """Raise `Conflict` if the ledger has that call and it is not settled: the message would pretend a result."""
         held = calls.find(self._standing.space, call)
-        if held is not None and held.record.state not in SETTLED:
+        if held is not None and held.record.state not in call_model.SETTLED:
             raise Conflict(
                 f"call '{call}' of {held.record.tool} is {held.record.state}, and a message cannot answer it; nothing was "
                 "written.",

@@ -8,18 +8,25 @@ from contextlib import suppress
 from functools import cache, partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
 from perdure.engines import registry
 from perdure.errors import Corrupt, Invalid
-from perdure.memory.embedding import Embed, Embedder
 from perdure.model.limits import Limits
-from perdure.providers.catalog import Catalog, chosen
 from perdure.store.plumbing import outbox
-from perdure.store.plumbing.handles import Ids, StoreResources, check_loop, system_clock
+from perdure.store.plumbing.handles import Ids, StoreResources, check_loop, deferred, system_clock
 from perdure.store.store import Store
+
+if TYPE_CHECKING:
+    from perdure.memory import embedding
+    from perdure.memory.embedding import Embed, Embedder
+    from perdure.providers import catalog
+    from perdure.providers.catalog import Catalog
+else:
+    embedding = deferred("perdure.memory.embedding")
+    catalog = deferred("perdure.providers.catalog")
 
 __all__ = ["open"]
 
@@ -97,14 +104,14 @@ def _embedder(embed: Embed | Literal["minilm"]) -> Embedder:
     if embed == "minilm":
         from perdure.memory.minilm import minilm
 
-        return Embedder(minilm())
+        return embedding.Embedder(minilm())
     if isinstance(embed, str):
         raise Invalid(
             f"embed is a function, or 'minilm', not {embed!r}; nothing was opened.", code="embed_unknown"
         )
-    return Embedder(embed)
+    return embedding.Embedder(embed)
 
 
 def _models() -> Catalog:
     """Read the catalog of models, with the user's own."""
-    return chosen(os.environ, Path.home())
+    return catalog.chosen(os.environ, Path.home())

@@ -16,29 +16,25 @@ from perdure.engines import paging
 from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, ServerChanged
 from perdure.history import reader
 from perdure.history.changes.values import Given
-from perdure.ledger import calls, decisions, trace
-from perdure.ledger.decisions import Rework
-from perdure.ledger.trace import Traced
 from perdure.model import names
-from perdure.model.call import CallRecord
-from perdure.model.canonical import Json
-from perdure.model.message import Message
-from perdure.model.run import HeadPolicy, OnFailure, RunRecord
-from perdure.model.ticket import Ticket, Verdict
-from perdure.providers.backend import Backend
-from perdure.providers.contract import Model
-from perdure.providers.profile import BackendRef, name_of
-from perdure.runtime.event_loop import drive
-from perdure.runtime.session import records
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.timeline import Line
-from perdure.switching.commit import reports, reports_of
-from perdure.switching.current_backend import RecordedBackend
-from perdure.switching.report import Report
 
 if TYPE_CHECKING:
-    from perdure.runtime import streaming
+    from perdure.ledger import calls, decisions, trace
+    from perdure.ledger.decisions import Rework
+    from perdure.ledger.trace import Traced
+    from perdure.model.call import CallRecord
+    from perdure.model.canonical import Json
+    from perdure.model.message import Message
+    from perdure.model.run import HeadPolicy, OnFailure, RunRecord
+    from perdure.model.ticket import Ticket, Verdict
+    from perdure.providers import profile
+    from perdure.providers.backend import Backend
+    from perdure.providers.contract import Model
+    from perdure.providers.profile import BackendRef
+    from perdure.runtime import event_loop, streaming
     from perdure.runtime.agent.agent import Agent
     from perdure.runtime.calls import direct_call, plan, reconcile
     from perdure.runtime.calls.direct_call import CallResult
@@ -47,12 +43,26 @@ if TYPE_CHECKING:
     from perdure.runtime.inference import switch
     from perdure.runtime.run import calls_of_run, control
     from perdure.runtime.run.start import Input, Started
-    from perdure.runtime.session import steering
+    from perdure.runtime.session import records, steering
     from perdure.runtime.session.environment import RunEnvironment
     from perdure.runtime.session.result import Result
     from perdure.runtime.streaming import Watching
     from perdure.runtime.tools.tool import Tool
+    from perdure.switching import commit as switch_commits
+    from perdure.switching import current_backend
+    from perdure.switching import report as switch_reports
+    from perdure.switching.current_backend import RecordedBackend
+    from perdure.switching.report import Report
 else:
+    calls = deferred("perdure.ledger.calls")
+    decisions = deferred("perdure.ledger.decisions")
+    trace = deferred("perdure.ledger.trace")
+    profile = deferred("perdure.providers.profile")
+    event_loop = deferred("perdure.runtime.event_loop")
+    records = deferred("perdure.runtime.session.records")
+    switch_commits = deferred("perdure.switching.commit")
+    current_backend = deferred("perdure.switching.current_backend")
+    switch_reports = deferred("perdure.switching.report")
     streaming = deferred("perdure.runtime.streaming")
     direct_call = deferred("perdure.runtime.calls.direct_call")
     plan = deferred("perdure.runtime.calls.plan")
@@ -92,7 +102,7 @@ class Runs(Line, ABC):
         on this timeline, `Conflict` if the id was used with another input, or if the failed run cannot be retried:
         later turns follow it, or the outcome of one of its external writes is unknown.
         """
-        return drive(
+        return event_loop.drive(
             control.run(
                 self._env(),
                 input,
@@ -148,7 +158,7 @@ class Runs(Line, ABC):
 
         Raises `NotFound` if there is nothing to resume, `RunFailed` if the run fails.
         """
-        return drive(control.resume(self._env(), run))
+        return event_loop.drive(control.resume(self._env(), run))
 
     def resume_stream(self, run: str | None = None) -> Iterator[Happening]:
         """Resume a run and yield its events from here on as they happen; the last event has the result.
@@ -165,7 +175,7 @@ class Runs(Line, ABC):
         """
         env = self._env()
         record = control.cancel(env, run, why, by)
-        return drive(control.end_cancelled(env, record))
+        return event_loop.drive(control.end_cancelled(env, record))
 
     def steer(self, text: str | Message, *, id: str | None = None) -> str:
         """Queue a message for the run on this timeline, which reads it at its next step; return the message's id.
@@ -219,7 +229,7 @@ class Runs(Line, ABC):
         Raises `Conflict` if the id was used with other arguments, `Busy` while another process makes the call,
         `StaleHead` if an undo moved the timeline back during the call: then the ledger has the result.
         """
-        return drive(direct_call.call(self._env(), tool, arguments, id=id))
+        return event_loop.drive(direct_call.call(self._env(), tool, arguments, id=id))
 
     def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
         """Ask a call's tool for the outcome, settle the call by the answer, and return its record.
@@ -229,7 +239,7 @@ class Runs(Line, ABC):
         `Unsupported` if the tool has no reconcile hook.
         """
         names.check_id("call", call)
-        return drive(reconcile.reconcile(self._env(), call, by=by))
+        return event_loop.drive(reconcile.reconcile(self._env(), call, by=by))
 
     def resolve(
         self,
@@ -309,7 +319,7 @@ class Runs(Line, ABC):
         def start(watching: Watching) -> None:
             def go() -> None:
                 try:
-                    watching.ended(drive(work(watching.begun)), None)
+                    watching.ended(event_loop.drive(work(watching.begun)), None)
                 except BaseException as error:  # noqa: BLE001  # it is raised where the stream is read
                     watching.ended(None, error)
 
@@ -340,7 +350,7 @@ class Switching(Runs, ABC):
         recorded = inference_backend.line_backend(self._env())
         if recorded is not None:
             return recorded.name
-        return None if declared is None else name_of(declared)
+        return None if declared is None else profile.name_of(declared)
 
     def check_switch(self, backend: str | Backend | Model, *, output: Any = None) -> Report:
         """Report what a switch to `backend` would keep, convert and remove, and whether the policy allows it.
@@ -377,7 +387,7 @@ class Switching(Runs, ABC):
         )
         report = switch.switch(self._env(), request)
         if not isinstance(backend, str):
-            recorded = RecordedBackend(report.to_backend, report.to_server)
+            recorded = current_backend.RecordedBackend(report.to_backend, report.to_server)
             self._handed.pop(recorded, None)  # the newest entry comes last
             self._handed[recorded] = backend
         return report
@@ -395,9 +405,11 @@ class Switching(Runs, ABC):
             )
         at = self._now()[1]
         if run is not None:
-            found = reports_of(self._space, run, revisions.resolve(self._space, self.head, run))
+            found = switch_commits.reports_of(
+                self._space, run, revisions.resolve(self._space, self.head, run)
+            )
             return found if limit is None else found[-limit:] if limit else []
-        return list(islice(reports(self._space, at), limit))[::-1]
+        return list(islice(switch_commits.reports(self._space, at), limit))[::-1]
 
 
 class ThreadMoved(msgspec.Struct, frozen=True, kw_only=True):
@@ -433,7 +445,7 @@ def moved(
             return ThreadMoved(thread=id, report=None if changed else report, error=changed)
         return ThreadMoved(thread=id, report=thread.switch(backend, reason=reason, approved_by=approved_by))
     except Refused as refused:
-        report = refused.report if isinstance(refused.report, Report) else None
+        report = refused.report if isinstance(refused.report, switch_reports.Report) else None
         return ThreadMoved(thread=id, report=report, error=refused)
     except (Busy, Conflict) as conflict:
         return ThreadMoved(thread=id, error=conflict)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
@@ -14,24 +14,34 @@ from perdure.engines import paging, registry
 from perdure.engines.contract import Engine
 from perdure.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
 from perdure.history.space import label_of
-from perdure.history.verify import VerifyReport
-from perdure.ledger import tickets, verify
-from perdure.ledger.verify import repair_all
 from perdure.model.head import MAIN
-from perdure.model.memory import MEMORY
-from perdure.model.run import RunRecord
-from perdure.model.ticket import Ticket
 from perdure.runtime.agent.agent import Agent
-from perdure.runtime.session import records
-from perdure.runtime.session.result import Result
 from perdure.store.agents import AgentMap, Definitions
-from perdure.store.memory import Memory
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.handles import (
     StoreResources,
     blocking,
+    deferred,
 )
 from perdure.store.thread import Thread
+
+if TYPE_CHECKING:
+    from perdure.history.verify import VerifyReport
+    from perdure.ledger import tickets, verify
+    from perdure.model import memory as memory_model
+    from perdure.model.run import RunRecord
+    from perdure.model.ticket import Ticket
+    from perdure.runtime.session import records, result
+    from perdure.runtime.session.result import Result
+    from perdure.store import memory as memory_handle
+    from perdure.store.memory import Memory
+else:
+    tickets = deferred("perdure.ledger.tickets")
+    verify = deferred("perdure.ledger.verify")
+    memory_model = deferred("perdure.model.memory")
+    records = deferred("perdure.runtime.session.records")
+    result = deferred("perdure.runtime.session.result")
+    memory_handle = deferred("perdure.store.memory")
 
 __all__ = ["Store", "Approval", "waiting"]
 
@@ -128,15 +138,16 @@ class Store:
 
     def memory(self, owner: str) -> Memory:
         """Return the memory of an owner, across all threads and agents; no other owner's items are found there."""
-        return Memory(self._resources.memories.of(owner))
+        return memory_handle.Memory(self._resources.memories.of(owner))
 
     def owners(self) -> Iterator[str]:
         """Yield the names of the owners that have a memory, sorted."""
         engine = self._resources.engine
-        for name in paging.pages(lambda after, limit: engine.spaces(after=after, limit=limit), MEMORY, str):
-            if not name.startswith(MEMORY):
+        prefix = memory_model.MEMORY
+        for name in paging.pages(lambda after, limit: engine.spaces(after=after, limit=limit), prefix, str):
+            if not name.startswith(prefix):
                 return
-            yield name.removeprefix(MEMORY)
+            yield name.removeprefix(prefix)
 
     def approvals(self) -> list[Approval]:
         """Read everything that waits for a decision, over all threads, oldest first."""
@@ -171,7 +182,7 @@ class Store:
         that thread as it is, if the ledger itself is damaged or was cut, or if other data are damaged: restore a
         backup.  Copy the store first if you want to examine the damage later.
         """
-        return repair_all(self._resources.engine)
+        return verify.repair_all(self._resources.engine)
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy to a new file while other processes write; raises `Conflict` if the file exists."""
@@ -194,7 +205,7 @@ class Store:
             thread = self.thread(id, agent=agent, timeline=record.timeline)
             return thread.resume(record.id)
         except RunFailed as failed:
-            return failed.run if isinstance(failed.run, Result) else None
+            return failed.run if isinstance(failed.run, result.Result) else None
         except (Busy, NotFound):
             return None  # another process runs it, or its thread was removed
 

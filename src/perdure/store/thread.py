@@ -15,20 +15,13 @@ from msgspec import UNSET
 
 from perdure.engines.contract import Hold
 from perdure.errors import Invalid, PerdureError
-from perdure.history import merge, reader, timelines
-from perdure.history.merge import Taken, Terms
+from perdure.history import reader, timelines
 from perdure.history.space import Space, TimelineContext
-from perdure.ledger import effect_limit, snapshot
-from perdure.memory import OwnerMemory
 from perdure.model import names
 from perdure.model.commit import NO_LEDGER, LedgerRead
 from perdure.model.digest import Digest
-from perdure.model.effect import Effect
 from perdure.model.head import MAIN, Head
 from perdure.projections.transcript import Turn
-from perdure.providers import registry
-from perdure.providers.backend import Backend
-from perdure.providers.contract import Loss, Model, Rendered
 from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.store.artifacts import Artifacts
 from perdure.store.plumbing import directory, outbox, revisions
@@ -45,6 +38,14 @@ from perdure.store.timeline import given
 
 if TYPE_CHECKING:
     from perdure.context.plan import Plan
+    from perdure.history import merge
+    from perdure.history.merge import Taken, Terms
+    from perdure.ledger import effect_limit, snapshot
+    from perdure.memory import OwnerMemory
+    from perdure.model.effect import Effect
+    from perdure.providers import registry
+    from perdure.providers.backend import Backend
+    from perdure.providers.contract import Loss, Model, Rendered
     from perdure.runtime import import_messages
     from perdure.runtime.import_messages import Added
     from perdure.runtime.inference import preview
@@ -53,6 +54,10 @@ if TYPE_CHECKING:
     from perdure.runtime.session.environment import RunEnvironment
     from perdure.runtime.tools import execution
 else:
+    merge = deferred("perdure.history.merge")
+    effect_limit = deferred("perdure.ledger.effect_limit")
+    snapshot = deferred("perdure.ledger.snapshot")
+    registry = deferred("perdure.providers.registry")
     import_messages = deferred("perdure.runtime.import_messages")
     preview = deferred("perdure.runtime.inference.preview")
     environment = deferred("perdure.runtime.session.environment")
@@ -143,7 +148,7 @@ class Thread(Switching):
         theirs = reader.head_to_move(self._space, source).commit
         head = reader.head_to_move(self._space, self.timeline)
         if theirs is None:
-            return Taken(head=head, commit=None, base=None, paths=0)
+            return merge.Taken(head=head, commit=None, base=None, paths=0)
         terms = self._terms(head, reason, op_id)
         act: Callable[[Space], Taken] = lambda space: merge.merge(space, head, theirs, terms, source=source)  # noqa: E731
         return without_runs(self._space, (self.timeline,), "merge", act)
@@ -274,7 +279,7 @@ class Thread(Switching):
     def _terms(self, head: Head, reason: str, op_id: str | None) -> Terms:
         rules = directory.rules_of(self._resources.store, self.agent)
         outside = self._standing.sight(head).reads
-        return Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
+        return merge.Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
 
     def _finish(self) -> None:
         # The commit is durable and records what is left to do, so an error here does not make it a failure: the next

@@ -15,39 +15,49 @@ from msgspec import UNSET
 
 from perdure.engines.contract import Step
 from perdure.errors import Invalid, NotFound
-from perdure.history import query, reader
+from perdure.history import reader
 from perdure.history.ancestry import stands_on
 from perdure.history.changes import values
 from perdure.history.changes.values import declared, typed
-from perdure.history.query import Blame, Difference
 from perdure.history.space import Space, TimelineContext, agent_after
 from perdure.history.tree import Entry, Tree
-from perdure.ledger import snapshot
-from perdure.memory import OwnerMemory
-from perdure.memory.visibility import Visibility
 from perdure.model import names
-from perdure.model.checkpoint import Checkpoint
 from perdure.model.commit import NO_LEDGER, LedgerRead
-from perdure.model.context import Context
 from perdure.model.digest import Digest
 from perdure.model.event import MemoryWritten
 from perdure.model.head import Head
-from perdure.model.ticket import Ticket
-from perdure.projections.runtime import RuntimeState, open_runs, runtime
-from perdure.projections.state import CanonicalAgentState, Ledger, LongTermMemory, Memorised
 from perdure.projections.transcript import TranscriptEntry, Turn
-from perdure.providers.contract import Loss, decode_losses
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
-from perdure.switching.checkpoint import stored
-from perdure.switching.checkpoint.stored import StoredCheckpoint
-from perdure.switching.current_backend import backend_at, recorded_at
 
 if TYPE_CHECKING:
+    from perdure.history import query
+    from perdure.history.query import Blame, Difference
+    from perdure.ledger import snapshot
+    from perdure.memory import OwnerMemory, visibility
+    from perdure.model.checkpoint import Checkpoint
+    from perdure.model.context import Context
+    from perdure.model.ticket import Ticket
+    from perdure.projections import runtime as runtime_layer
+    from perdure.projections import state as layers
+    from perdure.projections.runtime import RuntimeState
+    from perdure.projections.state import CanonicalAgentState, Ledger, Memorised
+    from perdure.providers import contract as providers
+    from perdure.providers.contract import Loss
     from perdure.runtime.inference import preview
-    from perdure.switching.checkpoint import derive, sources
+    from perdure.switching import current_backend
+    from perdure.switching.checkpoint import derive, sources, stored
+    from perdure.switching.checkpoint.stored import StoredCheckpoint
 else:
+    query = deferred("perdure.history.query")
+    snapshot = deferred("perdure.ledger.snapshot")
+    visibility = deferred("perdure.memory.visibility")
+    runtime_layer = deferred("perdure.projections.runtime")
+    layers = deferred("perdure.projections.state")
+    providers = deferred("perdure.providers.contract")
+    current_backend = deferred("perdure.switching.current_backend")
+    stored = deferred("perdure.switching.checkpoint.stored")
     preview = deferred("perdure.runtime.inference.preview")
     derive = deferred("perdure.switching.checkpoint.derive")
     sources = deferred("perdure.switching.checkpoint.sources")
@@ -75,21 +85,21 @@ def gather(
     book = snapshot.whole(space, upto)
     line = list(reader.steps(space, commit))[::-1]
     calls, tickets = tuple(book.calls.values()), tuple(book.tickets.values())
-    return CanonicalAgentState(
+    return layers.CanonicalAgentState(
         conversation=space.label,
         commit=commit,
         transcript=tuple(reader.transcript(space, commit)),
-        ledger=Ledger(calls=calls, tickets=tickets),
+        ledger=layers.Ledger(calls=calls, tickets=tickets),
         working=sources.read_working(space, commit),
-        memory=LongTermMemory(items=_items(space, commit, memory), written=_written(line)),
-        runtime=_runtime(space, line, commit, Ledger(calls=calls, tickets=tickets)),
+        memory=layers.LongTermMemory(items=_items(space, commit, memory), written=_written(line)),
+        runtime=_runtime(space, line, commit, layers.Ledger(calls=calls, tickets=tickets)),
     )
 
 
 def _runtime(space: Space, line: Iterable[Step], commit: Digest | None, ledger: Ledger) -> RuntimeState:
     waiting = [ticket for ticket in ledger.tickets if _waits(space, ticket, commit)]
-    runs = open_runs(step.changeset for step in line)
-    return runtime(runs, ledger.calls, waiting, sources.notes_under(space, commit, _COUNTERS))
+    runs = runtime_layer.open_runs(step.changeset for step in line)
+    return runtime_layer.runtime(runs, ledger.calls, waiting, sources.notes_under(space, commit, _COUNTERS))
 
 
 def _waits(space: Space, ticket: Ticket, commit: Digest | None) -> bool:
@@ -99,8 +109,8 @@ def _waits(space: Space, ticket: Ticket, commit: Digest | None) -> bool:
 def _items(space: Space, commit: Digest | None, memory: OwnerMemory | None) -> tuple[Memorised, ...]:
     if memory is None:
         return ()
-    judged = Visibility(memory, None, (space.name, commit)).items()
-    return tuple(Memorised(each.id, each.entry.value) for each in judged)
+    judged = visibility.Visibility(memory, None, (space.name, commit)).items()
+    return tuple(layers.Memorised(each.id, each.entry.value) for each in judged)
 
 
 def _written(line: Iterable[Step]) -> tuple[str, ...]:
@@ -146,7 +156,7 @@ class View:
     @property
     def backend(self) -> str | None:
         """The backend of the next turn, as the history says; None: there was no run and no switch yet."""
-        return backend_at(self._space, self._now()[1])
+        return current_backend.backend_at(self._space, self._now()[1])
 
     @property
     def server(self) -> str | None:
@@ -154,7 +164,7 @@ class View:
 
         It is an address without user-info and query, or the name that a `Backend(…, server=…)` declared.
         """
-        recorded = recorded_at(self._space, self._now()[1])
+        recorded = current_backend.recorded_at(self._space, self._now()[1])
         return None if recorded is None else recorded.server
 
     @overload
@@ -191,7 +201,7 @@ class View:
                 f"losses are those of an entry of the transcript, not of {entry!r}; nothing was read.",
                 code="not_a_transcript_entry",
             )
-        return decode_losses(self._space.body(entry.losses)) if entry.losses is not None else ()
+        return providers.decode_losses(self._space.body(entry.losses)) if entry.losses is not None else ()
 
     def log(self, *, limit: int | None = None) -> list[LogEntry]:
         """Read the commits, newest first; with a `limit` only the last ones."""

@@ -11,7 +11,6 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.app import version
 from perdure.cli.errors import code_of
 from perdure.cli.hints import Subject, explain, with_store
 from perdure.cli.input.stores import engine, writing
@@ -26,6 +25,7 @@ from perdure.errors import PerdureError
 from perdure.history.space import ALIVE
 from perdure.history.writer import OUTBOX
 from perdure.model.limits import Limits
+from perdure.version import __version__
 
 __all__ = ["AdviceShape", "Examined", "doctor"]
 
@@ -121,7 +121,7 @@ def doctor(
     free = shutil.disk_usage(place.parent).free if place.parent.exists() else None
     return Examined(
         store=everywhere.store,
-        versions={"perdure": version(), "python": platform.python_version(), "system": platform.platform()},
+        versions={"perdure": __version__, "python": platform.python_version(), "system": platform.platform()},
         facts=facts,
         files=files,
         disk_free=free,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -25,14 +25,17 @@ from perdure.model.canonical import Json
 from perdure.model.context import ToolSpec
 from perdure.model.names import KERNEL_PREFIXES
 from perdure.model.run import StopKind, StopReason, Usage
-from perdure.providers.backend import Backend
-from perdure.providers.contract import Model
-from perdure.providers.profile import name_of
 from perdure.runtime.agent.plugin import Phase, Plugin
 from perdure.runtime.agent.state import Scope, State, checked, state
-from perdure.runtime.tools.tool import Tool, tool
 from perdure.switching.policy import Policy
-from perdure.switching.route import Route
+
+if TYPE_CHECKING:
+    # An agent that is known by name alone has neither a backend nor tools nor a route: a function that needs one of
+    # their modules imports it.
+    from perdure.providers.backend import Backend
+    from perdure.providers.contract import Model
+    from perdure.runtime.tools.tool import Tool
+    from perdure.switching.route import Route
 
 __all__ = [
     "Agent",
@@ -253,6 +256,8 @@ def model_of(agent: Agent) -> Model:
 
 def taking_steps(backend: str | Backend | Model) -> Model:
     """Return what takes the steps of a backend; raise `Invalid`, `NotFound` or `Unsupported` if nothing can."""
+    from perdure.providers.backend import Backend
+
     if isinstance(backend, str):
         backend = Backend(backend)
     if not isinstance(backend, Backend):
@@ -274,6 +279,9 @@ def _check_switching(agent: Agent) -> None:
     route = agent.route
     if route is None:
         return
+    from perdure.providers.profile import name_of
+    from perdure.switching.route import Route
+
     if not isinstance(route, Route):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"route of agent '{agent.name}' is a perdure.Route, not {route!r}; nothing was declared.",
@@ -300,8 +308,7 @@ def _check_switching(agent: Agent) -> None:
 
 def _check(agent: Agent) -> None:
     backend: object = agent.backend
-    takes_steps = not isinstance(backend, type) and callable(getattr(backend, "step", None))
-    if not (backend is None or isinstance(backend, str | Backend) or takes_steps):
+    if not (backend is None or isinstance(backend, str) or _is_backend(backend)):
         raise Invalid(
             f"{backend!r} is no backend of agent '{agent.name}'; nothing was declared.",
             code="not_a_backend",
@@ -325,6 +332,13 @@ def _check(agent: Agent) -> None:
         )
 
 
+def _is_backend(backend: object) -> bool:
+    from perdure.providers.backend import Backend
+
+    takes_steps = not isinstance(backend, type) and callable(getattr(backend, "step", None))
+    return takes_steps or isinstance(backend, Backend)
+
+
 def _check_storing(agent: Agent) -> None:
     names.check_flag(f"chain_writes of agent '{agent.name}'", agent.chain_writes)
     if agent.object_storage is not None:
@@ -339,8 +353,13 @@ def _tools(agent: str, given: object) -> tuple[Tool, ...]:
             agent=agent,
             field="tools",
         )
+    listed = tuple(cast("Iterable[Any]", given))
+    if not listed:
+        return ()
+    from perdure.runtime.tools.tool import Tool, tool
+
     found: dict[str, Tool] = {}
-    for each in cast("Iterable[Any]", given):
+    for each in listed:
         one = each if isinstance(each, Tool) else tool(each)
         if one.name in found:
             raise Invalid(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,8 +30,10 @@ from perdure.history.space import (
 from perdure.model import canonical, names
 from perdure.model.digest import Kind, digest_of
 from perdure.model.names import near
-from perdure.runtime.agent.agent import Agent
 from perdure.switching.policy import Policy
+
+if TYPE_CHECKING:
+    from perdure.runtime.agent.agent import Agent
 
 __all__ = [
     "AGENT",

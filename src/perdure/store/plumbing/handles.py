@@ -35,19 +35,38 @@ import msgspec
 
 from perdure.engines import registry
 from perdure.engines.contract import Engine, Fence
-from perdure.engines.search_contract import SearchIndex
 from perdure.errors import Invalid
 from perdure.history.space import AGENTS, ALIVE, STORE, Space, label_of
 from perdure.history.tree import NodeCache
-from perdure.memory import Memories
-from perdure.memory.embedding import Embedder
-from perdure.memory.owner_memory import ReachableMemory
 from perdure.model.limits import Limits
-from perdure.providers.catalog import Catalog, shipped
-from perdure.runtime.event_loop import close_ended_loops, may_block
+
+
+class _DeferredModule(ModuleType):
+    """Imports the module of its name when an attribute is read, and reads the attribute there."""
+
+    def __getattr__(self, name: str) -> object:
+        # Nothing is copied from the module: a test may replace a name in it.
+        return getattr(import_module(self.__name__), name)
+
+
+def deferred(name: str) -> ModuleType:
+    """Return a stand-in for the module `name`, which imports it when one of its names is used."""
+    return _DeferredModule(name)
+
 
 if TYPE_CHECKING:
+    from perdure.engines.search_contract import SearchIndex
+    from perdure.memory import owner_memory
+    from perdure.memory.embedding import Embedder
+    from perdure.memory.owner_memory import Memories
+    from perdure.providers import catalog
+    from perdure.providers.catalog import Catalog
+    from perdure.runtime import event_loop
     from perdure.runtime.session.environment import StoreRuntime
+else:
+    catalog = deferred("perdure.providers.catalog")
+    event_loop = deferred("perdure.runtime.event_loop")  # imports asyncio
+    owner_memory = deferred("perdure.memory.owner_memory")
 
 __all__ = ["StoreResources", "blocking", "check_loop", "deferred", "Ids", "system_clock"]
 
@@ -80,7 +99,7 @@ def check_loop(what: str) -> None:
     asyncio = sys.modules.get("asyncio")  # if it is not imported, no loop runs
     # The public get_running_loop raises if there is none, which costs more than this call.
     loop = None if asyncio is None else asyncio.events._get_running_loop()
-    if loop is not None and not may_block(loop):
+    if loop is not None and not event_loop.may_block(loop):
         kind, _, name = what.partition(".")
         instead = (
             f"`async with` on a perdure.aio.{kind}" if name == "__enter__" else f"its twin perdure.aio.{what}"
@@ -118,19 +137,6 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
         return found
 
     return guarded
-
-
-class _DeferredModule(ModuleType):
-    """Imports the module of its name when an attribute is read, and reads the attribute there."""
-
-    def __getattr__(self, name: str) -> object:
-        # Nothing is copied from the module: a test may replace a name in it.
-        return getattr(sys.modules.get(self.__name__) or import_module(self.__name__), name)
-
-
-def deferred(name: str) -> ModuleType:
-    """Return a stand-in for the module `name`, which imports it when one of its names is used."""
-    return _DeferredModule(name)
 
 
 _lock = Lock()
@@ -172,6 +178,11 @@ def system_clock() -> int:
     return time.time_ns() // 1_000
 
 
+def shipped() -> Catalog:
+    """Return the catalog of models that is shipped."""
+    return catalog.shipped()
+
+
 def in_memory(owner: str | None) -> SearchIndex:
     """Return a search index in memory."""
     return registry.open_search("memory:", owner, read_only=False)
@@ -195,14 +206,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
     runtimes: list[StoreRuntime] = msgspec.field(default_factory=list)  # the first one, once a run needs it
-    _memories: list[Memories] = msgspec.field(default_factory=list[Memories])
-
-    def __post_init__(self) -> None:
-        """Create the memories, which need the other fields."""
-        reach = ReachableMemory(lambda name, label: self._space(name, label, ()))
-        self._memories.append(
-            Memories(self.named, reach, self.indexes, self.embedder, read_only=self.read_only)
-        )
+    _memories: list[Memories] = msgspec.field(default_factory=list)  # the first one, once it is needed
 
     @property
     def store(self) -> Space:
@@ -229,7 +233,15 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def memories(self) -> Memories:
-        """The memories of all owners."""
+        """The memories of all owners, created when they are first needed."""
+        if not self._memories:
+            reach = owner_memory.ReachableMemory(lambda name, label: self._space(name, label, ()))
+            # Two threads may both append; both then use the first.
+            self._memories.append(
+                owner_memory.Memories(
+                    self.named, reach, self.indexes, self.embedder, read_only=self.read_only
+                )
+            )
         return self._memories[0]
 
     def close(self) -> None:
@@ -238,7 +250,8 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
             runtime.close()
         for each in self._memories:
             each.close()
-        close_ended_loops()
+        if "perdure.runtime.event_loop" in sys.modules:  # else nothing has run
+            event_loop.close_ended_loops()
         self.engine.close()
 
     def named(self, name: str) -> Space:

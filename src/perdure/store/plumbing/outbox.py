@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -35,16 +35,22 @@ from perdure.history.space import (
 )
 from perdure.history.tree import EMPTY
 from perdure.history.writer import OUTBOX, Proposal
-from perdure.memory import write
 from perdure.model import canonical
 from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import AgentChanged, MemoryWritten
 from perdure.model.head import MAIN, Head
 from perdure.model.limits import Limits
-from perdure.model.memory import MEMORY
 from perdure.model.patch import Patch, Stored, decode_patch
 from perdure.store.plumbing import directory
+from perdure.store.plumbing.handles import deferred
+
+if TYPE_CHECKING:
+    from perdure.memory import write as memory_write
+    from perdure.model import memory as memory_model
+else:
+    memory_write = deferred("perdure.memory.write")
+    memory_model = deferred("perdure.model.memory")
 
 __all__ = ["Spaces", "finish", "finish_all", "promotion", "deliver", "encode_patch"]
 
@@ -219,8 +225,8 @@ def _remember(spaces: Spaces, thread: Space, step: Step) -> None:
         return
     agent = _agent_of(spaces, thread, step)
     for owner in dict.fromkeys(event.owner for event in events):
-        memory = _roomy(spaces(MEMORY + owner))
-        write.deliver(thread, memory, step, owner, agent=agent, op_id=applied_id(step.digest))
+        memory = _roomy(spaces(memory_model.MEMORY + owner))
+        memory_write.deliver(thread, memory, step, owner, agent=agent, op_id=applied_id(step.digest))
 
 
 def _agent_of(spaces: Spaces, thread: Space, step: Step) -> str | None:

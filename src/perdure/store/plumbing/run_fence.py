@@ -7,7 +7,7 @@ and with the ledger the protection against making a call twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -17,11 +17,16 @@ from perdure.errors import Conflict, Moved
 from perdure.history import timelines
 from perdure.history.space import Space
 from perdure.history.writer import CommitOutcome, Proposal
-from perdure.ledger import calls
 from perdure.model.call import UNCLEAR
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.runtime.session import lease as leases
+from perdure.store.plumbing.handles import deferred
+
+if TYPE_CHECKING:
+    from perdure.ledger import calls
+else:
+    calls = deferred("perdure.ledger.calls")
 
 __all__ = ["commit_beside_run", "without_runs", "removed"]
 

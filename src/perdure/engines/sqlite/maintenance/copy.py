@@ -8,17 +8,18 @@ the mode 0600, and is removed again if anything goes wrong.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import apsw
 
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import translated
-from perdure.engines.sqlite.sql import Sql
 from perdure.errors import Conflict, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from perdure.engines.sqlite.sql import Sql
 
 __all__ = ["back_up", "sync_names", "export_tables"]
 
@@ -56,6 +57,8 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
 
 def _new_file(path: Path) -> Path:
     """Return an empty file beside `path`, under a name that no other process uses."""
+    import tempfile  # no other function needs it, nor what it imports
+
     try:
         file, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".partial", dir=path.parent)
     except OSError as error:

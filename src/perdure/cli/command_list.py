@@ -1,0 +1,284 @@
+"""The list of commands: their names, what each does, and where its code is.
+
+`NOUNS` has the commands with a noun, `ALONE` those without.  Each has the first line of its docstring here too, so that
+it can be listed without being loaded.
+
+`page` is what `perdure --help` prints.  The libraries that parse words and draw every other page take ten times as long
+to load as this page takes to print, so it is drawn here without them.  It looks as they would draw it, at every width and
+in colour: a test compares the two.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+__all__ = [
+    "ABOUT",
+    "ALONE",
+    "GROUPS",
+    "NOUNS",
+    "OPTIONS",
+    "SPELLINGS",
+    "WIDTH_MIN",
+    "Alone",
+    "Noun",
+    "draw",
+    "page",
+]
+
+ABOUT = "Keep the state of AI agents: durable, versioned and free of any vendor"
+GROUPS = ("Start", "Work", "Care")
+OPTIONS = {
+    "--help": "Show this page",
+    "--install-completion": "Install completion for your shell",
+    "--version": "Show the version",
+}
+
+
+class Noun(NamedTuple):
+    """Something there are commands about."""
+
+    line: str
+    verbs: dict[str, str]  # and what each does
+    also: tuple[str, ...] = ()  # other spellings
+
+
+class Alone(NamedTuple):
+    """A command without a noun."""
+
+    line: str
+    group: str
+    place: str | None = None  # the module and the function, where they are not called as the command is
+
+
+_THREADS = {
+    "ls": "List threads by id",
+    "show": "Show one thread: its timelines, the size of its state, and its last messages",
+    "begin": "Begin a thread for an agent, or open the existing one",
+    "log": "Show the log of a timeline, turn by turn, newest first",
+    "turns": "List the turns of a timeline, oldest first, one per line",
+    "follow": "Print the events of a timeline as they are committed",
+    "fork": "Fork a timeline at any of its commits; nothing is copied",
+    "undo": "Undo the last turn, or go back to any commit",
+    "redo": "Reverse the last undo",
+    "promote": "Make another timeline main; the old main is kept, sealed",
+    "seal": "Seal a timeline: it takes no more writes",
+    "merge": "Merge the changes of another timeline",
+    "diff": "Compare two commits: state, messages and tool calls",
+    "context": "Show the context that a backend gets: each item, its tokens, and why it is in or out",
+    "render": "Show the request that a backend would get, and what its format loses",
+    "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
+    "bisect": "Find the first commit at which a condition on a value became true",
+    "rm": "Remove a thread with all its timelines",
+}
+
+_STATE = {
+    "ls": "List paths and their values",
+    "get": "Print the value at a path",
+    "put": "Write a value to a path, in a commit of its own",
+    "rm": "Delete the value at a path, in a commit of its own; its history stays",
+    "log": "Show every value that a path has had, newest first",
+    "blame": "Show which commit, turn, message and backend wrote a value",
+}
+
+_RUNS = {
+    "ls": "List the runs of a thread, or all runs that have not ended",
+    "show": "Show one run: its state, its messages and its calls",
+    "resume": "Resume a run that was interrupted, or whose approval was decided",
+    "cancel": "Cancel a run; one that waits or was interrupted ends at once",
+}
+
+_CALLS = {
+    "ls": "List the tool calls of a thread, or all calls whose outcome is unknown",
+    "show": "Show one call: its arguments, its result and its changes of state",
+    "reconcile": "Ask a call's tool for the outcome, and settle the call by the answer",
+    "resolve": "Record the outcome of a call yourself, if it is unknown",
+}
+
+_APPROVALS = {
+    "ls": "List the calls that wait for a decision",
+    "show": "Show one approval: the call, the question and the deadline",
+    "approve": "Approve a call with its arguments as they are",
+    "deny": "Deny a call; the model gets the reason",
+    "edit": "Approve a call with other arguments, shown as a diff",
+    "answer": "Answer the question of a call, or give its result yourself",
+}
+
+_MEMORY = {
+    "ls": "List the memory of an owner, or all owners",
+    "add": "Add an item to the memory of an owner",
+    "search": "Search the memory of an owner, best match first",
+    "show": "Show one item: its text, its author and its source",
+    "forget": "Forget an item, no matter which author wrote it; its history stays",
+}
+
+_ARTIFACTS = {
+    "ls": "List the artifacts of a thread",
+    "show": "Show the metadata of an artifact, without its content",
+    "get": "Write the content of an artifact to a file or a pipe",
+    "put": "Store a file as an artifact of a thread",
+}
+
+_CHECKPOINTS = {
+    "ls": "List the checkpoints of a timeline, newest first",
+    "show": "Show one checkpoint as YAML, in the format in which files hold it",
+    "derive": "Derive the checkpoint that a switch would make; nothing is written",
+    "load": "Read a checkpoint from a file, and verify it",
+}
+
+_AGENTS = {
+    "ls": "List agents by name, with their backends, versions and threads",
+    "show": "Show one agent: its definition, its versions and its threads",
+    "apply": "Store an agent that is defined in a file",
+    "export": "Write the definition of an agent as a file",
+    "switch": "Switch every open thread of an agent to another backend, each after a check",
+}
+
+_PROVIDERS = {
+    "ls": "List the providers that a backend can name, and their wire formats",
+    "check": "Check a request by the rules of a provider's API",
+}
+
+_MODELS = {
+    "ls": "List the known models, their abilities and their end dates",
+    "show": "Show one model: its limits, abilities and prices",
+}
+
+NOUNS = {
+    "threads": Noun("Read, fork, undo and merge threads", _THREADS, ("thread",)),
+    "state": Noun("Read and write the state of threads and agents", _STATE),
+    "runs": Noun("Show, resume and cancel runs", _RUNS, ("run",)),
+    "calls": Noun("Show tool calls, and settle unknown outcomes", _CALLS, ("call",)),
+    "approvals": Noun("Decide on calls that wait for approval", _APPROVALS, ("approval",)),
+    "checkpoints": Noun("Show migration checkpoints", _CHECKPOINTS, ("checkpoint",)),
+    "agents": Noun("Store, export and switch agents", _AGENTS, ("agent",)),
+    "memory": Noun("Read and write an owner's memory", _MEMORY, ("memories",)),
+    "artifacts": Noun("Store files beside a thread's state", _ARTIFACTS, ("artifact",)),
+    "models": Noun("Show what models can do and cost", _MODELS, ("model",)),
+    "providers": Noun("List providers, and check requests", _PROVIDERS, ("provider",)),
+}
+
+ALONE = {
+    "demo": Alone(
+        "Show what Perdure does, in a short story on a store that you keep", "Start", "demo.command:demo"
+    ),
+    "init": Alone("Create a store", "Start"),
+    "chat": Alone("Chat with an agent at the terminal", "Start", "chat.command:chat"),
+    "sql": Alone("Query the store in SQL, read-only", "Work"),
+    "import": Alone("Import a saved request, reply or message list as a thread", "Work", "import_:import_"),
+    "export": Alone("Export a thread in a vendor's format, to git, or as plain tables", "Work"),
+    "verify": Alone("Verify everything that is stored", "Care"),
+    "doctor": Alone("Diagnose the store and its environment", "Care"),
+    "backup": Alone("Back up the store to a new file, while it is in use", "Care"),
+    "gc": Alone("Delete what your retention policy no longer keeps", "Care"),
+}
+
+SPELLINGS = {spelling: name for name, noun in NOUNS.items() for spelling in (name, *noun.also)}
+
+
+WIDTH_MIN = 55  # below it, a name does not fit into its column
+
+_WIDTH = 80  # where nothing says how wide the screen is
+_NAMES_PERCENT = 35  # of the width, at most
+_GAP = "  "
+_BOLD, _CYAN, _END = "\x1b[1m", "\x1b[36m", "\x1b[0m"
+_ROUND, _ASCII = "╭─╮│╰╯", "+-+|++"
+
+
+def page() -> str | None:
+    """Return the page for the standard output as it is; None if that is too narrow."""
+    is_terminal = _is_terminal()
+    is_dumb = is_terminal and os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+    width = _WIDTH if is_dumb else _width()
+    if width < WIDTH_MIN:
+        return None
+    is_styled = is_terminal and not is_dumb
+    return draw(
+        width,
+        bold=is_styled,
+        colour=is_styled and not os.environ.get("NO_COLOR"),
+        ascii_only=not (sys.stdout.encoding or "utf-8").lower().startswith("utf"),
+    )
+
+
+def draw(width: int, *, bold: bool, colour: bool, ascii_only: bool) -> str:
+    """Return the page for a screen of that many columns."""
+    usage = f"{_BOLD}Usage: {_END}{_BOLD}perdure COMMAND{_END}" if bold else "Usage: perdure COMMAND"
+    lines = [usage, "", *_wrapped(ABOUT, width), ""]
+    for title, rows in _groups():
+        lines += _panel(title, rows, width, colour=colour, box=_ASCII if ascii_only else _ROUND)
+    return "\n".join(lines) + "\n"
+
+
+def _groups() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the titles of the groups, each with its commands and what they do."""
+    groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+    for name, noun in NOUNS.items():
+        groups["Work"].append((f"{name} ({', '.join(noun.also)})" if noun.also else name, noun.line))
+    for name, alone in ALONE.items():
+        groups[alone.group].append((name, alone.line))
+    groups["Options"] = [
+        ("--help (-h)" if name == "--help" else name, line) for name, line in OPTIONS.items()
+    ]
+    return list(groups.items())
+
+
+def _panel(title: str, rows: list[tuple[str, str]], width: int, *, colour: bool, box: str) -> list[str]:
+    """Return the lines of a box with two columns."""
+    inside = width - 4
+    limit = -(-width * _NAMES_PERCENT // 100)
+    names = [_wrapped(name, limit, indent=_GAP) for name, _ in rows]
+    first = max(len(line) for lines in names for line in lines)
+    second = inside - first - len(_GAP)
+    top_left, across, top_right, side, bottom_left, bottom_right = box
+    drawn = [f"{top_left}{across} {title} {across * (width - len(title) - 5)}{top_right}"]
+    for name, (_, about) in zip(names, rows, strict=True):
+        texts = _wrapped(about, second)
+        for at in range(max(len(name), len(texts))):
+            text = texts[at] if at < len(texts) else ""
+            shown = _name(name[at] if at < len(name) else None, first, colour=colour)
+            drawn.append(f"{side} {shown}{text:<{second}} {side}")
+    return [*drawn, f"{bottom_left}{across * (width - 2)}{bottom_right}"]
+
+
+def _name(name: str | None, width: int, *, colour: bool) -> str:
+    """Return the first column of a line, with the gap after it; None: the line goes on with the second column."""
+    if not colour:
+        return f"{name or '':<{width}}{_GAP}"
+    if name is None:
+        return f"{_CYAN}{'':<{width}}{_GAP}{_END}"
+    return f"{_CYAN}{name:<{width}}{_END}{_CYAN}{_GAP}{_END}"
+
+
+def _wrapped(text: str, width: int, *, indent: str = "") -> list[str]:
+    """Return `text` in lines of at most `width`; a space at the end of a line stays where there is room for it."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1].strip() and len(lines[-1]) + len(word) > width:
+            lines.append(indent)
+        lines[-1] += word + " "
+    *before, last = lines
+    return [*(line[:width] for line in before), last[:-1]]
+
+
+def _is_terminal() -> bool:
+    """True if the output understands colours: a terminal, unless the environment says otherwise."""
+    compatible, forced = os.environ.get("TTY_COMPATIBLE"), os.environ.get("FORCE_COLOR")
+    if compatible in ("0", "1"):
+        return compatible == "1"
+    return sys.stdout.isatty() if forced is None else forced != ""
+
+
+def _width() -> int:
+    """Return the number of columns: as the environment says, else those of the terminal."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
+    for stream in (0, 1, 2):
+        try:
+            return os.get_terminal_size(stream).columns or _WIDTH
+        except OSError:
+            continue
+    return _WIDTH

@@ -1,0 +1,24 @@
+"""The streams of the process, as every command uses them."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+__all__ = ["accept_any_text", "end_without_reader"]
+
+_PIPE_CLOSED = 141  # as shells have it: 128 and the number of the signal
+
+
+def accept_any_text() -> None:
+    """Let streams escape a character that their encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def end_without_reader() -> int:
+    """End quietly, because the reader of the output has ended, as in `perdure threads log t | head -1`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _PIPE_CLOSED
