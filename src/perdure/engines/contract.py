@@ -11,7 +11,7 @@ unknown, not failed: it is `InDoubt`, and the same write with the same `op_id` s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -133,6 +133,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     commit: Commit
     changeset: Changeset
     place: Place
+    bodies: Mapping[Digest, bytes] = {}  # those that are stored with it, where the reader asked for them
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False):
@@ -223,11 +224,15 @@ class Engine(Protocol):
         """Return those of `digests` that the space never had.  Forgotten ones are not missing."""
         ...
 
-    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+    def steps(
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+    ) -> Sequence[Step]:
         """Return the commits from `at` backwards along first parents, newest first, after skipping `skip`.
 
         Costs what it returns, however long the history is and however many are skipped
         (logarithmic).  Raises `NotFound` with the fact `commit` if the space has no commit `at`.
+        With `bodies` each has those bodies that the engine reads along with it, each under its own digest; any
+        may be absent, and `objects` says why.
         """
         ...
 

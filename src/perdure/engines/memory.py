@@ -52,6 +52,7 @@ from perdure.model.commit import (
     decode_move,
 )
 from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 
 __all__ = ["MemoryEngine", "MemoryStore", "over", "Mark", "Filed", "SpaceState", "Tombstone"]
@@ -211,6 +212,16 @@ class SpaceState:
         changeset = decode_changeset(self._named(commit.changeset).body)
         return Step(digest, commit, changeset, self.mark(digest).place)
 
+    def bodies_of(self, step: Step) -> dict[Digest, bytes]:
+        """Return the bodies of the messages of a commit, without those that were forgotten."""
+        messages = [event for event in step.changeset.events if isinstance(event, MessageAppended)]
+        named = [digest for event in messages for digest in (event.body, event.vendor)]
+        return {
+            digest: self.object(digest).body
+            for digest in named
+            if digest is not None and isinstance(self.objects.get(digest), Object)
+        }
+
     def back(self, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:
         """Return the first commit from `at` backwards that is `enough`, if all commits before it are so too."""
         here: Digest | None = at
@@ -287,13 +298,16 @@ class MemoryEngine:
         with self._reading(space) as found:
             return [digest for digest in digests if digest not in found.objects]
 
-    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+    def steps(
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+    ) -> Sequence[Step]:
         with self._reading(space) as found:
             depth = found.mark(at).place.depth - skip
             here = found.back(at, lambda place: place.depth <= depth)
             steps: list[Step] = []
             while here is not None and len(steps) < limit:
-                steps.append(found.step(here))
+                step = found.step(here)
+                steps.append(msgspec.structs.replace(step, bodies=found.bodies_of(step)) if bodies else step)
                 here = found.mark(here).parent
             return steps
 

@@ -7,7 +7,7 @@ of a line are windowed: the last n cost n, however long the history is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from perdure.engines.contract import Hold, Step
@@ -16,6 +16,7 @@ from perdure.history.space import Space, removed, stale_because_removed
 from perdure.history.tree import Entry
 from perdure.model import names
 from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.projections import transcript as projection
 from perdure.projections.transcript import MessageAt, TranscriptEntry, Turn
@@ -36,9 +37,10 @@ __all__ = [
     "turns",
 ]
 
-_PAGE = 100
+_PAGE, _PAGE_MAX = 100, 400
 _SHOWN = 100
 _CACHED = 200
+_NO_BODIES: dict[Digest, bytes] = {}
 
 
 def hold_of(space: Space, timeline: str) -> Hold:
@@ -96,12 +98,12 @@ def paths(space: Space, at: Digest | None, prefix: str) -> Iterator[Entry]:
 
 def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Iterator[Step]:
     """Yield commits from `at` back along first parents, newest first; `limit` None: all of them."""
-    left = limit
+    left, size = limit, _PAGE
     while at is not None and (left is None or left > 0):
-        page = space.back(at, limit=_page(left))
+        page = space.back(at, limit=size if left is None else min(left, size))
         yield from page
         left = None if left is None else left - len(page)
-        at = page[-1].commit.first_parent
+        at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
 
 
 def recent(space: Space, at: Digest | None) -> Iterator[Step]:
@@ -137,15 +139,25 @@ def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> boo
 def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
     """Return the last `limit` messages of the line that ends at `at`, oldest first; `limit` None: all of them."""
     check_limit(limit)
-    found: list[MessageAt] = []
+    found: list[TranscriptEntry] = []
+    size = _PAGE
     while at is not None and (limit is None or len(found) < limit):
-        page = space.back(at, limit=_page(limit))
+        left = None if limit is None else limit - len(found)
+        page = space.back(at, limit=size if left is None else min(left, size), bodies=True)
+        said: list[MessageAt] = []
+        bodies: dict[Digest, bytes] = {}
         for step in page:
-            found += reversed(list(projection.said(step.digest, step.commit, step.changeset)))
-        at = page[-1].commit.first_parent
-    window = found if limit is None else found[:limit]
-    window.reverse()
-    return spoken(space, window)
+            bodies.update(step.bodies)
+            messages = [
+                MessageAt(event, step.digest, step.commit)
+                for event in step.changeset.events
+                if isinstance(event, MessageAppended)
+            ]
+            said += messages if len(messages) == 1 else reversed(messages)
+        found += spoken(space, said[:left], bodies)
+        at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
+    found.reverse()
+    return found
 
 
 def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:
@@ -177,10 +189,6 @@ def check_limit(limit: object) -> None:
         )
 
 
-def _page(limit: int | None) -> int:
-    return _PAGE if limit is None else max(1, min(limit, _PAGE))
-
-
 def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
     """Return one turn; takes as many of `words` as its commits appended."""
     parts = [(step.digest, step.commit, step.changeset) for step in group]
@@ -188,10 +196,17 @@ def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) 
     return projection.turn(number, parts, [next(words) for _ in range(count)])
 
 
-def spoken(space: Space, said: Sequence[MessageAt]) -> list[TranscriptEntry]:
-    """Return the messages with their content; a forgotten message stays in the list without content."""
-    digests = list(dict.fromkeys(digest for each in said for digest in each.bodies))
-    found: dict[Digest, bytes | Forgotten] = {}
+def spoken(
+    space: Space, said: Sequence[MessageAt], bodies: Mapping[Digest, bytes] = _NO_BODIES
+) -> list[TranscriptEntry]:
+    """Return the messages with their content; a forgotten message stays in the list without content.
+
+    `bodies` are those that were read already.
+    """
+    found: dict[Digest, bytes | Forgotten] = dict(bodies)
+    wanted = [each.event.body for each in said]
+    wanted += [each.event.vendor for each in said if each.event.vendor is not None]
+    digests = [digest for digest in dict.fromkeys(wanted) if digest not in found]
     for start in range(0, len(digests), _PAGE):
         page = digests[start : start + _PAGE]
         found.update(zip(page, _bodies(space, page), strict=True))

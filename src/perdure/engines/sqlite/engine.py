@@ -250,10 +250,12 @@ class SqliteEngine:
 
         return self._read(missing)
 
-    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+    def steps(
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+    ) -> Sequence[Step]:
         def steps(db: Database) -> list[Step]:
             row = reads.back(db, self._commit_row(db, space, at), skip)
-            return [] if row is None else reads.steps_from(db, row, limit)
+            return [] if row is None else reads.steps_from(db, row, limit, bodies=bodies)
 
         return self._read(steps)
 

@@ -16,14 +16,13 @@ from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import Index, label_keys, object_key, version_key
 from perdure.engines.sqlite.format.rows import (
-    COLUMNS,
-    FROM,
     FROM_FAR,
     IS_PLACED,
     JUMP,
+    LINE_COLUMNS,
     Rows,
+    line_of,
     moves_of,
-    row_of,
     step_of,
 )
 from perdure.errors import Corrupt, NotFound
@@ -229,15 +228,16 @@ def _hold(timeline: str, move: object, digest: object) -> Hold:
 
 # ---- history
 
+# The queue of this recursion never has more than one row, so rows come in the order of the line.
 _BACK = f"""
 WITH RECURSIVE back(id, n) AS (
     VALUES (?1, 1) UNION ALL
-    SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n < ?2 AND log.prev IS NOT NULL
+    SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n <= ?2 AND log.prev IS NOT NULL
 )
-SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id = l.prev ORDER BY back.n
+SELECT {LINE_COLUMNS}, iif(n <= ?2, CAST(l.changeset AS BLOB), NULL), iif(n <= ?2, l.pack, NULL),
+    iif(n <= ?3, CAST(l.bodies AS BLOB), NULL)
+FROM back CROSS JOIN log l ON l.id = back.id
 """
-
-_ONE = f"SELECT {COLUMNS} {FROM} WHERE l.id=?"
 _PLACE = "SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?"
 _JUMPS = f"SELECT 1 {FROM_FAR} WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}"
 
@@ -302,12 +302,11 @@ def last_of_turn(db: Database, row: int, turn: int) -> int | None:
     return None
 
 
-def steps_from(db: Database, row: int, limit: int) -> list[Step]:
-    """Return the commits from `row` backwards, newest first."""
+def steps_from(db: Database, row: int, limit: int, *, bodies: bool = False) -> list[Step]:
+    """Return the commits from `row` backwards, newest first; with `bodies` also the words that are stored with each."""
     if limit <= 0:
         return []
-    found = db.execute(_ONE, (row,)) if limit == 1 else db.execute(_BACK, (row, limit))
-    return [step_of(row_of(values)) for values in found]
+    return line_of(db.execute(_BACK, (row, limit, limit if bodies else 0)).fetchall(), limit)
 
 
 def _parent(db: Database, line: _RowPlace) -> _RowPlace | None:
