@@ -293,6 +293,10 @@ class Engine(Protocol):
         """
         ...
 
+    def cells_of(self, spaces: Sequence[str], name: str) -> Sequence[Cell]:
+        """Return the cells of that name of those spaces in which it was ever written, each checked as `cell` does."""
+        ...
+
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         """Return the listed, not empty cells of every space, by (name, space), those after `after`, each checked."""
         ...

@@ -370,6 +370,11 @@ class MemoryEngine:
         matching.sort(key=lambda filed: filed.cell.name, reverse=descending)
         return [filed.checked() for filed in matching[:limit]]
 
+    def cells_of(self, spaces: Sequence[str], name: str) -> Sequence[Cell]:
+        with self._opened() as found:
+            filed = [found[space].cells.get(name) for space in spaces if space in found]
+            return [each.checked() for each in filed if each is not None]
+
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         with self._opened() as spaces:
             filed = [filed for space in spaces.values() for filed in space.cells.values()]

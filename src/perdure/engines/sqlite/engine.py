@@ -312,6 +312,13 @@ class SqliteEngine:
 
         return self._read(cells)
 
+    def cells_of(self, spaces: Sequence[str], name: str) -> Sequence[Cell]:
+        def cells(db: Database) -> list[Cell]:
+            numbers = {self._space(db, space): space for space in spaces}
+            return reads.cells_of(db, numbers, name)
+
+        return self._read(cells)
+
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         listed, check = reads.listed, self._seals.check_listed
         found = self._read(lambda db: check(db) or listed(db, prefix, after, limit))

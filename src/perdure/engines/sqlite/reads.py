@@ -6,6 +6,7 @@ chain.  History is followed along first parents, by steps, by far jumps, or in o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import msgspec
@@ -36,6 +37,7 @@ __all__ = [
     "holds_of",
     "cell",
     "cells",
+    "cells_of",
     "entries",
     "listed",
     "spaces",
@@ -65,6 +67,10 @@ _LISTED = (
     "AND (c.name, s.name) > (?1, ?2) ORDER BY c.name, s.name LIMIT ?4"
 )
 _CELL = "SELECT revision, CAST(value AS BLOB), position, listed, digest FROM cells WHERE space=? AND name=?"
+_CELLS_OF = (
+    "SELECT space, revision, CAST(cells.value AS BLOB), position, listed, digest FROM json_each(?) AS wanted "
+    "CROSS JOIN cells ON space=wanted.value AND name=?"
+)
 _SPACES = "SELECT name FROM spaces WHERE name>? ORDER BY name LIMIT ?"
 _NAMELESS = (
     "SELECT space FROM heads WHERE space NOT IN (SELECT id FROM spaces) UNION ALL "
@@ -123,6 +129,15 @@ def cells(
     select = _CELLS_DESCENDING if descending else _CELLS
     return [
         _checked_cell(space, *values) for values in db.execute(select, (number, after, prefix, limit, before))
+    ]
+
+
+def cells_of(db: Database, spaces: Mapping[int | None, str], name: str) -> list[Cell]:
+    """Return the cells of that name in the spaces of these numbers."""
+    numbers = msgspec.json.encode([number for number in spaces if number is not None]).decode()
+    return [
+        _checked_cell(spaces[space], name, *values)
+        for space, *values in db.execute(_CELLS_OF, (numbers, name))
     ]
 
 

@@ -7,7 +7,9 @@ nodes of one state tend to be in the same few rows.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from threading import Lock
 from typing import Any, cast
 
@@ -85,7 +87,9 @@ LINE_COLUMNS = (
     "l.id, l.prev, l.space, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.digest, l.root, l.jump"
 )
 _PACKED = "SELECT id, space, keys, pack FROM log WHERE id=?"
+_PACKED_ROWS = "SELECT id, space, keys, pack FROM log WHERE id IN (SELECT value FROM json_each(?))"
 _STRETCH = "SELECT 1 FROM stretches WHERE space=? AND first<=? AND last>=?"
+_AT_ONCE = 64  # objects whose rows are read together
 _CACHE_BYTES = 8 * 1024 * 1024
 _COMMIT_AT = KINDS.index(Kind.COMMIT)
 _NO_BODIES: dict[Digest, bytes] = {}
@@ -296,7 +300,52 @@ class Rows:
             if digests:
                 raise _not_found(digests[0])
             return []
-        return [self._object(connection, space, digest) for digest in digests]
+        found: list[Object] = []
+        for start in range(0, len(digests), _AT_ONCE):
+            page = [(digest, object_key(digest)) for digest in digests[start : start + _AT_ONCE]]
+            near = self._near(connection, space, [key for _, key in page]) if len(page) > 1 else {}
+            for digest, key in page:
+                places = chain(near.get(key, ()), self._found(connection, space, key))
+                found.append(self._object(connection, digest, places))
+        return found
+
+    def _near(
+        self, connection: Database, space: int, keys: Sequence[bytes]
+    ) -> dict[bytes, list[tuple[Packed, int]]]:
+        """Return where objects of these keys seem to be, as far as one look finds them, by one statement.
+
+        The rows that they build on are cached, by one statement for each level.
+        """
+        found: dict[bytes, list[tuple[Packed, int]]] = {key: [] for key in keys}
+        for row in self._rows(connection, self.index.likely(connection, space, keys)).values():
+            for at in range(len(row.pack.items)) if row.space == space else ():
+                places = found.get(row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
+                if places is not None:
+                    places.append((row, at))
+        items = [row.pack.items[at] for places in found.values() for row, at in places]
+        for _ in range(_DEPTH_MAX):
+            items = [item for item in items if is_against(item)]
+            bases = self._rows(connection, {item.row for item in items})
+            items = [
+                base.pack.items[item.index]
+                for item in items
+                if (base := bases.get(item.row)) is not None and item.index < len(base.pack.items)
+            ]
+            if not items:
+                break
+        return found
+
+    def _rows(self, connection: Database, numbers: Iterable[int]) -> dict[int, Packed]:
+        """Return the rows of these numbers, without those that are missing or damaged: whoever needs one meets the damage."""
+        with self._lock:
+            epoch, found = self._epoch, {row: kept for row in numbers if (kept := self._cache.get(row))}
+        others = [row for row in numbers if row not in found]
+        sql = _PACKED_ROWS, (msgspec.json.encode(others).decode(),)
+        for values in connection.execute(*sql).fetchall() if others else ():
+            with suppress(Corrupt):
+                row = found[values[0]] = _packed(values)
+                self._keep(connection, row, epoch)
+        return found
 
     def missing(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Digest]:
         """Return those of `digests` that the space never had."""
@@ -378,9 +427,10 @@ class Rows:
         self._cache.clear()
         self._bytes = 0
 
-    def _object(self, connection: Database, space: int, digest: Digest) -> Object:
+    def _object(self, connection: Database, digest: Digest, places: Iterable[tuple[Packed, int]]) -> Object:
+        """Return the object of that digest, which seems to be at one of these places."""
         damage: Corrupt | Forgotten | None = None
-        for row, at in self._found(connection, space, object_key(digest)):
+        for row, at in places:
             kind = _kind(row.pack.items[at])
             try:
                 return Object.read(kind, digest, self.body(connection, row, at))
