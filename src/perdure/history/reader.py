@@ -7,7 +7,7 @@ of a line are windowed: the last n cost n, however long the history is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from perdure.engines.contract import Hold, Step
@@ -40,7 +40,6 @@ __all__ = [
 _PAGE, _PAGE_MAX = 100, 400
 _SHOWN = 100
 _CACHED = 200
-_NO_BODIES: dict[Digest, bytes] = {}
 
 
 def hold_of(space: Space, timeline: str) -> Hold:
@@ -96,11 +95,13 @@ def paths(space: Space, at: Digest | None, prefix: str) -> Iterator[Entry]:
     yield from tree.entries(below)
 
 
-def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Iterator[Step]:
-    """Yield commits from `at` back along first parents, newest first; `limit` None: all of them."""
+def steps(
+    space: Space, at: Digest | None, *, limit: int | None = None, bodies: bool = False
+) -> Iterator[Step]:
+    """Yield commits from `at` back along first parents, newest first, perhaps with `bodies`; `limit` None: all of them."""
     left, size = limit, _PAGE
     while at is not None and (left is None or left > 0):
-        page = space.back(at, limit=size if left is None else min(left, size))
+        page = space.back(at, limit=size if left is None else min(left, size), bodies=bodies)
         yield from page
         left = None if left is None else left - len(page)
         at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
@@ -144,17 +145,13 @@ def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> 
     while at is not None and (limit is None or len(found) < limit):
         left = None if limit is None else limit - len(found)
         page = space.back(at, limit=size if left is None else min(left, size), bodies=True)
-        said: list[MessageAt] = []
-        bodies: dict[Digest, bytes] = {}
-        for step in page:
-            bodies.update(step.bodies)
-            messages = [
-                MessageAt(event, step.digest, step.commit)
-                for event in step.changeset.events
-                if isinstance(event, MessageAppended)
-            ]
-            said += messages if len(messages) == 1 else reversed(messages)
-        found += spoken(space, said[:left], bodies)
+        said = [
+            MessageAt(event, step.digest, step.commit)
+            for step in page
+            for event in reversed(step.changeset.events)
+            if isinstance(event, MessageAppended)
+        ]
+        found += spoken(space, said[:left], page)
         at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
     found.reverse()
     return found
@@ -167,13 +164,13 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
         return []
     oldest = 1 if limit is None else max(1, space.step(at).place.turn - limit + 1)
     window: list[Step] = []
-    for step in steps(space, at):
+    for step in steps(space, at, bodies=True):
         if step.place.turn < oldest:
             break
         window.append(step)
     window.reverse()
     said = [one for step in window for one in projection.said(step.digest, step.commit, step.changeset)]
-    words = iter(spoken(space, said))
+    words = iter(spoken(space, said, window))
     return [
         _turn(number, list(group), words) for number, group in groupby(window, lambda step: step.place.turn)
     ]
@@ -196,14 +193,14 @@ def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) 
     return projection.turn(number, parts, [next(words) for _ in range(count)])
 
 
-def spoken(
-    space: Space, said: Sequence[MessageAt], bodies: Mapping[Digest, bytes] = _NO_BODIES
-) -> list[TranscriptEntry]:
+def spoken(space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = ()) -> list[TranscriptEntry]:
     """Return the messages with their content; a forgotten message stays in the list without content.
 
-    `bodies` are those that were read already.
+    `steps` are commits that were read with their bodies, which are then not read again.
     """
-    found: dict[Digest, bytes | Forgotten] = dict(bodies)
+    found: dict[Digest, bytes | Forgotten] = {}
+    for step in steps:
+        found.update(step.bodies)
     wanted = [each.event.body for each in said]
     wanted += [each.event.vendor for each in said if each.event.vendor is not None]
     digests = [digest for digest in dict.fromkeys(wanted) if digest not in found]

@@ -509,10 +509,11 @@ def _hashed(
     changeset, named = decode_changeset(body), digest_of(Kind.CHANGESET, body)
     name = Digest(digest.hex())
     if stored.form == PackForm.COMMIT:
-        commit = unpack_commit(
-            stored.data, Columns(digest, parent, root, depth or 0, at or 0, changeset, named)
-        )
-        Object.read(Kind.COMMIT, name, encode_commit(commit))
+        columns = Columns(digest, parent, root, depth or 0, at or 0, changeset, named)
+        commit = unpack_commit(stored.data, columns)
+        encoded = encode_commit(commit)
+        if digest_of(Kind.COMMIT, encoded) != name:
+            Object.read(Kind.COMMIT, name, encoded)  # raises: no object is made where none is needed
         return name, commit, changeset
     commit = decode_commit(Object.read(Kind.COMMIT, name, stored.data).body)
     columns = _digest(parent), Digest((root or b"").hex()), depth, at
