@@ -7,6 +7,7 @@ SQLite and the disk.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import apsw
@@ -57,6 +58,12 @@ class Bare:
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute(_PUT, (self._thread, key, document))
         self._db.execute("COMMIT")
+
+    def load(self) -> tuple[list[object], dict[str, object]]:
+        """All messages and the state, decoded."""
+        said = self._db.execute("SELECT body FROM messages WHERE thread=? ORDER BY seq", (self._thread,))
+        held = self._db.execute("SELECT key, value FROM state WHERE thread=?", (self._thread,))
+        return [json.loads(body) for (body,) in said], {key: json.loads(value) for key, value in held}
 
     def close(self) -> None:
         self._db.close()

@@ -29,12 +29,14 @@ from perdure.engines.contract import (
     Move,
     Place,
     Receipt,
+    Step,
     Write,
 )
 from perdure.engines.memory import Filed, MemoryEngine, SpaceState
 from perdure.errors import PerdureError
 from perdure.model.commit import Act, MoveRecord
 from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.testing import EngineSuite
 from perdure.testing.engines.subject import StoredEdit
@@ -48,6 +50,7 @@ FAILURE = (
 check_move, record_of = shared_rules.check_move, shared_rules.record_of
 apply, drop, forget = MemoryEngine.apply, MemoryEngine.drop, MemoryEngine.forget
 cells, entries = MemoryEngine.cells, MemoryEngine.entries
+bodies_of, cells_of = SpaceState.bodies_of, MemoryEngine.cells_of
 
 
 class Memory(EngineSuite):
@@ -309,6 +312,22 @@ def names_every_commit_of_a_run(commit: Any, changeset: Any, parent_run: str | N
     return {event.id for event in changeset.events} | ({commit.run} if commit.run else set())
 
 
+def gives_other_bodies(self: SpaceState, step: Step) -> dict[Digest, bytes]:
+    """Bodies that are not those of their digests."""
+    return {digest: body[::-1] for digest, body in bodies_of(self, step).items()}
+
+
+def gives_forgotten_bodies(self: SpaceState, step: Step) -> dict[Digest, bytes]:
+    """Nothing, under the digests of what was forgotten."""
+    events = [event for event in step.changeset.events if isinstance(event, MessageAppended)]
+    return {event.body: b"" for event in events}
+
+
+def misses_emptied_cells(self: MemoryEngine, spaces: Sequence[str], name: str) -> Sequence[Cell]:
+    """An emptied cell counts as never written."""
+    return [cell for cell in cells_of(self, spaces, name) if cell.value is not None]
+
+
 def reads_across_spaces(self: MemoryEngine, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
     """Look everywhere, and leave out what is not there."""
     spaces = self._store.spaces.values()
@@ -452,6 +471,14 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
     (SpaceState, "back", jumps_too_far, "test_any_distance_back_is_found_at_any_length"),
     (SpaceState, "back", jumps_too_far, "test_lines_do_not_mix_however_they_are_tangled"),
     (shared_rules, "labels", names_every_commit_of_a_run, "test_a_run_id_names_the_first_commit_of_the_run"),
+    (SpaceState, "bodies_of", gives_other_bodies, "test_steps_come_with_their_bodies_where_asked"),
+    (
+        SpaceState,
+        "bodies_of",
+        gives_forgotten_bodies,
+        "test_a_forgotten_body_does_not_come_with_its_commit",
+    ),
+    (MemoryEngine, "cells_of", misses_emptied_cells, "test_one_cell_of_many_spaces_is_read_at_once"),
     (MemoryEngine, "objects", reads_across_spaces, "test_an_object_of_another_space_is_not_found"),
     (MemoryEngine, "objects", reads_across_spaces, "test_the_first_object_that_is_not_there_is_named"),
     (MemoryEngine, "objects", reads_in_its_own_order, "test_a_batch_is_read_in_the_order_asked"),

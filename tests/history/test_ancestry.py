@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure.engines.contract import Step
@@ -44,8 +46,8 @@ def test_meeting_costs_a_logarithm() -> None:
 
         given = 0
 
-        def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> list[Step]:
-            found = super().steps(space, at, skip=skip, limit=limit)
+        def steps(self, space: str, at: Digest, *, limit: int, **options: Any) -> list[Step]:
+            found = super().steps(space, at, limit=limit, **options)
             self.given += len(found)
             return list(found)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure.errors import Forgotten, NotFound
@@ -39,9 +41,9 @@ def test_a_window_reads_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -
     asked: list[int] = []
     steps = type(hand.engine).steps
 
-    def counted(self: object, space: str, at: Digest, *, skip: int = 0, limit: int) -> object:
+    def counted(self: object, space: str, at: Digest, *, limit: int, **options: Any) -> object:
         asked.append(limit)
-        return steps(self, space, at, skip=skip, limit=limit)  # pyright: ignore[reportArgumentType]
+        return steps(self, space, at, limit=limit, **options)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(type(hand.engine), "steps", counted)
     reader.transcript(hand.space, hand.head().commit, limit=5)

@@ -240,9 +240,9 @@ class Counted:
     def __init__(self, engine: Engine) -> None:
         self._engine, self.reads = engine, 0
 
-    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+    def steps(self, space: str, at: Digest, *, limit: int, **options: Any) -> Sequence[Step]:
         self.reads += 1
-        return self._engine.steps(space, at, skip=skip, limit=limit)
+        return self._engine.steps(space, at, limit=limit, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -85,6 +85,7 @@ class _View(HeldProxy[_V]):
     entry = AsyncMethod(view.View.entry)
     entries = AsyncIteratorMethod(view.View.entries, as_it_is)
     paths = AsyncMethod(view.View.paths)
+    values = AsyncMethod(view.View.values)
     transcript = AsyncMethod(view.View.transcript)
     losses = AsyncMethod(view.View.losses)
     log = AsyncMethod(view.View.log)

@@ -11,7 +11,7 @@ unknown, not failed: it is `InDoubt`, and the same write with the same `op_id` s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -140,6 +140,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     commit: Commit
     changeset: Changeset
     place: Place
+    bodies: Mapping[Digest, bytes] = {}  # those that are stored with it, where the reader asked for them
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False):
@@ -278,11 +279,15 @@ class Engine(Protocol):
         """Return those of `digests` that the space never had.  Forgotten ones are not missing."""
         ...
 
-    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+    def steps(
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+    ) -> Sequence[Step]:
         """Return the commits from `at` backwards along first parents, newest first, after skipping `skip`.
 
         Costs what it returns, however long the history is and however many are skipped
         (logarithmic).  Raises `NotFound` with the fact `commit` if the space has no commit `at`.
+        With `bodies` each has those bodies that the engine reads along with it, each under its own digest; any
+        may be absent, and `objects` says why.
         """
         ...
 
@@ -341,6 +346,10 @@ class Engine(Protocol):
         Their names start with `prefix`, come after `after` and before `before` (None: no upper bound).
         `descending` returns the last name first.  Costs what it returns, in both directions.
         """
+        ...
+
+    def cells_of(self, spaces: Sequence[str], name: str) -> Sequence[Cell]:
+        """Return the cells of that name of those spaces in which it was ever written, each checked as `cell` does."""
         ...
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:

@@ -59,6 +59,7 @@ from perdure.model.commit import (
     decode_move,
 )
 from perdure.model.digest import Digest, Kind, Object
+from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 
 __all__ = ["MemoryEngine", "MemoryStore", "over", "Mark", "Filed", "SpaceState", "Tombstone"]
@@ -218,6 +219,16 @@ class SpaceState:
         changeset = decode_changeset(self._named(commit.changeset).body)
         return Step(digest, commit, changeset, self.mark(digest).place)
 
+    def bodies_of(self, step: Step) -> dict[Digest, bytes]:
+        """Return the bodies of the messages of a commit, without those that were forgotten."""
+        messages = [event for event in step.changeset.events if isinstance(event, MessageAppended)]
+        named = [digest for event in messages for digest in (event.body, event.vendor)]
+        return {
+            digest: self.object(digest).body
+            for digest in named
+            if digest is not None and isinstance(self.objects.get(digest), Object)
+        }
+
     def back(self, at: Digest, enough: Callable[[Place], bool]) -> Digest | None:
         """Return the first commit from `at` backwards that is `enough`, if all commits before it are so too."""
         here: Digest | None = at
@@ -293,13 +304,16 @@ class MemoryEngine:
         with self._reading(space) as found:
             return [digest for digest in digests if digest not in found.objects]
 
-    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+    def steps(
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+    ) -> Sequence[Step]:
         with self._reading(space) as found:
             depth = found.mark(at).place.depth - skip
             here = found.back(at, lambda place: place.depth <= depth)
             steps: list[Step] = []
             while here is not None and len(steps) < limit:
-                steps.append(found.step(here))
+                step = found.step(here)
+                steps.append(msgspec.structs.replace(step, bodies=found.bodies_of(step)) if bodies else step)
                 here = found.mark(here).parent
             return steps
 
@@ -357,6 +371,11 @@ class MemoryEngine:
         ]
         matching.sort(key=lambda filed: filed.cell.name, reverse=descending)
         return [filed.checked() for filed in matching[:limit]]
+
+    def cells_of(self, spaces: Sequence[str], name: str) -> Sequence[Cell]:
+        with self._opened() as found:
+            filed = [found[space].cells.get(name) for space in spaces if space in found]
+            return [each.checked() for each in filed if each is not None]
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         with self._opened() as spaces:

@@ -16,6 +16,7 @@ from perdure.history.space import Space, removed, stale_because_removed
 from perdure.history.tree import Entry
 from perdure.model import names
 from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.projections import transcript as projection
 from perdure.projections.transcript import MessageAt, TranscriptEntry, Turn
@@ -36,7 +37,7 @@ __all__ = [
     "turns",
 ]
 
-_PAGE = 100
+_PAGE, _PAGE_MAX = 100, 400
 _SHOWN = 100
 _CACHED = 200
 
@@ -94,14 +95,16 @@ def paths(space: Space, at: Digest | None, prefix: str) -> Iterator[Entry]:
     yield from tree.entries(below)
 
 
-def steps(space: Space, at: Digest | None, *, limit: int | None = None) -> Iterator[Step]:
-    """Yield commits from `at` back along first parents, newest first; `limit` None: all of them."""
-    left = limit
+def steps(
+    space: Space, at: Digest | None, *, limit: int | None = None, bodies: bool = False
+) -> Iterator[Step]:
+    """Yield commits from `at` back along first parents, newest first, perhaps with `bodies`; `limit` None: all of them."""
+    left, size = limit, _PAGE
     while at is not None and (left is None or left > 0):
-        page = space.back(at, limit=_page(left))
+        page = space.back(at, limit=size if left is None else min(left, size), bodies=bodies)
         yield from page
         left = None if left is None else left - len(page)
-        at = page[-1].commit.first_parent
+        at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
 
 
 def recent(space: Space, at: Digest | None) -> Iterator[Step]:
@@ -137,15 +140,21 @@ def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> boo
 def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
     """Return the last `limit` messages of the line that ends at `at`, oldest first; `limit` None: all of them."""
     check_limit(limit)
-    found: list[MessageAt] = []
+    found: list[TranscriptEntry] = []
+    size = _PAGE
     while at is not None and (limit is None or len(found) < limit):
-        page = space.back(at, limit=_page(limit))
-        for step in page:
-            found += reversed(list(projection.said(step.digest, step.commit, step.changeset)))
-        at = page[-1].commit.first_parent
-    window = found if limit is None else found[:limit]
-    window.reverse()
-    return spoken(space, window)
+        left = None if limit is None else limit - len(found)
+        page = space.back(at, limit=size if left is None else min(left, size), bodies=True)
+        said = [
+            MessageAt(event, step.digest, step.commit)
+            for step in page
+            for event in reversed(step.changeset.events)
+            if isinstance(event, MessageAppended)
+        ]
+        found += spoken(space, said[:left], page)
+        at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
+    found.reverse()
+    return found
 
 
 def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:
@@ -155,13 +164,13 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
         return []
     oldest = 1 if limit is None else max(1, space.step(at).place.turn - limit + 1)
     window: list[Step] = []
-    for step in steps(space, at):
+    for step in steps(space, at, bodies=True):
         if step.place.turn < oldest:
             break
         window.append(step)
     window.reverse()
     said = [one for step in window for one in projection.said(step.digest, step.commit, step.changeset)]
-    words = iter(spoken(space, said))
+    words = iter(spoken(space, said, window))
     return [
         _turn(number, list(group), words) for number, group in groupby(window, lambda step: step.place.turn)
     ]
@@ -177,10 +186,6 @@ def check_limit(limit: object) -> None:
         )
 
 
-def _page(limit: int | None) -> int:
-    return _PAGE if limit is None else max(1, min(limit, _PAGE))
-
-
 def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
     """Return one turn; takes as many of `words` as its commits appended."""
     parts = [(step.digest, step.commit, step.changeset) for step in group]
@@ -188,10 +193,17 @@ def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) 
     return projection.turn(number, parts, [next(words) for _ in range(count)])
 
 
-def spoken(space: Space, said: Sequence[MessageAt]) -> list[TranscriptEntry]:
-    """Return the messages with their content; a forgotten message stays in the list without content."""
-    digests = list(dict.fromkeys(digest for each in said for digest in each.bodies))
+def spoken(space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = ()) -> list[TranscriptEntry]:
+    """Return the messages with their content; a forgotten message stays in the list without content.
+
+    `steps` are commits that were read with their bodies, which are then not read again.
+    """
     found: dict[Digest, bytes | Forgotten] = {}
+    for step in steps:
+        found.update(step.bodies)
+    wanted = [each.event.body for each in said]
+    wanted += [each.event.vendor for each in said if each.event.vendor is not None]
+    digests = [digest for digest in dict.fromkeys(wanted) if digest not in found]
     for start in range(0, len(digests), _PAGE):
         page = digests[start : start + _PAGE]
         found.update(zip(page, _bodies(space, page), strict=True))

@@ -180,10 +180,10 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         except NotFound as error:
             raise self.absence(at) from error
 
-    def back(self, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+    def back(self, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False) -> Sequence[Step]:
         """Commits from `at` backwards along first parents, newest first; raises as `step` does."""
         try:
-            return self._checked(self.engine.steps(self.name, at, skip=skip, limit=limit))
+            return self._checked(self.engine.steps(self.name, at, skip=skip, limit=limit, bodies=bodies))
         except NotFound as error:
             raise self.absence(at) from error
 

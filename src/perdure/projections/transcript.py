@@ -33,7 +33,7 @@ class MessageAt(msgspec.Struct, frozen=True):
         return (self.event.body,) if self.event.vendor is None else (self.event.body, self.event.vendor)
 
 
-class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message of a conversation, and its commit."""
 
     id: str
@@ -107,7 +107,29 @@ def entries(
     messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten]
 ) -> list[TranscriptEntry]:
     """Return the transcript of `messages` with their `bodies`."""
-    return [_entry(each, bodies) for each in messages]
+    found: list[TranscriptEntry] = []
+    for each in messages:
+        event, commit = each.event, each.commit
+        body, vendor = bodies[event.body], bodies[event.vendor] if event.vendor else None
+        gone = isinstance(body, Forgotten)
+        words = None if gone else decode_message(body, None if isinstance(vendor, Forgotten) else vendor)
+        found.append(
+            TranscriptEntry(
+                id=event.id,
+                role=event.role,
+                commit=each.digest,
+                state=commit.root,
+                at=commit.at,
+                run=commit.run,
+                provider=event.provider,
+                model=event.model,
+                usage=event.usage,
+                losses=event.losses,
+                words=words,
+                forgotten=body.why if gone else None,
+            )
+        )
+    return found
 
 
 def turn(
@@ -125,26 +147,6 @@ def turn(
         run=last[1].run,
         backend=_backend([changeset for _, _, changeset in steps], spoken),
         entries=spoken,
-    )
-
-
-def _entry(each: MessageAt, bodies: Mapping[Digest, bytes | Forgotten]) -> TranscriptEntry:
-    body = bodies[each.event.body]
-    vendor = bodies[each.event.vendor] if each.event.vendor else None
-    gone = isinstance(body, Forgotten)
-    return TranscriptEntry(
-        id=each.event.id,
-        role=each.event.role,
-        commit=each.digest,
-        state=each.commit.root,
-        at=each.commit.at,
-        run=each.commit.run,
-        provider=each.event.provider,
-        model=each.event.model,
-        usage=each.event.usage,
-        losses=each.event.losses,
-        words=None if gone else decode_message(body, None if isinstance(vendor, Forgotten) else vendor),
-        forgotten=body.why if gone else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -60,7 +60,8 @@ class Approval(msgspec.Struct, frozen=True):
 
 def waiting(engine: Engine) -> list[Approval]:
     """Read the open tickets of all threads, oldest first."""
-    found = [Approval(label_of(engine, space), ticket) for space, ticket in tickets.waiting(engine)]
+    label = cache(partial(label_of, engine))  # a thread may have many
+    found = [Approval(label(space), ticket) for space, ticket in tickets.waiting(engine)]
     return sorted(found, key=lambda each: each.ticket.asked_at)
 
 
@@ -122,11 +123,12 @@ class Store:
         """Yield the threads sorted by id: all, or those of one owner or agent, or those with a run in that state."""
         name = None if agent is None else _declared(agent).name
         spaces = None if state is None else _with_runs(self._resources.engine, state)
+        bare = cache(self._bare)  # many threads have the same agent
         for id, record in directory.threads(self._resources.store):
             if spaces is not None and record.space not in spaces:
                 continue
             if owner in (None, record.owner) and name in (None, record.agent):
-                yield Thread(self._resources, id, record, self._bare(record.agent))
+                yield Thread(self._resources, id, record, bare(record.agent))
 
     def agent(self, agent: Agent | str) -> AgentMap:
         """Return the map that an agent keeps across its threads."""

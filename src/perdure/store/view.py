@@ -190,6 +190,14 @@ class View:
         """Return the paths under `prefix`, sorted."""
         return [entry.path for entry in reader.paths(self._space, self._now()[1], prefix)]
 
+    def values(self, prefix: str = "/") -> dict[str, Any]:
+        """Read the values of all paths under `prefix`, sorted by path, in fewer steps than `get` of each."""
+        found = list(reader.paths(self._space, self._now()[1], prefix))
+        return {
+            entry.path: value
+            for entry, value in zip(found, values.read_many(self._space, found), strict=True)
+        }
+
     def transcript(self, *, limit: int | None = None) -> list[TranscriptEntry]:
         """Read the messages, oldest first; with a `limit` only the last ones."""
         return reader.transcript(self._space, self._now()[1], limit=limit)

@@ -285,10 +285,12 @@ class SqliteEngine:
 
         return self._read(missing)
 
-    def steps(self, space: str, at: Digest, *, skip: int = 0, limit: int) -> Sequence[Step]:
+    def steps(
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+    ) -> Sequence[Step]:
         def steps(db: Database) -> list[Step]:
             row = reads.back(db, self._commit_row(db, space, at), skip)
-            return [] if row is None else reads.steps_from(db, row, limit)
+            return [] if row is None else reads.steps_from(db, row, limit, bodies=bodies)
 
         return self._read(steps)
 
@@ -336,6 +338,13 @@ class SqliteEngine:
         def cells(db: Database) -> list[Cell]:
             number = self._space(db, space)
             return reads.cells(db, space, number, prefix, after, before, descending=descending, limit=limit)
+
+        return self._read(cells)
+
+    def cells_of(self, spaces: Sequence[str], name: str) -> Sequence[Cell]:
+        def cells(db: Database) -> list[Cell]:
+            numbers = {self._space(db, space): space for space in spaces}
+            return reads.cells_of(db, numbers, name)
 
         return self._read(cells)
 

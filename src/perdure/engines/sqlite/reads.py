@@ -6,6 +6,7 @@ chain.  History is followed along first parents, by steps, by far jumps, or in o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import msgspec
@@ -16,14 +17,13 @@ from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import Index, label_keys, object_key, version_key
 from perdure.engines.sqlite.format.rows import (
-    COLUMNS,
-    FROM,
     FROM_FAR,
     IS_PLACED,
     JUMP,
+    LINE_COLUMNS,
     Rows,
+    line_of,
     moves_of,
-    row_of,
     step_of,
 )
 from perdure.errors import Corrupt, NotFound
@@ -37,6 +37,7 @@ __all__ = [
     "holds_of",
     "cell",
     "cells",
+    "cells_of",
     "entries",
     "listed",
     "spaces",
@@ -66,6 +67,10 @@ _LISTED = (
     "AND (c.name, s.name) > (?1, ?2) ORDER BY c.name, s.name LIMIT ?4"
 )
 _CELL = "SELECT revision, CAST(value AS BLOB), position, listed, digest FROM cells WHERE space=? AND name=?"
+_CELLS_OF = (
+    "SELECT space, revision, CAST(cells.value AS BLOB), position, listed, digest FROM json_each(?) AS wanted "
+    "CROSS JOIN cells ON space=wanted.value AND name=?"
+)
 _SPACES = "SELECT name FROM spaces WHERE name>? ORDER BY name LIMIT ?"
 _NAMELESS = (
     "SELECT space FROM heads WHERE space NOT IN (SELECT id FROM spaces) UNION ALL "
@@ -124,6 +129,15 @@ def cells(
     select = _CELLS_DESCENDING if descending else _CELLS
     return [
         _checked_cell(space, *values) for values in db.execute(select, (number, after, prefix, limit, before))
+    ]
+
+
+def cells_of(db: Database, spaces: Mapping[int | None, str], name: str) -> list[Cell]:
+    """Return the cells of that name in the spaces of these numbers."""
+    numbers = msgspec.json.encode([number for number in spaces if number is not None]).decode()
+    return [
+        _checked_cell(spaces[space], name, *values)
+        for space, *values in db.execute(_CELLS_OF, (numbers, name))
     ]
 
 
@@ -229,15 +243,16 @@ def _hold(timeline: str, move: object, digest: object) -> Hold:
 
 # ---- history
 
+# The queue of this recursion never has more than one row, so rows come in the order of the line.
 _BACK = f"""
 WITH RECURSIVE back(id, n) AS (
     VALUES (?1, 1) UNION ALL
-    SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n < ?2 AND log.prev IS NOT NULL
+    SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n <= ?2 AND log.prev IS NOT NULL
 )
-SELECT {COLUMNS} FROM back JOIN log l ON l.id = back.id LEFT JOIN log p ON p.id = l.prev ORDER BY back.n
+SELECT {LINE_COLUMNS}, iif(n <= ?2, CAST(l.changeset AS BLOB), NULL), iif(n <= ?2, l.pack, NULL),
+    iif(n <= ?3, CAST(l.bodies AS BLOB), NULL)
+FROM back CROSS JOIN log l ON l.id = back.id
 """
-
-_ONE = f"SELECT {COLUMNS} {FROM} WHERE l.id=?"
 _PLACE = "SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?"
 _JUMPS = f"SELECT 1 {FROM_FAR} WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}"
 
@@ -302,12 +317,11 @@ def last_of_turn(db: Database, row: int, turn: int) -> int | None:
     return None
 
 
-def steps_from(db: Database, row: int, limit: int) -> list[Step]:
-    """Return the commits from `row` backwards, newest first."""
+def steps_from(db: Database, row: int, limit: int, *, bodies: bool = False) -> list[Step]:
+    """Return the commits from `row` backwards, newest first; with `bodies` also the words that are stored with each."""
     if limit <= 0:
         return []
-    found = db.execute(_ONE, (row,)) if limit == 1 else db.execute(_BACK, (row, limit))
-    return [step_of(row_of(values)) for values in found]
+    return line_of(db.execute(_BACK, (row, limit, limit if bodies else 0)).fetchall(), limit)
 
 
 def _parent(db: Database, line: _RowPlace) -> _RowPlace | None:

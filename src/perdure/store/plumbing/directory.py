@@ -10,6 +10,7 @@ A crash between the two leaves the record of a closed space, which counts as no 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -176,10 +177,18 @@ def remove(store: Space, thread: Space, id: str) -> None:
 
 def threads(store: Space) -> Iterator[tuple[str, Record]]:
     """Yield all threads, sorted by id."""
-    for cell in paging.cells(store.engine, STORE, prefix=THREAD):
-        record = _live(store, cell)
+    for cell, record in paging.pages(partial(_page_of_threads, store), "", lambda each: each[0].name):
         if record is not None:
             yield cell.name.removeprefix(THREAD), record
+
+
+def _page_of_threads(store: Space, after: str, limit: int) -> list[tuple[Cell, Record | None]]:
+    """Read the next cells of threads with their records; None where `_live` finds no thread."""
+    cells = store.engine.cells(STORE, prefix=THREAD, after=after, limit=limit)
+    found = [(cell, read_record(cell, _records)) for cell in cells]
+    spaces = [record.space for _, record in found]
+    removed = {cell.space for cell in store.engine.cells_of(spaces, ALIVE)} if spaces else ()
+    return [(cell, None if record.space in removed else record) for cell, record in found]
 
 
 def agents(store: Space) -> Iterator[AgentRecord]:

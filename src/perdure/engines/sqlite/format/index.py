@@ -16,7 +16,7 @@ The rows of a space are recorded as `stretches` of consecutive ones.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -141,6 +141,7 @@ _BATCH_LAST = 1_024  # when a store is closed: the next opening reads a few hund
 _FORGET_FROM = 4 * _BATCH_MAX
 _NONE: dict[bytes, int | tuple[int, ...]] = {}
 _PLACES = "SELECT place FROM places WHERE place BETWEEN ? AND ?"
+_PLACES_OF = f"SELECT place FROM json_each(?) AS low CROSS JOIN places ON place BETWEEN low.value AND low.value + {_ROW_MASK}"
 _SORT_IN = "INSERT OR IGNORE INTO places SELECT value FROM json_each(?)"
 _STRETCHES = (
     "SELECT first, last FROM stretches WHERE space=?1 AND last>?2 AND first>="
@@ -193,6 +194,16 @@ class Index:
         yield from self.recent(space, key)
         yield from self._sorted(connection, *places_of(space, key))
         yield from self.rows(connection, space, key)  # with what others have written since
+
+    def likely(self, connection: Database, space: int, keys: Sequence[bytes]) -> set[int]:
+        """Return the rows that these keys lead to without the costly look-up of `candidates`, by one statement."""
+        recent = self.keys_of(space)
+        found = {row for key in keys if (rows := recent.get(key)) is not None for row in _many(rows)}
+        lows = [places_of(space, key)[0] for key in keys if key not in recent]
+        upto = max(self._upto, self._seen)
+        for (place,) in connection.execute(_PLACES_OF, (msgspec.json.encode(lows).decode(),)) if lows else ():
+            found.update(rows_at(place, upto))
+        return found
 
     def between(self, connection: Database, space: int, prefix: str) -> Iterator[int]:
         """Return the rows that may hold an object of the space whose digest starts with these hex digits, in order."""

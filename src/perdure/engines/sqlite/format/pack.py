@@ -21,8 +21,9 @@ from __future__ import annotations
 import re
 import sys
 import zlib
+from binascii import hexlify
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -40,7 +41,7 @@ from perdure.model.commit import (
     encode_changeset,
 )
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import Event, MessageAppended
+from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN
 from perdure.model.patch import JSON_TYPE, OPS_VERSION, Patch, Put
 
@@ -60,6 +61,7 @@ __all__ = [
     "Pack",
     "buried",
     "buried_of",
+    "decode_items",
     "decode_pack",
     "deflated",
     "difference",
@@ -138,6 +140,9 @@ class _Extracted(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 _NO_DIGEST = Digest("")
+_NO_BODY = b'"body":""'
+_PUT = b'{"op":"put","path":%b,"size":%d,"value":"%b"}'
+_encode_json = msgspec.json.Encoder().encode
 _commit_decoder = msgspec.msgpack.Decoder(_Stored)
 _extracted_decoder = msgspec.msgpack.Decoder(_Extracted)
 
@@ -174,19 +179,26 @@ def _without_bodies(changeset: Changeset) -> str:
     return encode_changeset(replace(changeset, events=events)).decode()
 
 
-def unpack_changeset(text: bytes, data: bytes) -> Changeset:
-    """Return the changeset of that text with what was taken out of it; raise `Corrupt` if they do not fit."""
+def unpack_changeset(text: bytes, data: bytes) -> bytes:
+    """Return the canonical bytes of the changeset of that text and of what was taken out of it, not checked.
+
+    What was cut is put back where it was, so that the bytes need be decoded only once.  Raises `Corrupt` if they do not fit.
+    """
     try:
         taken = _extracted_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(f"a stored changeset cannot be unpacked ({error}).", "row_damaged") from error
-    bare = decode_changeset(text)
-    bodies = iter(taken.bodies)
-    events = tuple([_with_body(event, bodies) for event in bare.events])
+    parts = text.split(_NO_BODY)
+    if len(parts) != len(taken.bodies) + 1:  # something else has an empty body
+        parts = [encode_changeset(_with_bodies(decode_changeset(text), iter(taken.bodies)))]
+    for at, body in enumerate(taken.bodies[: len(parts) - 1]):
+        parts[at] += b'"body":"' + hexlify(body) + b'"'
+    whole = b"".join(parts)
     if not taken.puts:
-        return replace(bare, events=events)
-    ops = tuple([Put(path, Digest(value.hex()), size) for path, value, size in taken.puts])
-    return replace(bare, events=events, patch=Patch(ops))
+        return whole
+    before, reason, after = whole.rpartition(b'"reason":')
+    puts = [_PUT % (_encode_json(path), size, hexlify(value)) for path, value, size in taken.puts]
+    return b"".join((before, b'"patch":{"ops":[', b",".join(puts), b"]},", reason, after))
 
 
 def _plain_puts(patch: Patch) -> list[tuple[str, bytes, int]]:
@@ -199,10 +211,12 @@ def _plain_puts(patch: Patch) -> list[tuple[str, bytes, int]]:
     return puts if patch.version == OPS_VERSION else []
 
 
-def _with_body(event: Event, bodies: Iterator[bytes]) -> Event:
-    if not isinstance(event, MessageAppended):
-        return event
-    return replace(event, body=Digest(next(bodies, b"").hex()))
+def _with_bodies(changeset: Changeset, bodies: Iterator[bytes]) -> Changeset:
+    events = [
+        replace(event, body=Digest(next(bodies, b"").hex())) if isinstance(event, MessageAppended) else event
+        for event in changeset.events
+    ]
+    return replace(changeset, events=tuple(events))
 
 
 def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
@@ -231,10 +245,12 @@ def unpack_commit(data: bytes, columns: Columns) -> Commit:
     changeset = columns.changeset
     if changeset is None:
         raise damaged("the changeset of a stored commit is missing.", "row_damaged")
-    first = () if columns.parent is None else (columns.parent,)
+    parents = () if columns.parent is None else (Digest(columns.parent.hex()),)
+    if stored.others:
+        parents += tuple([Digest(parent.hex()) for parent in stored.others])
     run = long(stored.run) if isinstance(stored.run, bytes) else None
     commit = Commit(
-        parents=tuple(Digest(parent.hex()) for parent in (*first, *stored.others)),
+        parents=parents,
         changeset=columns.changeset_digest,
         root=Digest((columns.root or b"").hex()),
         thread=stored.thread,
@@ -386,6 +402,12 @@ class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
     dropped: str | None = None  # why, where the whole space was forgotten
 
 
+class _Items(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The first part of a pack; the rest is skipped."""
+
+    items: tuple[PackItem, ...] = ()
+
+
 def buried(kind: int, digest: Digest, why: str) -> PackItem:
     """Return the tombstone of an object."""
     return PackItem(kind, PackForm.FORGOTTEN, bytes.fromhex(digest) + why.encode("utf-8", "replace"))
@@ -401,7 +423,9 @@ def why_of(item: PackItem) -> str:
     return item.data[32:].decode(errors="replace")
 
 
+_P = TypeVar("_P")
 _pack_decoder = msgspec.msgpack.Decoder(Pack)
+_items_decoder = msgspec.msgpack.Decoder(_Items)
 _compressor: list[zstd.ZstdCompressor] = []
 
 
@@ -419,11 +443,20 @@ def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | N
 
 def decode_pack(data: bytes) -> Pack:
     """Return the pack of these bytes; raise `Corrupt` for any damage."""
-    form, noted, packed = data[:1], data[1:_HEAD_BYTES], data[_HEAD_BYTES:]
-    if form not in (_RAW, _ZSTD) or noted != _sum_of(packed):
+    return _decoded(_pack_decoder, data)
+
+
+def decode_items(data: bytes) -> tuple[PackItem, ...]:
+    """Return the items of the pack of these bytes, without the write that its row completes; raise `Corrupt` for any damage."""
+    return _decoded(_items_decoder, data).items
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_P], data: bytes) -> _P:
+    form, packed = data[:1], data[_HEAD_BYTES:]
+    if form not in (_RAW, _ZSTD) or data[1:_HEAD_BYTES] != _sum_of(packed):
         raise damaged("a stored row does not match its checksum; it was not used.", "row_damaged")
     try:
-        return _pack_decoder.decode(packed if form == _RAW else zstd.decompress(packed))
+        return decoder.decode(packed if form == _RAW else zstd.decompress(packed))
     except (
         msgspec.DecodeError,
         msgspec.ValidationError,

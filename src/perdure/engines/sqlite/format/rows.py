@@ -7,9 +7,11 @@ nodes of one state tend to be in the same few rows.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from threading import Lock
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -24,6 +26,7 @@ from perdure.engines.sqlite.format.pack import (
     PackForm,
     PackItem,
     buried_of,
+    decode_items,
     decode_pack,
     is_against,
     joined,
@@ -39,7 +42,6 @@ from perdure.model.commit import (
     MoveRecord,
     decode_changeset,
     decode_commit,
-    encode_changeset,
     encode_commit,
 )
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -50,11 +52,13 @@ __all__ = [
     "FROM_FAR",
     "IS_PLACED",
     "JUMP",
+    "LINE_COLUMNS",
     "LogRow",
     "Rows",
     "changeset_of",
     "hashed_step",
     "is_placed",
+    "line_of",
     "moves_of",
     "row_of",
     "step_of",
@@ -78,9 +82,17 @@ COLUMNS = (
     "l.id, l.space, l.depth, l.turn, l.sequence, l.at, l.keys, l.digest, l.root, "
     f"CAST(l.changeset AS BLOB), CAST(l.bodies AS BLOB), l.pack, p.digest, l.events, l.run, {IS_PLACED}"
 )
+# The rows of a line, each read after its child: what IS_PLACED compares is then compared without a join.
+LINE_COLUMNS = (
+    "l.id, l.prev, l.space, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.digest, l.root, l.jump"
+)
 _PACKED = "SELECT id, space, keys, pack FROM log WHERE id=?"
+_PACKED_ROWS = "SELECT id, space, keys, pack FROM log WHERE id IN (SELECT value FROM json_each(?))"
 _STRETCH = "SELECT 1 FROM stretches WHERE space=? AND first<=? AND last>=?"
+_AT_ONCE = 64  # objects whose rows are read together
 _CACHE_BYTES = 8 * 1024 * 1024
+_COMMIT_AT = KINDS.index(Kind.COMMIT)
+_NO_BODIES: dict[Digest, bytes] = {}
 _DEPTH_MAX = 64  # far beyond what is ever written; a loop in damaged rows ends here
 
 
@@ -128,14 +140,14 @@ def row_of(values: Sequence[object]) -> LogRow:
         values
     )
     events, run, follows = derived
-    packed = _packed((row, space, keys, pack))
+    whole = _whole(row, keys, pack)
     words = _bytes(bodies) or b""
     return LogRow(
-        packed.id,
-        packed.space,
-        packed.keys,
-        packed.pack,
-        packed.size + len(words),
+        cast("int", row),
+        cast("int", space),
+        cast("bytes", keys),
+        whole,
+        len(cast("bytes", pack)) + len(words),
         cast("int | None", depth),
         cast("int | None", turn),
         cast("int | None", sequence),
@@ -153,9 +165,14 @@ def row_of(values: Sequence[object]) -> LogRow:
 
 def _packed(values: Sequence[object]) -> Packed:
     row, space, keys, pack = values
+    whole = _whole(row, keys, pack)
+    return Packed(cast("int", row), cast("int", space), cast("bytes", keys), whole, len(cast("bytes", pack)))
+
+
+def _whole(row: object, keys: object, pack: object) -> Pack:
     if not isinstance(keys, bytes) or not isinstance(pack, bytes):
-        raise damaged(f"row {row} of the log is damaged; it was not used.", "row_damaged", row=row)
-    return Packed(cast("int", row), cast("int", space), keys, decode_pack(pack), len(pack))
+        raise _damaged(row)
+    return decode_pack(pack)
 
 
 def columns_of(row: LogRow) -> Columns:
@@ -171,10 +188,8 @@ def changeset_of(row: LogRow) -> tuple[Changeset, bytes] | None:
     if row.changeset is None:
         return None
     item = next((item for item in row.pack.items if item.form == PackForm.CHANGESET), None)
-    if item is None or not item.data:
-        return decode_changeset(row.changeset), row.changeset
-    changeset = unpack_changeset(row.changeset, item.data)
-    return changeset, encode_changeset(changeset)
+    body = unpack_changeset(row.changeset, item.data) if item is not None and item.data else row.changeset
+    return decode_changeset(body), body
 
 
 def commit_of(row: LogRow, item: PackItem) -> Commit:
@@ -182,11 +197,15 @@ def commit_of(row: LogRow, item: PackItem) -> Commit:
     found = changeset_of(row)
     if found is None:
         raise damaged(f"the changeset of row {row.id} of the log is missing.", "row_damaged", row=row.id)
-    return _commit(row, item, found[0], digest_of(Kind.CHANGESET, found[1]))
-
-
-def _commit(row: LogRow, item: PackItem, changeset: Changeset, digest: Digest) -> Commit:
-    columns = Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0, changeset, digest)
+    columns = Columns(
+        row.digest,
+        row.parent,
+        row.root,
+        row.depth or 0,
+        row.at or 0,
+        found[0],
+        digest_of(Kind.CHANGESET, found[1]),
+    )
     return unpack_commit(item.data, columns)
 
 
@@ -281,7 +300,52 @@ class Rows:
             if digests:
                 raise _not_found(digests[0])
             return []
-        return [self._object(connection, space, digest) for digest in digests]
+        found: list[Object] = []
+        for start in range(0, len(digests), _AT_ONCE):
+            page = [(digest, object_key(digest)) for digest in digests[start : start + _AT_ONCE]]
+            near = self._near(connection, space, [key for _, key in page]) if len(page) > 1 else {}
+            for digest, key in page:
+                places = chain(near.get(key, ()), self._found(connection, space, key))
+                found.append(self._object(connection, digest, places))
+        return found
+
+    def _near(
+        self, connection: Database, space: int, keys: Sequence[bytes]
+    ) -> dict[bytes, list[tuple[Packed, int]]]:
+        """Return where objects of these keys seem to be, as far as one look finds them, by one statement.
+
+        The rows that they build on are cached, by one statement for each level.
+        """
+        found: dict[bytes, list[tuple[Packed, int]]] = {key: [] for key in keys}
+        for row in self._rows(connection, self.index.likely(connection, space, keys)).values():
+            for at in range(len(row.pack.items)) if row.space == space else ():
+                places = found.get(row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
+                if places is not None:
+                    places.append((row, at))
+        items = [row.pack.items[at] for places in found.values() for row, at in places]
+        for _ in range(_DEPTH_MAX):
+            items = [item for item in items if is_against(item)]
+            bases = self._rows(connection, {item.row for item in items})
+            items = [
+                base.pack.items[item.index]
+                for item in items
+                if (base := bases.get(item.row)) is not None and item.index < len(base.pack.items)
+            ]
+            if not items:
+                break
+        return found
+
+    def _rows(self, connection: Database, numbers: Iterable[int]) -> dict[int, Packed]:
+        """Return the rows of these numbers, without those that are missing or damaged: whoever needs one meets the damage."""
+        with self._lock:
+            epoch, found = self._epoch, {row: kept for row in numbers if (kept := self._cache.get(row))}
+        others = [row for row in numbers if row not in found]
+        sql = _PACKED_ROWS, (msgspec.json.encode(others).decode(),)
+        for values in connection.execute(*sql).fetchall() if others else ():
+            with suppress(Corrupt):
+                row = found[values[0]] = _packed(values)
+                self._keep(connection, row, epoch)
+        return found
 
     def missing(self, connection: Database, space: int | None, digests: Sequence[Digest]) -> list[Digest]:
         """Return those of `digests` that the space never had."""
@@ -363,9 +427,10 @@ class Rows:
         self._cache.clear()
         self._bytes = 0
 
-    def _object(self, connection: Database, space: int, digest: Digest) -> Object:
+    def _object(self, connection: Database, digest: Digest, places: Iterable[tuple[Packed, int]]) -> Object:
+        """Return the object of that digest, which seems to be at one of these places."""
         damage: Corrupt | Forgotten | None = None
-        for row, at in self._found(connection, space, object_key(digest)):
+        for row, at in places:
             kind = _kind(row.pack.items[at])
             try:
                 return Object.read(kind, digest, self.body(connection, row, at))
@@ -397,11 +462,7 @@ def step_of(row: LogRow) -> Step:
     """Return the commit that a row holds, with its changeset, checked against its digest, and its place, checked against its parent."""
     step = hashed_step(row)
     if not is_placed(row, step):
-        raise damaged(
-            f"commit {step.digest} is not where its parent puts it; it was not returned.",
-            "row_misplaced",
-            commit=step.digest,
-        )
+        raise _misplaced(step.digest)
     return step
 
 
@@ -417,29 +478,118 @@ def is_placed(row: LogRow, step: Step) -> bool:
 
 def hashed_step(row: LogRow) -> Step:
     """Return the same, but with the place as the row has it."""
-    item = next((item for item in row.pack.items if _kind(item) is Kind.COMMIT), None)
-    found = changeset_of(row)
-    if item is None or row.digest is None or found is None:
+    columns = row.digest, row.parent, row.root, row.depth, row.at, row.changeset
+    place = Place(row.depth or 0, row.turn or 0, row.sequence or 0)
+    return Step(*_hashed(row.id, row.pack.items, *columns), place)
+
+
+def _hashed(
+    row: int,
+    items: Sequence[PackItem],
+    digest: bytes | None,
+    parent: bytes | None,
+    root: bytes | None,
+    depth: int | None,
+    at: int | None,
+    text: bytes | None,
+) -> tuple[Digest, Commit, Changeset]:
+    """Return the commit of a row and its changeset, both checked against the digest in the row's column."""
+    stored: PackItem | None = None
+    taken = b""
+    for item in items:
+        if item.kind == _COMMIT_AT:
+            stored = item
+        elif item.form == PackForm.CHANGESET:
+            taken = item.data
+    if stored is None or digest is None or text is None:
         raise damaged(
-            f"the commit of row {row.id} of the log is missing; it was not used.", "row_damaged", row=row.id
+            f"the commit of row {row} of the log is missing; it was not used.", "row_damaged", row=row
         )
-    changeset, body = found
-    digest, changeset_digest = Digest(row.digest.hex()), digest_of(Kind.CHANGESET, body)
-    if item.form == PackForm.COMMIT:
-        commit = _commit(row, item, changeset, changeset_digest)
-        Object.read(Kind.COMMIT, digest, encode_commit(commit))
-    else:
-        commit = decode_commit(Object.read(Kind.COMMIT, digest, item.data).body)
-        first, root = commit.first_parent, Digest((row.root or b"").hex())
-        if (first, commit.root, commit.depth, commit.at) != (_digest(row.parent), root, row.depth, row.at):
-            raise damaged(f"row {row.id} of the log differs from its commit.", "row_damaged", row=row.id)
-    if commit.changeset != changeset_digest:
+    body = unpack_changeset(text, taken) if taken else text
+    changeset, named = decode_changeset(body), digest_of(Kind.CHANGESET, body)
+    name = Digest(digest.hex())
+    if stored.form == PackForm.COMMIT:
+        columns = Columns(digest, parent, root, depth or 0, at or 0, changeset, named)
+        commit = unpack_commit(stored.data, columns)
+        encoded = encode_commit(commit)
+        if digest_of(Kind.COMMIT, encoded) != name:
+            Object.read(Kind.COMMIT, name, encoded)  # raises: no object is made where none is needed
+        return name, commit, changeset
+    commit = decode_commit(Object.read(Kind.COMMIT, name, stored.data).body)
+    columns = _digest(parent), Digest((root or b"").hex()), depth, at
+    if (commit.first_parent, commit.root, commit.depth, commit.at) != columns:
+        raise damaged(f"row {row} of the log differs from its commit.", "row_damaged", row=row)
+    if commit.changeset != named:
         raise damaged(
             f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned.",
             "digest_mismatch",
             digest=commit.changeset,
         )
-    return Step(digest, commit, changeset, Place(row.depth or 0, row.turn or 0, row.sequence or 0))
+    return name, commit, changeset
+
+
+def line_of(rows: Sequence[Sequence[Any]], limit: int) -> list[Step]:
+    """Return the commits of up to `limit` rows of `LINE_COLUMNS`, each followed by the row of its first parent.
+
+    Each is checked as `step_of` does, its place against the row that follows it.  A row after the last is only there
+    for that.  The bodies in a row are named by their digests, so they need no other check.
+    """
+    steps: list[Step] = []
+    for row, parent in zip(rows[:limit], (*rows[1:], None), strict=False):
+        number, prev, _, depth, turn, sequence, events, run, at, digest, root, _, text, pack, words = row
+        if not isinstance(pack, bytes):
+            raise _damaged(number)
+        items = decode_items(pack)
+        above = parent if parent is not None and parent[0] == prev else None
+        name, commit, changeset = _hashed(
+            number, items, digest, None if above is None else above[9], root, depth, at, text
+        )
+        ran = None if commit.run is None else run_key(commit.run)
+        if not _follows(row, above) or events != len(changeset.events) or run != ran:
+            raise _misplaced(name)
+        bodies = _bodies(items, words) if words else _NO_BODIES
+        steps.append(Step(name, commit, changeset, Place(depth, turn, sequence), bodies))
+    return steps
+
+
+def _follows(row: Sequence[Any], above: Sequence[Any] | None) -> bool:
+    """True if the columns that no digest covers follow from those of the first parent, as `IS_PLACED` says."""
+    if row[1] is None:
+        return (row[3], row[4], row[5], row[11]) == (0, 1, 0, None)
+    try:
+        return (
+            above is not None
+            and row[2] == above[2]
+            and row[3] == above[3] + 1
+            and row[4] == above[4] + (row[7] is None or row[7] != above[7])
+            and row[5] == above[5] + above[6]
+        )
+    except TypeError:  # a column that was a number is none any more
+        return False
+
+
+def _bodies(items: Sequence[PackItem], words: bytes) -> dict[Digest, bytes]:
+    """Return the bodies that a row holds as words, by digest."""
+    found: dict[Digest, bytes] = {}
+    start = 0
+    for item in items:
+        if item.form == PackForm.BODIES:
+            body = words[start : start + item.size]
+            start += item.size
+            found[digest_of(_kind(item), body)] = body
+    return found
+
+
+def _damaged(row: object) -> Corrupt:
+    return damaged(f"row {row} of the log is damaged; it was not used.", "row_damaged", row=row)
+
+
+def _misplaced(commit: Digest) -> Corrupt:
+    return damaged(
+        f"commit {commit} is not where its parent puts it; it was not returned.",
+        "row_misplaced",
+        commit=commit,
+    )
 
 
 def digest_at(row: LogRow, at: int, body: bytes) -> Digest:

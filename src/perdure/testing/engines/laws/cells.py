@@ -73,6 +73,18 @@ class CellLaws(EngineSubject):
 
         assert engine.cell(SPACE, "lease") == Cell(SPACE, "lease", 3, b"bob")
 
+    def test_one_cell_of_many_spaces_is_read_at_once(self, engine: Engine) -> None:
+        """Of each space what `cell` gives, emptied ones too; a space without the cell, or never written, gives none."""
+        for space, name in (("a", "alive"), ("b", "alive"), ("c", "other"), ("d", "alive")):
+            engine.apply(write("op-1", put(name, 0, b"1"), space=space))
+        engine.apply(write("op-2", put("alive", 1, None), space="b"))
+
+        found = engine.cells_of(["c", "never", "b", "a"], "alive")
+
+        assert {cell.space: cell for cell in found} == {
+            space: engine.cell(space, "alive") for space in ("a", "b")
+        }
+
     def test_an_empty_value_is_not_an_emptied_cell(self, engine: Engine) -> None:
         """No bytes are a value."""
         engine.apply(write("op", put("mark", 0, b"", listed=True)))

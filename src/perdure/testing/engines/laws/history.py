@@ -16,6 +16,7 @@ from perdure.engines.contract import CellWrite, Engine, Place
 from perdure.errors import Corrupt, NotFound
 from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.event import MessageAppended
 from perdure.testing.engines.builders import (
     SPACE,
     START,
@@ -81,6 +82,37 @@ class HistoryLaws(EngineSubject):
 
         assert [step.digest for step in engine.steps(SPACE, line[-1], limit=2)] == [line[5], line[4]]
         assert [step.digest for step in engine.steps(SPACE, line[3], skip=1, limit=1)] == [line[2]]
+
+    def test_steps_come_with_their_bodies_where_asked(self, engine: Engine) -> None:
+        """A body that comes with its commit is the one that `objects` gives; unasked, none comes."""
+        pen = Pen(engine)
+        first = pen.commit("milk", messages=["m-1", "m-2"])
+        second = pen.commit("eggs", messages=["m-3"])
+
+        found = engine.steps(SPACE, second.digest, limit=9, bodies=True)
+
+        for step, of in zip(found, (second, first), strict=True):
+            named = [event.body for event in of.changeset.events if isinstance(event, MessageAppended)]
+            assert set(step.bodies) <= set(named)
+            assert [step.bodies[each] for each in step.bodies] == [
+                each.body for each in engine.objects(SPACE, list(step.bodies))
+            ]
+        plain = engine.steps(SPACE, second.digest, limit=9)
+        assert [dict(step.bodies) for step in plain] == [{}, {}]
+        assert [step.place for step in plain] == [step.place for step in found]
+
+    def test_a_forgotten_body_does_not_come_with_its_commit(self, engine: Engine) -> None:
+        """Its commit comes as ever, with the bodies that are left."""
+        pen = Pen(engine)
+        tip = pen.commit("milk", messages=["m-1", "m-2"])
+        gone, left = (event.body for event in tip.changeset.events if isinstance(event, MessageAppended))
+        engine.forget(SPACE, [gone], why="too old", standing=engine.standing(SPACE))
+
+        (step,) = engine.steps(SPACE, tip.digest, limit=1, bodies=True)
+
+        assert step.digest == tip.digest
+        assert gone not in step.bodies
+        assert engine.objects(SPACE, [left])[0].body == b"milk: m-2"
 
     def test_any_distance_back_is_found_at_any_length(self, engine: Engine) -> None:
         """Skipping gives what one step at a time would give, for every length up to 70."""

@@ -53,6 +53,7 @@ CALLS: dict[str, Callable[[Engine], object]] = {
     "moves": lambda engine: engine.moves(SPACE, "main", limit=1),
     "cell": lambda engine: engine.cell(SPACE, "a"),
     "cells": lambda engine: engine.cells(SPACE, limit=1),
+    "cells_of": lambda engine: engine.cells_of([SPACE], "a"),
     "listed": lambda engine: engine.listed(prefix="", limit=1),
     "entries": lambda engine: engine.entries(SPACE, limit=1),
     "spaces": lambda engine: engine.spaces(limit=1),
