@@ -94,14 +94,18 @@ def _of_event(event: Event) -> Iterator[Digest]:
 
 
 _PAGE_BYTES = 2 * 1024 * 1024
-_PAGE_MIN, _PAGE_MAX = 4, 500
+_PAGE_MIN, _PAGE_MAX = 4, 2_000
 
 
-def pages(engine: Engine, space: str) -> Iterator[Sequence[Fact]]:
-    """Yield everything stored for a space, in pages of about the same number of bytes."""
-    cursor: int | None = 0
+def pages(engine: Engine, space: str, *, after: int = 0, upto: int | None = None) -> Iterator[Sequence[Fact]]:
+    """Yield everything stored for a space, in pages of about the same number of bytes.
+
+    `after` and `upto` are standings of the space: what was written before the one is left out, and the page in which the
+    other is reached is the last (None: read on to the end).
+    """
+    cursor: int | None = after
     limit = _PAGE_MIN
-    while cursor is not None:
+    while cursor is not None and (upto is None or cursor < upto or cursor == after == 0):
         before = cursor
         page, cursor = engine.scan(space, after=cursor, limit=limit)
         yield page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -80,6 +80,11 @@ class Findings:
     def count(self, kind: str, number: int = 1) -> None:
         """Count checked things."""
         self._checked[str(kind)] += number
+
+    def count_all(self, numbers: Mapping[str, int]) -> None:
+        """Count checked things of several kinds."""
+        for kind, number in numbers.items():
+            self._checked[str(kind)] += number
 
     def skip(self) -> None:
         """Count a commit whose state could not be computed again."""
