@@ -10,7 +10,7 @@ this also proves that every tree has the one shape that the rule gives it.  The 
 name only what the parent's nodes and the patch name, so they are looked up and not read.  Document ops
 are run again if their values still exist.
 
-Timelines: every head must be where its moves, applied one after another, lead.
+Timelines: see `lines`.
 
 A check covers what was stored when it began.  So it ends, however fast others write.
 
@@ -20,41 +20,46 @@ The module has one importer, its package, which is the door for the ledger's che
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 
-import msgspec
-
 from perdure.engines import paging, shared_rules
-from perdure.engines.contract import Engine, Fact, Hold
+from perdure.engines.contract import Engine, Fact
 from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.history import stored_objects
 from perdure.history.changes import patch_builder
 from perdure.history.space import STORE, THREADS, Space, label_of
-from perdure.history.stored_objects import pages
+from perdure.history.stored_objects import standing_pages
 from perdure.history.tree import EMPTY, NodeCache, check, refs
+from perdure.history.verify.lines import (
+    BEGINNING,
+    MoveChecker,
+    ScannedObjects,
+    SoundPoint,
+    check_lines,
+    checked_point,
+)
 from perdure.history.verify.records import check_cells, check_directory, check_ledger
-from perdure.history.verify.report import DAMAGE, Findings, VerifyReport
+from perdure.history.verify.report import DAMAGE, Findings, Progress, VerifiedPoint, VerifyReport
 from perdure.model.artifact import Artifact, decode_artifact
 from perdure.model.commit import (
     Changeset,
     Commit,
+    LedgerRead,
     MoveRecord,
     decode_changeset,
     decode_commit,
     decode_move,
-    encode_move,
 )
-from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
-from perdure.model.head import MAIN
 from perdure.model.message import decode_message
 from perdure.model.patch import Edit, Patch
 from perdure.model.recipe import decode_recipe, needs
 
-__all__ = ["verify", "CommitChecker", "MoveChecker", "ObjectChecker", "check_lines", "check_objects"]
+__all__ = ["verify", "CommitChecker", "ObjectChecker", "check_objects"]
 
 
 _TREE_FAULTS_MAX = 100
@@ -159,7 +164,7 @@ class ObjectChecker:
         self._commits = CommitChecker(space, findings)
         self.commits = 0
         self._named: dict[Digest, Object] = {}  # digests, and an object that names them
-        self._ledgers: dict[int, tuple[Digest | None, Digest]] = {}  # read positions, chains, and commits
+        self._ledgers: dict[LedgerRead, list[Digest]] = {}  # what commits have read of the ledger
         self._shown: dict[Digest, Object] = {}  # bodies that are recipes of contexts, and what names them
         self._recipes: set[Digest] = set()  # those that were read
         # In two generations: what is named is mostly young.
@@ -250,9 +255,7 @@ class ObjectChecker:
         commit = record if isinstance(record, Commit) else decode_commit(found.body)
         self._name(found, (*commit.parents, commit.changeset, commit.root))
         if commit.ledger.position:
-            at = self._ledgers.setdefault(commit.ledger.position, (commit.ledger.chain, found.digest))
-            if at[0] != commit.ledger.chain:
-                self._wrong_chain(found.digest, commit.ledger.position)
+            self._ledgers.setdefault(commit.ledger, []).append(found.digest)
         nodes = self._commits.check(found.digest, commit, changesets.get(commit.changeset))
         self._name(found, nodes)
         return nodes
@@ -261,25 +264,21 @@ class ObjectChecker:
         """Check that the ledger has the positions and chains that commits recorded."""
         ledgers, self._ledgers = self._ledgers, {}
         engine, name = self._space.engine, self._space.name
-        low, high = min(ledgers, default=1), max(ledgers, default=0)
+        positions = [read.position for read in ledgers]
         chains: dict[int, Digest] = {}
-        if 0 <= high - low <= _LEDGER_SPAN_MAX:
+        if positions and max(positions) - min(positions) <= _LEDGER_SPAN_MAX:
+            after, limit = min(positions) - 1, max(positions) - min(positions) + 1
             with suppress(Corrupt):  # then each is read alone
                 chains = {
-                    each.position: each.chain
-                    for each in engine.entries(name, after=low - 1, limit=high - low + 1)
+                    each.position: each.chain for each in engine.entries(name, after=after, limit=limit)
                 }
-        for position, (chain, commit) in ledgers.items():
-            if chains.get(position) == chain:
-                continue
-            with self._findings.watching("commit", digest=commit):
-                entries = engine.entries(name, after=position - 1, limit=1)
-                if not entries or (entries[0].position, entries[0].chain) != (position, chain):
-                    self._wrong_chain(commit, position)
-
-    def _wrong_chain(self, commit: Digest, position: int) -> None:
-        what = f"it read the ledger at position {position}, where the ledger has another chain"
-        self._findings.add("commit", what, digest=commit)
+        for read, commits in ledgers.items():
+            for commit in () if chains.get(read.position) == read.chain else commits:
+                with self._findings.watching("commit", digest=commit):
+                    found = engine.entries(name, after=read.position - 1, limit=1)
+                    if not found or (found[0].position, found[0].chain) != (read.position, read.chain):
+                        what = f"it read the ledger at position {read.position}, where the ledger has another chain"
+                        self._findings.add("commit", what, digest=commit)
 
     def _read_messages(self, said: dict[Digest, None], page: Sequence[Fact]) -> None:
         """Check that what changesets call messages can be read as such; missing ones are reported elsewhere."""
@@ -335,216 +334,27 @@ class ObjectChecker:
             raise Corrupt(f"its chunks make {size} bytes with SHA-256 {plain.hexdigest()}, not what it says")
 
 
-_PAGE = 200
 _LEDGER_SPAN_MAX = 4_000
 _OPAQUE = frozenset((Kind.VALUE, Kind.BODY, Kind.ENTRY, Kind.CHECKPOINT))
-_LINES_MAX = 10_000
-
-
-class MoveChecker:
-    """Follows the moves of each timeline in the order in which they were written."""
-
-    def __init__(self, space: Space) -> None:
-        """Begin before the first move of each timeline."""
-        self._space = space
-        self._last: dict[
-            str, tuple[MoveRecord, Digest]
-        ] = {}  # by timeline: where the chain has been followed to
-        self._broken: set[str] = set()  # timelines that must be read move by move
-        self._versions: dict[str, int] = {}  # of timelines when last read
-
-    def take(self, move: MoveRecord, digest: Digest, *, is_audited: bool) -> None:
-        """Follow one move; raise `Corrupt` if the version of its timeline is lower."""
-        name = move.timeline
-        before = self._last.get(name)
-        if before is None:
-            follows = _is_first(move) and len(self._last) < _LINES_MAX
-        else:
-            follows = _pair_fault(before[0], before[1], move) is None
-        if is_audited and follows and name not in self._broken:
-            self._last[name] = move, digest
-        elif len(self._broken) < _LINES_MAX:
-            self._broken.add(name)
-            self._last.pop(name, None)
-        if self._versions.get(name, -1) < move.version:
-            hold = self._space.engine.hold(self._space.name, name)
-            if len(self._versions) > _NAMED_MAX:
-                self._versions.clear()
-            self._versions[name] = hold.head.version if hold else -1
-        if self._versions[name] < move.version:
-            raise Corrupt(
-                f"timeline '{name}' does not stand where version {move.version} took it, nor after that"
-            )
-
-    def last(self, timeline: str) -> tuple[MoveRecord, Digest] | None:
-        """Return the last move of a timeline up to which all were found to be right; None: none was."""
-        return None if timeline in self._broken else self._last.get(timeline)
-
-
-def check_lines(space: Space, scanned: ScannedObjects, findings: Findings) -> None:
-    """Check every timeline that the space lists; where the list cannot be read, every one that has moves."""
-    after = ""
-    try:
-        for hold in paging.holds(space.engine, space.name):
-            after = hold.head.timeline
-            _check_timeline(space, after, scanned, findings)
-    except Corrupt as error:
-        findings.add("head", f"{error} So timelines cannot be listed.", name=f"after '{after}'")
-        _check_by_moves(space, scanned, findings)
-
-
-def _check_by_moves(space: Space, scanned: ScannedObjects, findings: Findings) -> None:
-    """Check every timeline whose first move is stored."""
-    for page in pages(space.engine, space.name, upto=scanned.standing):
-        for fact in page:
-            if fact.kind == Kind.MOVE and fact.object is not None:
-                with findings.watching("move", digest=fact.digest):
-                    move = decode_move(fact.object.body)
-                    if move.previous is None:
-                        _check_timeline(space, move.timeline, scanned, findings)
-
-
-def _check_timeline(space: Space, timeline: str, scanned: ScannedObjects, findings: Findings) -> None:
-    """Check one head against all its moves, the newest first."""
-    findings.count("head")
-    with findings.watching("head", name=timeline):
-        hold = space.engine.hold(space.name, timeline)
-        if hold is None:
-            raise NotFound("it has moved, but its head is not recorded")
-        _check_tip(space, hold, scanned, findings)
-        _check_moves(space, hold, scanned.moves.last(timeline), findings)
-
-
-def _check_tip(space: Space, hold: Hold, scanned: ScannedObjects, findings: Findings) -> None:
-    """Check that the line can be read from its head to its first commit."""
-    if hold.head.commit is None:
-        return
-    tip = space.engine.steps(space.name, hold.head.commit, limit=1)[0]
-    if tip.commit.depth >= scanned.commits:
-        stored = scanned.commits + _commits_since(space, scanned.standing)
-        if tip.commit.depth >= stored:
-            what = f"its line has {tip.commit.depth + 1} commits, but only {stored} were found in storage"
-            findings.add("head", what, name=hold.head.timeline)
-    first = space.engine.steps(space.name, hold.head.commit, skip=tip.commit.depth, limit=2)
-    if len(first) != 1 or first[0].commit.parents or first[0].commit.depth:
-        findings.add("head", "its line does not begin where its depth says", name=hold.head.timeline)
-
-
-def _commits_since(space: Space, standing: int) -> int:
-    """Return how many commits were stored after the space had that standing."""
-    now = space.engine.standing(space.name)
-    since = pages(space.engine, space.name, after=standing, upto=now) if now > standing else ()
-    return sum([fact.kind == Kind.COMMIT for page in since for fact in page])
-
-
-def _check_moves(
-    space: Space, hold: Hold, checked: tuple[MoveRecord, Digest] | None, findings: Findings
-) -> None:
-    """Check the moves of a timeline, the newest first, down to the one up to which they are checked already.
-
-    Page by page and by hand, because damaged moves may not count down and would never end.
-    """
-    newer: MoveRecord | None = None
-    name = hold.head.timeline
-    before, floor = hold.head.version + 1, -1
-    if checked is not None and checked[0].version <= hold.head.version:
-        floor = checked[0].version
-    while before - 1 > floor and (
-        page := space.engine.moves(space.name, name, before=before, limit=min(_PAGE, before - 1 - floor))
-    ):
-        if newer is None:
-            _check_last(hold, page[0], findings)
-        for move in page:
-            if newer is not None:
-                _check_pair(move, newer, findings)
-            newer = move
-        _check_targets(space, page, findings)
-        if page[-1].version >= before:
-            findings.add("head", "its moves do not count down", name=name)
-            return
-        before = page[-1].version
-    if floor < 0 or checked is None:
-        _check_first(hold, newer, findings)
-    elif newer is None:
-        _check_last(hold, checked[0], findings)
-    else:
-        _check_pair(checked[0], newer, findings)
-
-
-def _check_last(hold: Hold, last: MoveRecord, findings: Findings) -> None:
-    if (last.version, last.to, last.sealed) != (hold.head.version, hold.head.commit, hold.sealed):
-        findings.add("head", "it is not where its last move left it", name=hold.head.timeline)
-    if _address(last) != hold.move:
-        findings.add("head", "it names another move as its last", name=hold.head.timeline)
-
-
-def _check_pair(move: MoveRecord, newer: MoveRecord, findings: Findings) -> None:
-    what = _pair_fault(move, _address(move), newer)
-    if what:
-        findings.add("move", what, digest=_address(newer), name=newer.timeline)
-
-
-def _pair_fault(move: MoveRecord, digest: Digest, newer: MoveRecord) -> str | None:
-    """Return why `newer` cannot come right after `move`, which has this digest; None if it can."""
-    if newer.version != move.version + 1:
-        return f"version {newer.version} comes after version {move.version}"
-    if newer.from_ != move.to:
-        return f"version {newer.version} does not begin where version {move.version} ended"
-    if newer.previous != digest:
-        return f"version {newer.version} names another move as the one before it"
-    if move.sealed:
-        return f"it moved on to version {newer.version} after it was sealed"
-    return None
-
-
-def _check_first(hold: Hold, first: MoveRecord | None, findings: Findings) -> None:
-    """Check that the chain of moves begins with version 1 of `main`, 0 of any other timeline."""
-    name = hold.head.timeline
-    if first is None:
-        if hold.head.version or hold.move:
-            findings.add("head", "none of its moves is recorded", name=name)
-    elif not _is_first(first):
-        findings.add("head", f"its moves go back to version {first.version} only", name=name)
-
-
-def _is_first(move: MoveRecord) -> bool:
-    begun = 1 if move.timeline == MAIN else 0
-    return move.version == begun and move.previous is None and move.from_ is None
-
-
-def _check_targets(space: Space, moves: Sequence[MoveRecord], findings: Findings) -> None:
-    targets = {move.to: move for move in moves if move.to}
-    for target in space.engine.missing(space.name, list(targets)):
-        move = targets[target]
-        findings.add(
-            "move",
-            f"it leads to commit {target}, which is missing",
-            digest=_address(move),
-            name=move.timeline,
-        )
-
-
-def _address(move: MoveRecord) -> Digest:
-    try:
-        return digest_of(Kind.MOVE, encode_move(move))
-    except DAMAGE:
-        return Digest("")  # text that cannot be encoded was never stored as a move
 
 
 _CACHE_BYTES = 16 * 1024 * 1024
+_HEADS_MAX = 256  # that the estimate of the work looks at
 
 
 def verify(
     engine: Engine,
     *,
     spaces: Iterable[str] | None = None,
-    progress: Callable[[str, int], None] | None = None,
+    since: Mapping[str, VerifiedPoint] | None = None,
+    progress: Progress | None = None,
     books: Callable[[Space], Iterable[tuple[str, str]]] | None = None,
 ) -> VerifyReport:
     """Check everything that `spaces` held when their check began, all of them if None.
 
+    `since` are points up to which an earlier check found spaces to be sound: what was written before them is not read
+    again (None: everything is checked).  Cells, heads and the records of calls are checked in any case.
     `books` yields, for a space, which cells or entries contradict its ledger, and how; None skips that check.
-    `progress` is called now and then with the space and the number of checks so far.
     Raises `Unavailable` if the store cannot be read at all.
     """
     findings = Findings(progress)
@@ -552,55 +362,71 @@ def verify(
     with findings.watching("store"):
         # All names first: a writer that begins threads all the time must not keep the check from ending.
         names.extend(paging.spaces(engine) if spaces is None else spaces)
+    weights = {name: _weight(engine, name) for name in names} if progress else {}
+    findings.total = sum(weights.values())
     for name in names:
         with findings.watching("store"):
             findings.space = name
             space = _reading(engine, name, findings)
-            _verify_space(space, findings)
-            if books is not None:
-                _check_books(space, books, findings)
+            _verify_space(space, (since or {}).get(name), weights.get(name, 0), books, findings)
         findings.space = STORE
     return findings.report()
 
 
-class ScannedObjects(msgspec.Struct, frozen=True):
-    """What a scan of a space has found."""
-
-    standing: int  # of the space when the scan began: everything up to there was checked
-    commits: int
-    moves: MoveChecker
-
-
-def check_objects(space: Space, findings: Findings) -> ScannedObjects:
-    """Check everything that is stored for the space now; what is written from now on is left to the next check."""
-    moves = MoveChecker(space)
-    checker = ObjectChecker(space, findings, moves)
-    standing = space.engine.standing(space.name)
-    with findings.watching("space", name=space.name):
-        for page in pages(space.engine, space.name, upto=standing):
-            checker.take(page)
-            findings.tell()
-    return ScannedObjects(standing, checker.commits, moves)
+def _weight(engine: Engine, name: str) -> int:
+    """Return about how much there is to check in a space: its heads count their moves."""
+    try:
+        return 1 + sum([hold.head.version for hold in engine.holds(name, limit=_HEADS_MAX)])
+    except DAMAGE:
+        return 1  # it is reported where the space is checked
 
 
-def _verify_space(space: Space, findings: Findings) -> None:
+def _verify_space(
+    space: Space,
+    since: VerifiedPoint | None,
+    weight: int,
+    books: Callable[[Space], Iterable[tuple[str, str]]] | None,
+    findings: Findings,
+) -> None:
     findings.count("space")
-    scanned = check_objects(space, findings)
+    before, begun, ledger = findings.faults, BEGINNING, LedgerRead()
+    with findings.watching("point", name=space.name):
+        begun = checked_point(space, since, findings)
+    findings.partial += begun is not BEGINNING
+    scanned = check_objects(space, begun, weight, findings)
     check_lines(space, scanned, findings)
-    check_ledger(space, findings)
+    with findings.watching("ledger"):
+        ledger = check_ledger(space, begun.ledger, findings)
     check_cells(space, findings)
     with findings.watching("space", name=space.name):
         space.engine.check(space.name, again=True)
     check_directory(space, findings)
-    findings.tell()
+    if books is not None:
+        with findings.watching("ledger"):
+            for name, what in books(space):
+                findings.add("ledger", what, name=name)
+    findings.written += space.engine.standing(space.name) > scanned.standing
+    if findings.faults == before:
+        findings.points[space.name] = VerifiedPoint(
+            standing=scanned.standing,
+            commits=scanned.commits,
+            moves=scanned.moves.followed(),
+            position=ledger.position,
+            chain=ledger.chain,
+        )
+    findings.tell(weight, is_done=True)
 
 
-def _check_books(
-    space: Space, books: Callable[[Space], Iterable[tuple[str, str]]], findings: Findings
-) -> None:
-    with findings.watching("ledger"):
-        for name, what in books(space):
-            findings.add("ledger", what, name=name)
+def check_objects(space: Space, begun: SoundPoint, weight: int, findings: Findings) -> ScannedObjects:
+    """Check what is stored for the space now and was not before `begun`; what is written from now on is left out."""
+    moves = MoveChecker(space, begun)
+    checker = ObjectChecker(space, findings, moves)
+    engine, standing = space.engine, space.engine.standing(space.name)
+    with findings.watching("space", name=space.name):
+        for page, cursor in standing_pages(engine, space.name, after=begun.standing, upto=standing):
+            checker.take(page)
+            findings.tell(weight * min(cursor or standing, standing) // max(standing, 1))
+    return ScannedObjects(standing, begun.commits + checker.commits, moves)
 
 
 def _reading(engine: Engine, name: str, findings: Findings) -> Space:

@@ -150,7 +150,7 @@ def _timeline(db: Database, row: LogRow) -> object:
 
 
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
-_ROWS_MAX = 256  # read by one statement
+_ROWS_MAX = 1_000  # read by one statement
 _ITEMS_OF_A_ROW = 8  # about as many as a commit has
 _FIRST = 1  # the space that was written first: what concerns all rows is reported with it
 _STRETCHED = """
@@ -162,7 +162,8 @@ _BATCH = (
     f"SELECT {COLUMNS}, l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB), p.run {FROM_FAR} "
     "WHERE l.id IN (SELECT value FROM json_each(?)) ORDER BY l.id"
 )
-_FOUND = "SELECT count(*) FROM places WHERE place IN (SELECT value FROM json_each(?))"
+_BATCH_BYTES_MAX = 8 * 1024 * 1024
+_FOUND = "SELECT count(*) FROM json_each(?) wanted CROSS JOIN places ON places.place = wanted.value"
 _COLUMNS = 16  # of `COLUMNS`; what the audit needs comes behind them
 
 
@@ -191,14 +192,16 @@ def _scan(
         if not numbers:
             return facts, None
         batch = _Batch(db, rows, bodies, space, numbers)
-        for number in numbers:
+        for number in batch.numbers:
             facts += batch.facts(number)
             write = batch.write(number)
             if write is not None:
                 if writes is not None and write != writes + 1:
                     facts.append(Fact("row", None, None, fault=_out_of_order(number, write, writes)))
                 writes = write
-        after = numbers[-1]
+        after = batch.numbers[-1]
+        if batch.is_cut:
+            break
     return facts, None if space is None else after
 
 
@@ -254,11 +257,13 @@ class _Audited(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Batch:
-    """Some rows of a space, read by one statement."""
+    """Some rows of a space, read by one statement: all of `numbers`, or the first of them if they are large."""
 
     def __init__(self, db: Database, rows: Rows, bodies: Bodies, space: int, numbers: list[int]) -> None:
         self._db, self._rows, self._bodies = db, rows, bodies
         self._sound: dict[int, _Audited] = {}
+        self._bytes = 0
+        self.numbers, self.is_cut = numbers, False
         keys: dict[int, bytes] = {}
         for values in db.execute(_BATCH, (msgspec.json.encode(numbers).decode(),)):
             try:
@@ -266,7 +271,11 @@ class _Batch:
                 self._sound[row.id] = self._audited(row, values[_COLUMNS:])
                 keys[row.id] = row.keys
             except (_Odd, PerdureError, LookupError, TypeError, ValueError):
-                continue
+                pass
+            if self._bytes > _BATCH_BYTES_MAX:
+                self.numbers = [number for number in numbers if number <= values[0]]
+                self.is_cut = len(self.numbers) < len(numbers)
+                break
         if not self._are_found(space, keys):
             for number in [number for number in keys if not self._are_found(space, {number: keys[number]})]:
                 del self._sound[number]
@@ -362,6 +371,7 @@ class _Batch:
                 body = self._joined(row, at, item)
             else:
                 raise _Odd
+            self._bytes += len(body)
             digest = columns.changeset_digest if body is text else digest_of(kind, body)
             facts.append(Fact(kind, digest, Object(kind, digest, body, None, record), audited=True))
             keys.append(digest[: 2 * KEY_BYTES])
