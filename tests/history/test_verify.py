@@ -269,13 +269,15 @@ def test_only_the_named_spaces_are_checked(hand: Hand) -> None:
 
 
 def test_progress_is_told(hand: Hand) -> None:
-    """Space and count, growing."""
-    told: list[tuple[str, int]] = []
+    """Space, how much is done, growing, and how much there is, which does not change."""
+    told: list[tuple[str, int, int]] = []
+    Hand(hand.engine, "thread:2").write({"/a": 1})
 
-    verify(hand.engine, progress=lambda space, count: told.append((space, count)))
+    verify(hand.engine, progress=lambda *now: told.append(now))
 
-    assert {space for space, _ in told} == {"thread:1"}
+    assert {space for space, _, _ in told} == {"thread:1", "thread:2"}
     assert told == sorted(told)
+    assert {total for _, _, total in told} == {told[-1][1]}
 
 
 def test_a_store_that_cannot_be_read_is_not_called_damaged(hand: Hand) -> None:

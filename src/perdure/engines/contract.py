@@ -178,6 +178,9 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     object: Object | None  # None: forgotten, or damaged
     forgotten: str | None = None  # why, where a policy removed it
     fault: str | None = None  # what is wrong, where it is damaged
+    audited: bool = (
+        False  # the engine also compared what it derives from the object (its place, its keys) with it
+    )
 
 
 class Instant(msgspec.Struct, frozen=True):
@@ -404,7 +407,9 @@ class Engine(Protocol):
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
         """Return everything stored for a space, in storage order, and the cursor to go on with (None: the end).
 
-        Never raises for damaged data: the fault is in the `Fact`.  Memory is bounded by `limit`.
+        A cursor is a standing: a scan after the `standing` of an earlier moment returns what was written since.
+        The digest of an object is computed from the bytes that were read.  Never raises for damaged data: the
+        fault is in the `Fact`.  Memory is bounded by `limit`, as far as one write may be.
         """
         ...
 

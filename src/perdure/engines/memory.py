@@ -137,6 +137,7 @@ class SpaceState:
         self.ops: MutableMapping[str, Recorded | Tombstone] = over(below and below.ops)
         self.last: LedgerEntry | None = below and below.last
         self.standing: int = below.standing + 1 if below else 0  # how many writes became true
+        self.sizes: list[int] = []  # how many objects there were after each write
         self.seal: int = below.seal if below else 0  # what `sum` must return
 
     def take(self, draft: SpaceState) -> None:
@@ -151,6 +152,7 @@ class SpaceState:
         pour(draft.ops, self.ops)
         self.last = draft.last
         self.standing = draft.standing
+        self.sizes.append(len(self.objects))
         self.seal = draft.seal
 
     def revision(self, cell: str) -> int:
@@ -436,10 +438,12 @@ class MemoryEngine:
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
         with self._reading(space) as found:
-            page = list(islice(found.objects.items(), after, after + limit))
-            end = after + len(page)
-            facts = [_fact(digest, stored) for digest, stored in page]
-            return facts, end if end < len(found.objects) else None
+            sizes = found.sizes
+            start = sizes[after - 1] if 0 < after <= len(sizes) else 0
+            cursor = next((at for at in range(after + 1, len(sizes)) if sizes[at - 1] - start >= limit), None)
+            end = len(found.objects) if cursor is None else sizes[cursor - 1]
+            page = islice(found.objects.items(), start, end) if after < max(1, len(sizes)) else ()
+            return [_fact(digest, stored) for digest, stored in page], cursor
 
     def standing(self, space: str) -> int:
         with self._reading(space) as found:
@@ -464,7 +468,7 @@ class MemoryEngine:
             if space not in spaces:
                 return 0
             old, new = spaces[space], SpaceState()
-            new.standing = old.standing
+            new.standing, new.sizes = old.standing, [0] * len(old.sizes)
             new.ops.update({op_id: _tombstone(op, why) for op_id, op in old.ops.items()})
             new.cells.update({name: _emptied(filed.cell) for name, filed in old.cells.items()})
             new.seal = new.sum()

@@ -259,7 +259,10 @@ def label_of(engine: Engine, name: str) -> str:
     if not name.startswith(THREADS):
         return name.removeprefix(AGENTS)
     tips = (hold.head.commit for hold in engine.holds(name, limit=_PAGE) if hold.head.commit)
-    for commit in chain(tips, engine.commits(name, "", limit=1)):
+    undone = (
+        commit for _ in range(1) for commit in engine.commits(name, "", limit=1)
+    )  # costly: only if needed
+    for commit in chain(tips, undone):
         try:
             return engine.steps(name, commit, limit=1)[0].commit.thread
         except NotFound as error:

@@ -26,7 +26,7 @@ from perdure.model.event import (
 )
 from perdure.model.patch import Edit, Op, Put, Replace
 
-__all__ = ["contexts_of", "mentioned", "of_changeset", "values_of", "pages", "whole_pages"]
+__all__ = ["contexts_of", "mentioned", "of_changeset", "values_of", "pages", "standing_pages", "whole_pages"]
 
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -93,18 +93,29 @@ def _of_event(event: Event) -> Iterator[Digest]:
             pass
 
 
-_PAGE_BYTES = 2 * 1024 * 1024
-_PAGE_MIN, _PAGE_MAX = 4, 500
+_PAGE_BYTES = 6 * 1024 * 1024
+_PAGE_MIN, _PAGE_MAX = 4, 8_000
 
 
-def pages(engine: Engine, space: str) -> Iterator[Sequence[Fact]]:
-    """Yield everything stored for a space, in pages of about the same number of bytes."""
-    cursor: int | None = 0
+def pages(engine: Engine, space: str, *, after: int = 0, upto: int | None = None) -> Iterator[Sequence[Fact]]:
+    """Yield everything stored for a space, in pages of about the same number of bytes; see `standing_pages`."""
+    return (page for page, _ in standing_pages(engine, space, after=after, upto=upto))
+
+
+def standing_pages(
+    engine: Engine, space: str, *, after: int = 0, upto: int | None = None
+) -> Iterator[tuple[Sequence[Fact], int | None]]:
+    """Yield everything stored for a space, in pages of about the same number of bytes, each with its cursor.
+
+    `after` and `upto` are standings of the space: what was written before the one is left out, and the page in which the
+    other is reached is the last (None: read on to the end).
+    """
+    cursor: int | None = after
     limit = _PAGE_MIN
-    while cursor is not None:
+    while cursor is not None and (upto is None or cursor < upto or cursor == after == 0):
         before = cursor
         page, cursor = engine.scan(space, after=cursor, limit=limit)
-        yield page
+        yield page, cursor
         if cursor is not None and cursor <= before:
             raise Corrupt(
                 f"the scan of space '{space}' does not advance; the rest was not read.",

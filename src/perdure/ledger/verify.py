@@ -12,7 +12,7 @@ or edited.  A rebuilt gate records no start as checked, so the guard checks ever
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -30,7 +30,7 @@ from perdure.history.space import (
     mark_write,
 )
 from perdure.history.tree import NodeCache
-from perdure.history.verify import VerifyReport
+from perdure.history.verify import Progress, VerifiedPoint, VerifyReport
 from perdure.history.verify.records import readable_cells
 from perdure.ledger import call_identity
 from perdure.ledger.call_identity import KEY, Owner
@@ -158,10 +158,14 @@ def verify(
     engine: Engine,
     *,
     spaces: Iterable[str] | None = None,
-    progress: Callable[[str, int], None] | None = None,
+    since: Mapping[str, VerifiedPoint] | None = None,
+    progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check everything in `spaces` (None: in all spaces), calls and tickets included; never raises on damaged data."""
-    return history.verify(engine, spaces=spaces, progress=progress, books=_books)
+    """Check everything in `spaces` (None: in all spaces), calls and tickets included; never raises on damaged data.
+
+    `since` are points of an earlier report: what was written before them is not read again (None: all is checked).
+    """
+    return history.verify(engine, spaces=spaces, since=since, progress=progress, books=_books)
 
 
 def _books(space: Space) -> Iterable[tuple[str, str]]:

@@ -173,9 +173,13 @@ class Store:
         found = [each for each in records.open_runs(engine) if each[1].agent == agent.name]
         return [(label_of(engine, space), record) for space, record in found]
 
-    def verify(self) -> VerifyReport:
-        """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data."""
-        return verify.verify(self._resources.engine)
+    def verify(self, *, since: VerifyReport | None = None) -> VerifyReport:
+        """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data.
+
+        With `since`, an earlier report, it does not read again what was written before that report was made
+        (None: it reads everything).
+        """
+        return verify.verify(self._resources.engine, since=None if since is None else since.points)
 
     def repair(self) -> dict[str, tuple[str, ...]]:
         """Rebuild what follows from the ledger in every damaged thread; return the rebuilt cells by thread.

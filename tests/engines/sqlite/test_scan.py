@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from random import Random
+from types import FrameType
 
 import apsw
 import pytest
 
 import perdure
 from perdure import Thread
+from perdure.engines.contract import Fact
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.engine import SqliteEngine
+from perdure.engines.sqlite.maintenance import scan
+from perdure.engines.sqlite.maintenance.scan import facts_of
 from perdure.errors import Corrupt
 from perdure.model.digest import Digest
 
@@ -179,3 +189,130 @@ def _put(thread: Thread, value: str) -> Digest:
     thread.put("/n.json", value)
     assert thread.head.commit is not None
     return thread.head.commit
+
+
+TEXT, BLOB = ("changeset", "spans", "bodies", "timeline"), ("keys", "digest", "root", "pack")
+NUMBERS = ("space", "prev", "jump", "depth", "turn", "sequence", "events", "run", "at")
+
+
+def _edited(path: Path, seed: int) -> None:
+    """Change one column of one row: a flipped byte, another number, another row's value, or nothing at all."""
+    random, db = Random(seed), apsw.Connection(str(path))
+    ids = [row for (row,) in db.execute("SELECT id FROM log")]
+    row, other = random.sample(ids, 2)
+    column = random.choice((*TEXT, *BLOB, *NUMBERS))
+    new = db.execute(f"SELECT {column} FROM log WHERE id=?", (other,)).get
+    value = db.execute(f"SELECT {column} FROM log WHERE id=?", (row,)).get
+    if isinstance(value, bytes) and value and random.random() < 0.8:
+        at = random.randrange(len(value))
+        new = value[:at] + bytes((value[at] ^ 1 << random.randrange(8),)) + value[at + 1 :]
+    elif isinstance(value, str) and value and random.random() < 0.8:
+        at = random.randrange(len(value))
+        new = value[:at] + random.choice('0a"x') + value[at + 1 :]
+    elif isinstance(value, int):
+        new = random.choice((value + 1, -1, None, new))
+    with suppress(apsw.ConstraintError):
+        db.execute(f"UPDATE log SET {column}=? WHERE id=?", (new, row))
+    db.close()
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_scan_says_of_each_row_what_a_look_at_that_row_alone_says(path: Path, seed: int) -> None:
+    """The quick way through a batch of rows passes over nothing that the thorough one names."""
+    _edited(path, seed)
+    with perdure.open(str(path), read_only=True) as store:
+        engine = store._resources.engine
+        assert isinstance(engine, SqliteEngine)
+        for space in engine.spaces(limit=9):
+            facts, cursor = engine.scan(space, limit=100_000)
+
+            assert cursor is None
+            quick = [_plain(fact) for fact in facts if not _is_of_all_rows(fact)]
+            assert quick == [_plain(fact) for fact in _row_by_row(engine, space)]
+
+
+def _row_by_row(engine: SqliteEngine, space: str) -> list[Fact]:
+    rows = engine._rows
+
+    def read(db: Database) -> list[Fact]:
+        numbers = rows.index.rows_of(db, engine._space(db, space) or 0, 0, 1_000)
+        return [fact for number in numbers for fact in facts_of(db, rows, number)]
+
+    return engine._read(read)
+
+
+def _plain(fact: Fact) -> tuple[object, ...]:
+    return fact.kind, fact.digest, fact.object and fact.object.body, fact.forgotten, fact.fault
+
+
+def _is_of_all_rows(fact: Fact) -> bool:
+    """True for faults that no row has alone: of the index, and of the order of writes."""
+    return fact.fault is not None and ("index does not say" in fact.fault or "completes write" in fact.fault)
+
+
+def _counted(path: Path) -> Counter[str]:
+    """How often a verification calls a function, by its name, with SQL statements and all calls."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            calls[frame.f_code.co_name] += 1
+        elif event == "c_call":
+            calls["SQL"] += getattr(argument, "__name__", "") == "execute"
+        calls["all"] += event in ("call", "c_call")
+
+    with perdure.open(str(path), read_only=True) as store:
+        sys.setprofile(count)
+        try:
+            assert store.verify().ok
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+def _filled(path: Path, commits: int) -> Path:
+    with perdure.open(str(path), durability="process_crash") as store:
+        thread = store.thread("t", agent="a")
+        for number in range(commits):
+            with thread.change("count", run=f"run-{number}") as change:
+                change.say("user", f"number {number}", id=f"m-{number}")
+                change.put(f"/{number % 10}.json", {"number": number, "words": "some words " * 20})
+    return path
+
+
+def test_a_verification_decodes_each_row_once_with_few_statements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row is unpacked once and hashed once; 600 rows take fewer than 200 statements."""
+    path = _filled(tmp_path / "agents.db", 600)
+
+    calls = _counted(path)
+
+    assert 600 <= calls["decode_pack"] <= 620
+    assert 600 <= calls["encode_changeset"] <= 620
+    assert calls["SQL"] < 200
+    monkeypatch.setattr(scan, "_ROWS_MAX", 1)  # the control: row by row it is many times that
+    assert _counted(path)["SQL"] > 600
+
+
+def test_the_work_of_a_verification_grows_with_what_is_stored(tmp_path: Path) -> None:
+    """Counted in calls: twice the commits are twice the work, however long the history is."""
+    work = [_counted(_filled(tmp_path / f"{commits}.db", commits))["all"] for commits in (400, 800, 1_600)]
+
+    assert (work[2] - work[1]) / (work[1] - work[0]) == pytest.approx(2, rel=0.1)
+
+
+def test_a_page_of_a_scan_is_bounded_in_bytes(tmp_path: Path) -> None:
+    """Large rows come in small pages, whatever the limit of facts is."""
+    with perdure.open(str(tmp_path / "agents.db")) as store:
+        for number in range(40):
+            store.thread("t", agent="a").put("/n.json", f"{number}" * 500_000)
+        space = store.thread("t")._space
+        sizes: list[int] = []
+        cursor: int | None = 0
+        while cursor is not None:
+            facts, cursor = space.engine.scan(space.name, after=cursor, limit=100_000)
+            sizes.append(sum(len(fact.object.body) for fact in facts if fact.object is not None))
+
+    assert sum(sizes) > 30_000_000
+    assert max(sizes) < 12_000_000

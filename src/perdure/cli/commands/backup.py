@@ -11,11 +11,11 @@ from perdure.cli.input.stores import engine
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count, size
-from perdure.cli.output.progress import working
+from perdure.cli.output.progress import checking, working
 from perdure.cli.output.screen import Screen
 from perdure.cli.output.verified import Verified
 from perdure.errors import NotFound
-from perdure.ledger import verify as checking
+from perdure.ledger import verify as verification
 
 __all__ = ["Copied", "backup"]
 
@@ -73,5 +73,5 @@ def backup(
 
 
 def _verified(copy: Everywhere) -> Verified:
-    with engine(copy) as opened, working("Checking the copy", quiet=copy.json) as report_progress:
-        return Verified.of(copy.store, checking.verify(opened, progress=report_progress))
+    with engine(copy) as opened, checking("Checking the copy", quiet=copy.json) as report_progress:
+        return Verified.of(copy.store, verification.verify(opened, progress=report_progress))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -9,9 +10,10 @@ from cyclopts import Parameter
 from perdure import errors
 from perdure.cli.input.stores import engine
 from perdure.cli.options import EVERYWHERE, Everywhere
-from perdure.cli.output.progress import working
+from perdure.cli.output.progress import checking
 from perdure.cli.output.verified import Verified
-from perdure.ledger import verify as checking
+from perdure.history.verify.report import VerifiedPoint, decode_points, encode_points
+from perdure.ledger import verify as verification
 
 __all__ = ["verify"]
 
@@ -27,14 +29,36 @@ def verify(
             help="Only this space; may be given several times",
         ),
     ] = None,
+    since: Annotated[
+        str | None,
+        Parameter(
+            metavar="FILE",
+            show_default=False,
+            help="Only what was written since the check that saved this file; older rows are not read",
+        ),
+    ] = None,
+    save: Annotated[
+        str | None,
+        Parameter(
+            metavar="FILE",
+            show_default=False,
+            help="Note in this file how far the store is sound, for --since; keep it away from the store",
+        ),
+    ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Verified:
     """Verify everything that is stored
 
     Every byte is hashed again, every state is computed again from the one before it, and every
-    head is compared with its last move. Nothing is changed. Exits with 6 if anything is wrong.
+    head is compared with its last move. What others write meanwhile is left to the next check.
+    Nothing is changed. Exits with 6 if anything is wrong.
+
+    With --since the history must still be the one that was verified then, and only what came later
+    is read; cells, heads and the records of calls are checked in any case. An edit of an older row is found
+    when it is read, or without --since.
     """
-    with engine(everywhere) as opened, working("Checking", quiet=everywhere.json) as report_progress:
+    points = None if since is None else _points(since)
+    with engine(everywhere) as opened, checking("Checking", quiet=everywhere.json) as progress:
         for name in space or ():
             if opened.standing(name) == 0:
                 raise errors.NotFound(
@@ -43,5 +67,33 @@ def verify(
                     advice="Leave --space out to check all.",
                     space=name,
                 )
-        report = checking.verify(opened, spaces=space, progress=report_progress)
+        report = verification.verify(opened, spaces=space, since=points, progress=progress)
+    if save is not None:
+        _save(save, {**(points or {}), **report.points})
     return Verified.of(everywhere.store, report)
+
+
+def _points(file: str) -> dict[str, VerifiedPoint]:
+    try:
+        return decode_points(Path(file).read_bytes())
+    except OSError as error:
+        raise errors.NotFound(
+            f"{file} cannot be read ({error.strerror}); nothing was checked.",
+            code="file_not_found",
+            advice="Make it with `perdure verify --save FILE`.",
+            file=file,
+        ) from error
+
+
+def _save(file: str, points: dict[str, VerifiedPoint]) -> None:
+    """Write the file whole or not at all: a check that is interrupted leaves the earlier one."""
+    path, new = Path(file), Path(f"{file}.new")
+    try:
+        new.write_bytes(encode_points(points))
+        new.replace(path)
+    except OSError as error:
+        raise errors.Unavailable(
+            f"{file} cannot be written ({error.strerror}); the store was checked, and nothing was saved.",
+            code="file_not_written",
+            file=file,
+        ) from error

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from perdure.cli.output.formatting import size
 from perdure.cli.output.screen import console
+from perdure.history.verify import Progress as VerifyProgress
 
-__all__ = ["working", "ReportProgress"]
+__all__ = ["checking", "working", "ReportProgress"]
 
 ReportProgress: TypeAlias = Callable[[str, int], None]
 """Called with the kind of the work, and how much of it is done."""
@@ -37,3 +38,32 @@ def working(title: str, *, total: int | None = None, quiet: bool = False) -> Gen
         task = progress.add_task(title, total=total, reached="")
         shown = "{:,}".format if total is None else size
         yield lambda _what, done: progress.update(task, completed=done, reached=shown(done))
+
+
+@contextmanager
+def checking(title: str, *, quiet: bool = False) -> Generator[VerifyProgress | None]:
+    """Show a bar with a percentage and the time that is left while the block verifies; without a terminal nothing."""
+    on = console(stderr=True)
+    if quiet or not on.is_terminal:
+        yield None
+        return
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:", markup=False),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=on, transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda _space, done, total: progress.update(task, completed=done, total=total)

@@ -35,6 +35,8 @@ class Verified(Answer, frozen=True, kw_only=True):
     checked: dict[str, int]  # by kind
     unchecked: int  # commits whose state could not be computed again, as a part was forgotten or damaged
     unnamed: int  # faults beyond the first ten thousand
+    written: int  # spaces that others wrote to during the check: what they wrote then was not checked
+    partial: int  # spaces of which only what was written since the given point was checked
 
     @classmethod
     def of(cls, store: str, report: VerifyReport) -> Verified:
@@ -46,6 +48,8 @@ class Verified(Answer, frozen=True, kw_only=True):
             checked=report.checked,
             unchecked=report.unchecked,
             unnamed=report.unnamed,
+            written=report.written,
+            partial=report.partial,
         )
 
     @property
@@ -67,6 +71,12 @@ class Verified(Answer, frozen=True, kw_only=True):
         else:
             faults = count(len(self.faults) + self.unnamed, "fault")
             screen.wrap(("✗ ", "bad"), f"{self.store} has {faults} in {looked}.")
+        if self.partial:
+            spaces = count(self.partial, "space")
+            screen.say((f"Of {spaces} only what came since the saved point was read.", "quiet"))
+        if self.written:
+            spaces = count(self.written, "space")
+            screen.say((f"{spaces} changed meanwhile; the next check reads what was written.", "quiet"))
         if self.unchecked:
             left_out = count(self.unchecked, "commit")
             screen.say(

@@ -148,6 +148,7 @@ class SqliteEngine:
                 self._lock.close()
             raise
         self._rows = Rows(Index(), str(self._path), self._lock.writes if self._lock else lambda: -1)
+        self._scanned = scan.Bodies()
         self._spaces: dict[str, int] = {}
         self._seals = Seals()
         self._group = self._recent = None
@@ -387,7 +388,8 @@ class SqliteEngine:
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
         """Return everything stored for a space, in storage order; damage is reported, not raised."""
-        return self._read(lambda db: scan.scan(db, self._rows, self._space(db, space), after, limit))
+        read, bodies = scan.scan, self._scanned
+        return self._read(lambda db: read(db, self._rows, bodies, self._space(db, space), after, limit))
 
     # ---- upkeep
 

@@ -7,7 +7,7 @@ fault.  It writes nothing.
 
 from __future__ import annotations
 
-from perdure.history.verify.report import Fault, VerifyReport
+from perdure.history.verify.report import Fault, Progress, VerifiedPoint, VerifyReport
 from perdure.history.verify.store import verify
 
-__all__ = ["Fault", "VerifyReport", "verify"]
+__all__ = ["Fault", "Progress", "VerifiedPoint", "VerifyReport", "verify"]

@@ -9,6 +9,7 @@ checked.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -28,6 +29,7 @@ from perdure.history.space import (
 )
 from perdure.history.verify.report import Findings
 from perdure.model import canonical
+from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest
 
 __all__ = ["check_cells", "check_ledger", "readable_cells", "check_directory"]
@@ -36,14 +38,22 @@ __all__ = ["check_cells", "check_ledger", "readable_cells", "check_directory"]
 _PAGE = 200
 
 
-def check_ledger(space: Space, findings: Findings) -> None:
-    """Check that the ledger has no gap, that each entry fits the chain, and that it can be read."""
-    position, chain = 0, None
-    while page := _page(space, position, findings):
+def check_ledger(space: Space, begun: LedgerRead, findings: Findings) -> LedgerRead:
+    """Check that the ledger has no gap after `begun`, that each entry fits the chain, and that it can be read.
+
+    Return where it ended.  What is added after the check began is left out.
+    """
+    position, chain = begun.position, begun.chain
+    try:
+        end = space.engine.ledger(space.name).position
+    except Corrupt:
+        end = sys.maxsize  # the entry that cannot be read is named below
+    while position < end and (page := _page(space, position, findings)):
         for entry in page:
             _check_entry(entry, position, chain, findings)
             position, chain = max(entry.position, position + 1), entry.chain
         findings.count("entry", len(page))
+    return LedgerRead(position, chain)
 
 
 def _page(space: Space, after: int, findings: Findings) -> Sequence[LedgerEntry]:

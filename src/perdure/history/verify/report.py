@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
+from typing import TypeAlias
 
 import msgspec
 
-from perdure.errors import Forgotten, PerdureError, Unavailable
+from perdure.errors import Corrupt, Forgotten, PerdureError, Unavailable
 from perdure.history.space import STORE
+from perdure.model import canonical
 from perdure.model.digest import Digest
 
-__all__ = ["DAMAGE", "Fault", "Findings", "VerifyReport"]
+__all__ = [
+    "DAMAGE",
+    "Fault",
+    "Findings",
+    "Progress",
+    "VerifiedPoint",
+    "VerifyReport",
+    "decode_points",
+    "encode_points",
+]
 
 FAULTS_MAX = 10_000
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called now and then with the space, how much is checked, and how much there is to check."""
 
 # What reading damaged bytes can raise.  A verification expects damaged input: none of it may stop the check.
 DAMAGE = (
@@ -44,6 +59,20 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         return f"{named} in {self.space}: {self.what}"
 
 
+class VerifiedPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a space was checked and found to be sound.
+
+    It names the moves and the end of the ledger at that point.  They bind everything before it, so a later check
+    that begins here finds out whether the history that it relies on is still the same.
+    """
+
+    standing: int  # of the space
+    commits: int  # that were stored
+    moves: dict[str, tuple[int, Digest]] = {}  # by timeline: the version and the digest of its last move
+    position: int = 0  # of the last ledger entry
+    chain: Digest | None = None
+
+
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked and what is wrong."""
 
@@ -51,6 +80,9 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     checked: dict[str, int]  # by kind
     unchecked: int = 0  # commits whose state could not be computed again, as a part was forgotten or damaged
     unnamed: int = 0  # faults beyond the first ten thousand
+    written: int = 0  # spaces that others wrote to during the check: what they wrote then was not checked
+    partial: int = 0  # spaces of which only what was written since the given point was checked
+    points: dict[str, VerifiedPoint] = {}  # by space: how far it is sound, for a later check to begin at
 
     @property
     def ok(self) -> bool:
@@ -58,12 +90,50 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
         return not self.faults
 
 
+class _SavedPoints(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of points: the digest is over the points, so that a file that was cut or edited is refused."""
+
+    points: dict[str, VerifiedPoint]
+    sha256: str
+
+
+def encode_points(points: Mapping[str, VerifiedPoint]) -> bytes:
+    """Return the bytes of a file that keeps points outside the store."""
+    return canonical.encode_struct(_SavedPoints(points=dict(points), sha256=_points_digest(points))) + b"\n"
+
+
+def decode_points(body: bytes) -> dict[str, VerifiedPoint]:
+    """Return the points of such a file; raises `Corrupt` if it is not one, or not as it was written."""
+    try:
+        saved = msgspec.json.decode(body, type=_SavedPoints)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"this is not a file that `perdure verify --save` wrote ({error}); nothing was checked.",
+            code="points_unreadable",
+        ) from error
+    if saved.sha256 != _points_digest(saved.points):
+        raise Corrupt(
+            "the file of verified points is not as `perdure verify --save` wrote it; nothing was checked.",
+            code="points_damaged",
+            advice="Verify without --since.",
+        )
+    return saved.points
+
+
+def _points_digest(points: Mapping[str, VerifiedPoint]) -> str:
+    return sha256(msgspec.json.encode(points, order="sorted")).hexdigest()
+
+
 class Findings:
     """Collects faults and counts during a verification."""
 
-    def __init__(self, progress: Callable[[str, int], None] | None) -> None:
-        """Call `progress` now and then with the space and the number of checks so far."""
-        self._progress = progress
+    def __init__(self, progress: Progress | None) -> None:
+        """Call `progress` now and then."""
+        self.progress = progress
+        self.total = 0  # of the weights of all spaces
+        self._done = 0  # of those that are checked
+        self.written = self.partial = 0
+        self.points: dict[str, VerifiedPoint] = {}
         self._faults: dict[Fault, None] = {}
         self._unnamed = 0
         self._unchecked = 0
@@ -81,14 +151,25 @@ class Findings:
         """Count checked things."""
         self._checked[str(kind)] += number
 
+    def count_all(self, numbers: Mapping[str, int]) -> None:
+        """Count checked things of several kinds."""
+        for kind, number in numbers.items():
+            self._checked[str(kind)] += number
+
     def skip(self) -> None:
         """Count a commit whose state could not be computed again."""
         self._unchecked += 1
 
-    def tell(self) -> None:
-        """Report progress."""
-        if self._progress:
-            self._progress(self.space, self._checked.total())
+    def tell(self, weight: int, *, is_done: bool = False) -> None:
+        """Report progress: how much of the space that is being checked is done."""
+        if self.progress:
+            self.progress(self.space, self._done + weight, self.total)
+            self._done += weight if is_done else 0
+
+    @property
+    def faults(self) -> int:
+        """The number of faults so far."""
+        return len(self._faults) + self._unnamed
 
     @contextmanager
     def watching(
@@ -111,4 +192,7 @@ class Findings:
             checked=dict(sorted(self._checked.items())),
             unchecked=self._unchecked,
             unnamed=self._unnamed,
+            written=self.written,
+            partial=self.partial,
+            points=self.points,
         )

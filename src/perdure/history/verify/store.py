@@ -1,55 +1,69 @@
 """Verifies a store space by space: its objects, its commits and its timelines.
 
-Objects: each is hashed again and decoded, and everything that it names must be stored.  One pass
-reads what is stored, a page at a time, and looks up the named digests in batches.
+One pass reads everything in the order in which it was written, a page at a time.
+
+Objects: the engine hashes each as it reads it, and everything that it names must be stored.
 
 Commits: each must follow from its parent by its own changeset.  The state root is computed again
 from the parent's root and the patch, from recorded digests alone; by induction from the empty map
-this also proves that every tree has the one shape that the rule gives it.  Document ops are run
-again if their values still exist.
+this also proves that every tree has the one shape that the rule gives it.  The nodes that are computed
+name only what the parent's nodes and the patch name, so they are looked up and not read.  Document ops
+are run again if their values still exist.
 
-Timelines: every head must be where its moves, applied one after another, lead.
+Timelines: see `lines`.
+
+A check covers what was stored when it began.  So it ends, however fast others write.
 
 The module has one importer, its package, which is the door for the ledger's checks and for tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 
 from perdure.engines import paging, shared_rules
-from perdure.engines.contract import Engine, Fact, Hold, Step
+from perdure.engines.contract import Engine, Fact
 from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.history import stored_objects
 from perdure.history.changes import patch_builder
 from perdure.history.space import STORE, THREADS, Space, label_of
-from perdure.history.stored_objects import pages
+from perdure.history.stored_objects import standing_pages
 from perdure.history.tree import EMPTY, NodeCache, check, refs
+from perdure.history.verify.lines import (
+    BEGINNING,
+    MoveChecker,
+    ScannedObjects,
+    SoundPoint,
+    check_lines,
+    checked_point,
+)
 from perdure.history.verify.records import check_cells, check_directory, check_ledger
-from perdure.history.verify.report import DAMAGE, Findings, VerifyReport
+from perdure.history.verify.report import DAMAGE, Findings, Progress, VerifiedPoint, VerifyReport
 from perdure.model.artifact import Artifact, decode_artifact
 from perdure.model.commit import (
+    Changeset,
     Commit,
     LedgerRead,
     MoveRecord,
     decode_changeset,
     decode_commit,
     decode_move,
-    encode_move,
 )
-from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
-from perdure.model.head import MAIN
 from perdure.model.message import decode_message
-from perdure.model.patch import Edit
+from perdure.model.patch import Edit, Patch
 from perdure.model.recipe import decode_recipe, needs
 
-__all__ = ["verify", "CommitChecker", "check_objects", "check_lines"]
+__all__ = ["verify", "CommitChecker", "ObjectChecker", "check_objects"]
 
 
 _TREE_FAULTS_MAX = 100
+_COMMITS_MAX = 4_096
 
 
 class CommitChecker:
@@ -60,125 +74,149 @@ class CommitChecker:
         self._space, self._findings = space, findings
         # If no head can be read, the label of the space is unknown; that is reported elsewhere.
         self._is_unlabelled = space.name.startswith(THREADS) and space.label == space.name
-        self._ledger = LedgerRead()  # the last place of the ledger that was found to be right
+        self._recent: dict[Digest, Commit] = {}  # commits that were checked a short while ago
 
-    def check(self, digest: Digest, commit: Commit) -> None:
-        """Check one commit against its first parent; damage is reported, not raised."""
+    def check(self, digest: Digest, commit: Commit, changeset: Changeset | None) -> Sequence[Digest]:
+        """Check one commit against its first parent; return the nodes that follow from its patch.
+
+        `changeset` is its own if the engine has audited the commit; None: the engine is asked for both.
+        Damage is reported, not raised.
+        """
         with self._findings.watching("commit", digest=digest):
-            steps = self._space.engine.steps(self._space.name, digest, limit=2)
-            step, parent = steps[0], steps[1] if len(steps) > 1 else None
-            if step.digest != digest or step.commit != commit:
-                raise Corrupt("it is not found at its own place on its line")
-            self._check_place(step, parent)
-            self._check_ledger(step)
-            self._check_root(step, parent.commit.root if parent else EMPTY)
+            if changeset is None:
+                above, changeset = self._looked_up(digest, commit)
+            else:
+                above = self._parent(commit)
+            self._check_place(digest, commit, changeset, above)
+            if len(self._recent) >= _COMMITS_MAX:
+                self._recent.clear()
+            self._recent[digest] = commit
+            return self._check_root(digest, commit, changeset.patch, above.root if above else EMPTY)
+        return ()
 
-    def _check_place(self, step: Step, parent: Step | None) -> None:
-        commit = step.commit
-        if commit.thread != self._space.label and not self._is_unlabelled:
-            self._fault(step, f"it belongs to '{commit.thread}', not to '{self._space.label}'")
+    def _parent(self, commit: Commit) -> Commit | None:
+        first = commit.first_parent
+        if first is None:
+            return None
+        return self._recent.get(first) or self._space.engine.steps(self._space.name, first, limit=1)[0].commit
+
+    def _looked_up(self, digest: Digest, commit: Commit) -> tuple[Commit | None, Changeset]:
+        """Return the parent and the changeset, as the engine finds them from the commit, which must be in its place."""
+        steps = self._space.engine.steps(self._space.name, digest, limit=2)
+        step, parent = steps[0], steps[1] if len(steps) > 1 else None
+        if step.digest != digest or step.commit != commit:
+            raise Corrupt("it is not found at its own place on its line")
         if commit.parents[:1] != ((parent.digest,) if parent else ()):
-            self._fault(step, "the commit before it on its line is not its first parent")
-        if commit.depth != (parent.commit.depth + 1 if parent else 0):
-            self._fault(step, f"it says depth {commit.depth}, which is not one more than its parent's")
-            return
-        if (step.changeset.reason, step.changeset.run_id) != (commit.reason, commit.run):
-            self._fault(step, "its reason or run is not that of its changeset")
-        above = (parent.place, parent.commit.run) if parent else None
-        events = len(parent.changeset.events) if parent else 0
-        if step.place != shared_rules.placed(commit, above, events):
-            self._fault(step, "the index places it elsewhere on its line")
+            self._fault(digest, "the commit before it on its line is not its first parent")
+        if commit.depth == (parent.commit.depth + 1 if parent else 0):  # else it has no place
+            above = (parent.place, parent.commit.run) if parent else None
+            events = len(parent.changeset.events) if parent else 0
+            if step.place != shared_rules.placed(commit, above, events):
+                self._fault(digest, "the index places it elsewhere on its line")
+        return parent.commit if parent else None, step.changeset
 
-    def _check_ledger(self, step: Step) -> None:
-        """Check that the ledger has the position and chain that the commit recorded."""
-        read = step.commit.ledger
-        if read.position == 0 or read == self._ledger:
-            return
-        entries = self._space.engine.entries(self._space.name, after=read.position - 1, limit=1)
-        if not entries or (entries[0].position, entries[0].chain) != (read.position, read.chain):
-            self._fault(
-                step, f"it read the ledger at position {read.position}, where the ledger has another chain"
-            )
-        else:
-            self._ledger = read
+    def _check_place(
+        self, digest: Digest, commit: Commit, changeset: Changeset, parent: Commit | None
+    ) -> None:
+        if commit.thread != self._space.label and not self._is_unlabelled:
+            self._fault(digest, f"it belongs to '{commit.thread}', not to '{self._space.label}'")
+        if commit.depth != (parent.depth + 1 if parent else 0):
+            self._fault(digest, f"it says depth {commit.depth}, which is not one more than its parent's")
+        elif (changeset.reason, changeset.run_id) != (commit.reason, commit.run):
+            self._fault(digest, "its reason or run is not that of its changeset")
 
-    def _check_root(self, step: Step, before: Digest) -> None:
-        patch = step.changeset.patch
+    def _check_root(self, digest: Digest, commit: Commit, patch: Patch, before: Digest) -> Sequence[Digest]:
+        is_edited = any([isinstance(op, Edit) for op in patch.ops])
         try:
-            root = patch_builder.apply(self._space, before, patch)
-            edited = any(isinstance(op, Edit) for op in patch.ops)
-            faults = patch_builder.document_faults(self._space, before, patch) if edited else []
+            root, nodes = patch_builder.replay(self._space, before, patch) if patch.ops else (before, ())
+            faults = patch_builder.document_faults(self._space, before, patch) if is_edited else []
         except (Forgotten, Corrupt):
             self._findings.skip()  # forgotten; or damaged, which is reported with the object
-            return
-        if root != step.commit.root:
-            self._fault(step, f"its patch leads to the state {root}, but it says {step.commit.root}")
-            self._check_tree(step)
-            return
+            return ()
+        if root != commit.root:
+            self._fault(digest, f"its patch leads to the state {root}, but it says {commit.root}")
+            for fault in islice(check(self._space.nodes, commit.root), _TREE_FAULTS_MAX):
+                self._findings.add("node", fault.why, digest=fault.digest)
+            return ()
         for fault in faults:
-            self._fault(step, fault)
+            self._fault(digest, fault)
+        # A changeset does not name the documents that edits leave: nodes that may name such a one are read.
+        return () if is_edited else [node.digest for node in nodes]
 
-    def _check_tree(self, step: Step) -> None:
-        for fault in islice(check(self._space.nodes, step.commit.root), _TREE_FAULTS_MAX):
-            self._findings.add("node", fault.why, digest=fault.digest)
-
-    def _fault(self, step: Step, what: str) -> None:
-        self._findings.add("commit", what, digest=step.digest)
+    def _fault(self, digest: Digest, what: str) -> None:
+        self._findings.add("commit", what, digest=digest)
 
 
 _NAMED_MAX = 2_000
 _KNOWN_MAX = 50_000
 
 
-def check_objects(space: Space, findings: Findings) -> int:
-    """Check everything that is stored for the space; return the number of commits."""
-    checker = _Checker(space, findings)
-    with findings.watching("space", name=space.name):
-        for page in pages(space.engine, space.name):
-            for fact in page:
-                checker.take(fact)
-            checker.flush()
-            findings.tell()
-    return checker.commits
+class ObjectChecker:
+    """Checks a space page by page, in the order in which it is stored.
 
+    Everything of a page is known before anything in it is checked: nearly everything that an object names was
+    written with it, or a short while before.  What is not is looked up, in batches.
+    """
 
-class _Checker:
-    """Checks facts, and collects what they name to look it up in batches."""
-
-    def __init__(self, space: Space, findings: Findings) -> None:
-        self._space, self._findings = space, findings
+    def __init__(self, space: Space, findings: Findings, moves: MoveChecker) -> None:
+        """Check objects of this space, and report its moves to `moves`."""
+        self._space, self._findings, self._moves = space, findings, moves
         self._commits = CommitChecker(space, findings)
         self.commits = 0
-        self._versions: dict[str, int] = {}  # of timelines when last read
         self._named: dict[Digest, Object] = {}  # digests, and an object that names them
-        self._said: set[Digest] = set()  # bodies that are messages
+        self._ledgers: dict[LedgerRead, list[Digest]] = {}  # what commits have read of the ledger
         self._shown: dict[Digest, Object] = {}  # bodies that are recipes of contexts, and what names them
         self._recipes: set[Digest] = set()  # those that were read
-        # Nodes mostly name the same objects, so found digests are remembered, in two generations.
+        # In two generations: what is named is mostly young.
         self._known: set[Digest] = set()
         self._before: set[Digest] = set()
 
-    def take(self, fact: Fact) -> None:
-        """Check one stored thing."""
-        self._findings.count(fact.kind)
-        if fact.fault is not None:
-            self._findings.add(fact.kind, fact.fault, digest=fact.digest)
-        elif fact.object is not None:
-            with self._findings.watching(fact.kind, digest=fact.digest):
-                self._check(fact.object)
+    def take(self, page: Sequence[Fact]) -> None:
+        """Check one page."""
+        self._findings.count_all(Counter([fact.kind for fact in page]))
+        if len(self._known) > _KNOWN_MAX:
+            self._known, self._before = set(), self._known
+        self._known.update([fact.digest for fact in page if fact.digest is not None and fact.fault is None])
+        said: dict[Digest, None] = {}
+        changesets: dict[Digest, Changeset] = {}
+        derived: set[Digest] = set()  # nodes that follow from the parent's map and the patch
+        for fact in page:
+            found = fact.object
+            if fact.fault is not None:
+                self._findings.add(fact.kind, fact.fault, digest=fact.digest)
+            elif found is None or found.kind is Kind.NODE or found.kind in _OPAQUE:
+                continue
+            else:
+                with self._findings.watching(fact.kind, digest=fact.digest):
+                    if found.kind is Kind.CHANGESET:
+                        changesets[found.digest] = self._changeset(found, said)
+                    elif found.kind is Kind.COMMIT:
+                        derived.update(self._commit(found, changesets if fact.audited else {}))
+                    elif found.kind is Kind.MOVE:
+                        self._move(found, is_audited=fact.audited)
+                    else:
+                        self._artifact(found, decode_artifact(found.body))
+        for fact in page:
+            found = fact.object
+            if found is not None and found.kind is Kind.NODE and found.digest not in derived:
+                with self._findings.watching(fact.kind, digest=fact.digest):
+                    children, values = refs(found.body)
+                    self._name(found, (*children, *values))
+        self._read_messages(said, page)
+        self.flush()
 
     def flush(self) -> None:
         """Look up everything that was named and not looked up yet."""
         self._read_recipes()
+        self._check_ledgers()
         named, self._named = self._named, {}
+        if not named:
+            return
         missing = self._missing(named)
-        if len(self._known) > _KNOWN_MAX:
-            self._known, self._before = set(), self._known
         self._known.update(named.keys() - set(missing))
         for digest in missing:
             by = named[digest]
             self._findings.add(by.kind, f"it names {digest}, which is missing", digest=by.digest)
-        self._read_messages()
 
     def _missing(self, named: dict[Digest, Object]) -> Sequence[Digest]:
         """Return those that are not stored; if one look-up meets damage, the others are still looked up."""
@@ -191,46 +229,72 @@ class _Checker:
                     missing += self._space.engine.missing(self._space.name, (digest,))
             return missing
 
-    def _check(self, found: Object) -> None:
-        if digest_of(found.kind, found.body) != found.digest:
-            raise Corrupt("its bytes do not match its digest")
-        match found.kind:
-            case Kind.NODE:
-                children, values = refs(found.body)
-                self._name(found, (*children, *values))
-            case Kind.CHANGESET:
-                self._changeset(found)
-            case Kind.COMMIT:
-                self._commit(found)
-            case Kind.MOVE:
-                self._move(decode_move(found.body))
-            case Kind.ARTIFACT:
-                self._artifact(found, decode_artifact(found.body))
-            case Kind.VALUE | Kind.BODY | Kind.ENTRY | Kind.CHECKPOINT:
-                pass
-
     def _name(self, by: Object, digests: Iterable[Digest]) -> None:
-        for digest in set(digests) - self._known - self._before - {EMPTY}:
-            self._named[digest] = by
+        known, before = self._known, self._before
+        for digest in digests:
+            if digest not in known and digest not in before and digest != EMPTY:
+                self._named[digest] = by
         if len(self._named) > _NAMED_MAX:
             self.flush()
 
-    def _changeset(self, found: Object) -> None:
-        changeset = decode_changeset(found.body)
-        self._said.update(event.body for event in changeset.events if isinstance(event, MessageAppended))
-        self._shown |= dict.fromkeys(stored_objects.contexts_of(changeset), found)
+    def _changeset(self, found: Object, said: dict[Digest, None]) -> Changeset:
+        record = found.record
+        changeset = record if isinstance(record, Changeset) else decode_changeset(found.body)
+        for event in changeset.events:
+            if isinstance(event, MessageAppended):
+                said[event.body] = None
+                if event.context is not None:
+                    self._shown[event.context] = found
         self._name(found, stored_objects.of_changeset(changeset))
+        return changeset
 
-    def _read_messages(self) -> None:
+    def _commit(self, found: Object, changesets: dict[Digest, Changeset]) -> Sequence[Digest]:
+        """Check a commit; return the nodes that follow from its patch."""
+        self.commits += 1
+        record = found.record
+        commit = record if isinstance(record, Commit) else decode_commit(found.body)
+        self._name(found, (*commit.parents, commit.changeset, commit.root))
+        if commit.ledger.position:
+            self._ledgers.setdefault(commit.ledger, []).append(found.digest)
+        nodes = self._commits.check(found.digest, commit, changesets.get(commit.changeset))
+        self._name(found, nodes)
+        return nodes
+
+    def _check_ledgers(self) -> None:
+        """Check that the ledger has the positions and chains that commits recorded."""
+        ledgers, self._ledgers = self._ledgers, {}
+        engine, name = self._space.engine, self._space.name
+        positions = [read.position for read in ledgers]
+        chains: dict[int, Digest] = {}
+        if positions and max(positions) - min(positions) <= _LEDGER_SPAN_MAX:
+            after, limit = min(positions) - 1, max(positions) - min(positions) + 1
+            with suppress(Corrupt):  # then each is read alone
+                chains = {
+                    each.position: each.chain for each in engine.entries(name, after=after, limit=limit)
+                }
+        for read, commits in ledgers.items():
+            for commit in () if chains.get(read.position) == read.chain else commits:
+                with self._findings.watching("commit", digest=commit):
+                    found = engine.entries(name, after=read.position - 1, limit=1)
+                    if not found or (found[0].position, found[0].chain) != (read.position, read.chain):
+                        what = f"it read the ledger at position {read.position}, where the ledger has another chain"
+                        self._findings.add("commit", what, digest=commit)
+
+    def _read_messages(self, said: dict[Digest, None], page: Sequence[Fact]) -> None:
         """Check that what changesets call messages can be read as such; missing ones are reported elsewhere."""
-        said, self._said = list(self._said), set[Digest]()
-        try:
-            bodies = dict(zip(said, self._space.nodes(said), strict=True))
-        except (NotFound, Corrupt):
-            bodies = {digest: body for digest in said if (body := self._body(digest)) is not None}
-        for digest, body in bodies.items():
-            with self._findings.watching(Kind.BODY, digest=digest):
-                decode_message(body)
+        for fact in page:
+            found = fact.object
+            if found is not None and found.kind is Kind.BODY and found.digest in said:
+                del said[found.digest]
+                try:
+                    decode_message(found.body)
+                except Corrupt as error:
+                    self._findings.add(Kind.BODY, str(error), digest=found.digest)
+        for digest in said:
+            body = self._body(digest)
+            if body is not None:
+                with self._findings.watching(Kind.BODY, digest=digest):
+                    decode_message(body)
 
     def _read_recipes(self) -> None:
         """Check that past prompts can be rebuilt: each recipe is read once, and what it names must be stored."""
@@ -251,24 +315,12 @@ class _Checker:
         except (NotFound, Corrupt):
             return None
 
-    def _commit(self, found: Object) -> None:
-        self.commits += 1
-        commit = decode_commit(found.body)
-        self._name(found, (*commit.parents, commit.changeset, commit.root))
-        self._commits.check(found.digest, commit)
-
-    def _move(self, move: MoveRecord) -> None:
-        """Check that the version of the timeline is at least that of this move."""
-        name = move.timeline
-        if self._versions.get(name, -1) < move.version:
-            hold = self._space.engine.hold(self._space.name, name)
-            if len(self._versions) > _NAMED_MAX:
-                self._versions.clear()
-            self._versions[name] = hold.head.version if hold else -1
-        if self._versions[name] < move.version:
-            raise Corrupt(
-                f"timeline '{name}' does not stand where version {move.version} took it, nor after that"
-            )
+    def _move(self, found: Object, *, is_audited: bool) -> None:
+        record = found.record
+        move = record if isinstance(record, MoveRecord) else decode_move(found.body)
+        if move.to is not None:
+            self._name(found, (move.to,))
+        self._moves.take(move, found.digest, is_audited=is_audited)
 
     def _artifact(self, found: Object, whole: Artifact) -> None:
         """Check the content as a whole, chunk by chunk."""
@@ -282,181 +334,99 @@ class _Checker:
             raise Corrupt(f"its chunks make {size} bytes with SHA-256 {plain.hexdigest()}, not what it says")
 
 
-_PAGE = 200
-
-
-def check_lines(space: Space, commits: int, findings: Findings) -> None:
-    """Check every timeline that the space lists; where the list cannot be read, every one that has moves.
-
-    `commits` is the number of commits found in storage: no line can have more.
-    """
-    after = ""
-    try:
-        for hold in paging.holds(space.engine, space.name):
-            after = hold.head.timeline
-            _check_timeline(space, after, commits, findings)
-    except Corrupt as error:
-        findings.add("head", f"{error} So timelines cannot be listed.", name=f"after '{after}'")
-        _check_by_moves(space, commits, findings)
-
-
-def _check_by_moves(space: Space, commits: int, findings: Findings) -> None:
-    """Check every timeline whose first move is stored."""
-    for page in pages(space.engine, space.name):
-        for fact in page:
-            if fact.kind == Kind.MOVE and fact.object is not None:
-                with findings.watching("move", digest=fact.digest):
-                    move = decode_move(fact.object.body)
-                    if move.previous is None:
-                        _check_timeline(space, move.timeline, commits, findings)
-
-
-def _check_timeline(space: Space, timeline: str, commits: int, findings: Findings) -> None:
-    """Check one head against all its moves, the newest first."""
-    findings.count("head")
-    with findings.watching("head", name=timeline):
-        hold = space.engine.hold(space.name, timeline)
-        if hold is None:
-            raise NotFound("it has moved, but its head is not recorded")
-        _check_tip(space, hold, commits, findings)
-        _check_moves(space, hold, findings)
-
-
-def _check_tip(space: Space, hold: Hold, commits: int, findings: Findings) -> None:
-    """Check that the line can be read from its head to its first commit."""
-    if hold.head.commit is None:
-        return
-    tip = space.engine.steps(space.name, hold.head.commit, limit=1)[0]
-    if tip.commit.depth >= commits and tip.commit.depth >= (stored := _stored_commits(space)):
-        what = f"its line has {tip.commit.depth + 1} commits, but only {stored} were found in storage"
-        findings.add("head", what, name=hold.head.timeline)
-    first = space.engine.steps(space.name, hold.head.commit, skip=tip.commit.depth, limit=2)
-    if len(first) != 1 or first[0].commit.parents or first[0].commit.depth:
-        findings.add("head", "its line does not begin where its depth says", name=hold.head.timeline)
-
-
-def _stored_commits(space: Space) -> int:
-    """Return how many commits are stored now: some may have been written since the first count."""
-    return sum(fact.kind == Kind.COMMIT for page in pages(space.engine, space.name) for fact in page)
-
-
-def _check_moves(space: Space, hold: Hold, findings: Findings) -> None:
-    """Check all moves page by page; by hand, because damaged moves may not count down and would never end."""
-    newer: MoveRecord | None = None
-    name = hold.head.timeline
-    before = hold.head.version + 1
-    while page := space.engine.moves(space.name, name, before=before, limit=_PAGE):
-        if newer is None:
-            _check_last(hold, page[0], findings)
-        for move in page:
-            if newer is not None:
-                _check_pair(move, newer, findings)
-            newer = move
-        _check_targets(space, page, findings)
-        if page[-1].version >= before:
-            findings.add("head", "its moves do not count down", name=name)
-            return
-        before = page[-1].version
-    _check_first(hold, newer, findings)
-
-
-def _check_last(hold: Hold, last: MoveRecord, findings: Findings) -> None:
-    if (last.version, last.to, last.sealed) != (hold.head.version, hold.head.commit, hold.sealed):
-        findings.add("head", "it is not where its last move left it", name=hold.head.timeline)
-    if _address(last) != hold.move:
-        findings.add("head", "it names another move as its last", name=hold.head.timeline)
-
-
-def _check_pair(move: MoveRecord, newer: MoveRecord, findings: Findings) -> None:
-    what = None
-    if newer.version != move.version + 1:
-        what = f"version {newer.version} comes after version {move.version}"
-    elif newer.from_ != move.to:
-        what = f"version {newer.version} does not begin where version {move.version} ended"
-    elif newer.previous != _address(move):
-        what = f"version {newer.version} names another move as the one before it"
-    elif move.sealed:
-        what = f"it moved on to version {newer.version} after it was sealed"
-    if what:
-        findings.add("move", what, digest=_address(newer), name=newer.timeline)
-
-
-def _check_first(hold: Hold, first: MoveRecord | None, findings: Findings) -> None:
-    """Check that the chain of moves begins with version 1 of `main`, 0 of any other timeline."""
-    name = hold.head.timeline
-    begun = 1 if name == MAIN else 0
-    if first is None:
-        if hold.head.version or hold.move:
-            findings.add("head", "none of its moves is recorded", name=name)
-    elif first.version != begun or first.previous is not None or first.from_ is not None:
-        findings.add("head", f"its moves go back to version {first.version} only", name=name)
-
-
-def _check_targets(space: Space, moves: Sequence[MoveRecord], findings: Findings) -> None:
-    targets = {move.to: move for move in moves if move.to}
-    for target in space.engine.missing(space.name, list(targets)):
-        move = targets[target]
-        findings.add(
-            "move",
-            f"it leads to commit {target}, which is missing",
-            digest=_address(move),
-            name=move.timeline,
-        )
-
-
-def _address(move: MoveRecord) -> Digest:
-    try:
-        return digest_of(Kind.MOVE, encode_move(move))
-    except DAMAGE:
-        return Digest("")  # text that cannot be encoded was never stored as a move
+_LEDGER_SPAN_MAX = 4_000
+_OPAQUE = frozenset((Kind.VALUE, Kind.BODY, Kind.ENTRY, Kind.CHECKPOINT))
 
 
 _CACHE_BYTES = 16 * 1024 * 1024
+_HEADS_MAX = 256  # that the estimate of the work looks at
 
 
 def verify(
     engine: Engine,
     *,
     spaces: Iterable[str] | None = None,
-    progress: Callable[[str, int], None] | None = None,
+    since: Mapping[str, VerifiedPoint] | None = None,
+    progress: Progress | None = None,
     books: Callable[[Space], Iterable[tuple[str, str]]] | None = None,
 ) -> VerifyReport:
-    """Check everything that `spaces` hold, all of them if None.
+    """Check everything that `spaces` held when their check began, all of them if None.
 
+    `since` are points up to which an earlier check found spaces to be sound: what was written before them is not read
+    again (None: everything is checked).  Cells, heads and the records of calls are checked in any case.
     `books` yields, for a space, which cells or entries contradict its ledger, and how; None skips that check.
-    `progress` is called now and then with the space and the number of checks so far.
     Raises `Unavailable` if the store cannot be read at all.
     """
     findings = Findings(progress)
+    names: list[str] = []
     with findings.watching("store"):
-        for name in paging.spaces(engine) if spaces is None else spaces:
+        # All names first: a writer that begins threads all the time must not keep the check from ending.
+        names.extend(paging.spaces(engine) if spaces is None else spaces)
+    weights = {name: _weight(engine, name) for name in names} if progress else {}
+    findings.total = sum(weights.values())
+    for name in names:
+        with findings.watching("store"):
             findings.space = name
             space = _reading(engine, name, findings)
-            _verify_space(space, findings)
-            if books is not None:
-                _check_books(space, books, findings)
-            findings.space = STORE
+            _verify_space(space, (since or {}).get(name), weights.get(name, 0), books, findings)
+        findings.space = STORE
     return findings.report()
 
 
-def _verify_space(space: Space, findings: Findings) -> None:
+def _weight(engine: Engine, name: str) -> int:
+    """Return about how much there is to check in a space: its heads count their moves."""
+    try:
+        return 1 + sum([hold.head.version for hold in engine.holds(name, limit=_HEADS_MAX)])
+    except DAMAGE:
+        return 1  # it is reported where the space is checked
+
+
+def _verify_space(
+    space: Space,
+    since: VerifiedPoint | None,
+    weight: int,
+    books: Callable[[Space], Iterable[tuple[str, str]]] | None,
+    findings: Findings,
+) -> None:
     findings.count("space")
-    commits = check_objects(space, findings)
-    check_lines(space, commits, findings)
-    check_ledger(space, findings)
+    before, begun, ledger = findings.faults, BEGINNING, LedgerRead()
+    with findings.watching("point", name=space.name):
+        begun = checked_point(space, since, findings)
+    findings.partial += begun is not BEGINNING
+    scanned = check_objects(space, begun, weight, findings)
+    check_lines(space, scanned, findings)
+    with findings.watching("ledger"):
+        ledger = check_ledger(space, begun.ledger, findings)
     check_cells(space, findings)
     with findings.watching("space", name=space.name):
         space.engine.check(space.name, again=True)
     check_directory(space, findings)
-    findings.tell()
+    if books is not None:
+        with findings.watching("ledger"):
+            for name, what in books(space):
+                findings.add("ledger", what, name=name)
+    findings.written += space.engine.standing(space.name) > scanned.standing
+    if findings.faults == before:
+        findings.points[space.name] = VerifiedPoint(
+            standing=scanned.standing,
+            commits=scanned.commits,
+            moves=scanned.moves.followed(),
+            position=ledger.position,
+            chain=ledger.chain,
+        )
+    findings.tell(weight, is_done=True)
 
 
-def _check_books(
-    space: Space, books: Callable[[Space], Iterable[tuple[str, str]]], findings: Findings
-) -> None:
-    with findings.watching("ledger"):
-        for name, what in books(space):
-            findings.add("ledger", what, name=name)
+def check_objects(space: Space, begun: SoundPoint, weight: int, findings: Findings) -> ScannedObjects:
+    """Check what is stored for the space now and was not before `begun`; what is written from now on is left out."""
+    moves = MoveChecker(space, begun)
+    checker = ObjectChecker(space, findings, moves)
+    engine, standing = space.engine, space.engine.standing(space.name)
+    with findings.watching("space", name=space.name):
+        for page, cursor in standing_pages(engine, space.name, after=begun.standing, upto=standing):
+            checker.take(page)
+            findings.tell(weight * min(cursor or standing, standing) // max(standing, 1))
+    return ScannedObjects(standing, begun.commits + checker.commits, moves)
 
 
 def _reading(engine: Engine, name: str, findings: Findings) -> Space:

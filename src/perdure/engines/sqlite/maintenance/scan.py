@@ -7,6 +7,10 @@ in the row's own changeset and columns.
 The scan also audits each row: what is not hashed must still follow from what is.  Keys, the places of
 ancestors and the spans of words are there to find things fast.  If they were wrong, a read could miss what is
 there, or walk to a foreign commit; so `verify` derives them again from the row's own content.
+
+Nearly every row is sound.  So rows are read in batches, each is decoded once from its first byte to its last, and its
+keys are looked up together with those of its neighbours.  A row in which anything is not as expected is left to
+`facts_of`, which reads it part by part and names what is wrong.
 """
 
 from __future__ import annotations
@@ -14,13 +18,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from perdure.engines.contract import Fact
 from perdure.engines.shared_rules import damaged, labels
-from perdure.engines.sqlite.commit.apply import op_id_of
+from perdure.engines.sqlite.commit.apply import op_id_of, spans_of
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import look_again
 from perdure.engines.sqlite.format.index import (
     KEY_BYTES,
+    all_places,
     label_keys,
     object_key,
     op_keys,
@@ -28,7 +35,19 @@ from perdure.engines.sqlite.format.index import (
     split,
     version_key,
 )
-from perdure.engines.sqlite.format.pack import KINDS, PackForm, buried_of, timeline_of, why_of
+from perdure.engines.sqlite.format.pack import (
+    KINDS,
+    Columns,
+    PackForm,
+    PackItem,
+    buried_of,
+    is_against,
+    joined,
+    move_of,
+    timeline_of,
+    unpack_commit,
+    why_of,
+)
 from perdure.engines.sqlite.format.rows import (
     COLUMNS,
     FROM,
@@ -44,10 +63,10 @@ from perdure.engines.sqlite.format.rows import (
 )
 from perdure.engines.sqlite.maintenance.removal import spans_in
 from perdure.errors import Corrupt, Forgotten, PerdureError
-from perdure.model.commit import MoveRecord, encode_move
-from perdure.model.digest import Digest, Kind, Object
+from perdure.model.commit import Changeset, Commit, MoveRecord, encode_commit, encode_move
+from perdure.model.digest import Digest, Kind, Object, digest_of
 
-__all__ = ["facts_of", "scan"]
+__all__ = ["Bodies", "facts_of", "scan"]
 
 
 _DERIVED = f"SELECT l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB) {FROM_FAR} WHERE l.id=?"
@@ -131,46 +150,277 @@ def _timeline(db: Database, row: LogRow) -> object:
 
 
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
-_ROWS_AT_ONCE = 64
+_ROWS_MAX = 1_000  # read by one statement
+_ITEMS_OF_A_ROW = 8  # about as many as a commit has
 _FIRST = 1  # the space that was written first: what concerns all rows is reported with it
 _STRETCHED = """
 SELECT (SELECT value FROM meta WHERE name='indexed_upto'), coalesce(sum(last-first+1), 0), coalesce(max(last), 0),
     (SELECT count(*) FROM stretches s JOIN log l ON l.id BETWEEN s.first AND s.last AND l.space=s.space)
 FROM stretches
 """
+_BATCH = (
+    f"SELECT {COLUMNS}, l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB), p.run {FROM_FAR} "
+    "WHERE l.id IN (SELECT value FROM json_each(?)) ORDER BY l.id"
+)
+_BATCH_BYTES_MAX = 8 * 1024 * 1024
+_FOUND = "SELECT count(*) FROM json_each(?) wanted CROSS JOIN places ON places.place = wanted.value"
+_COLUMNS = 16  # of `COLUMNS`; what the audit needs comes behind them
 
 
 def scan(
-    db: Database, rows: Rows, space: int | None, after: int, limit: int
+    db: Database, rows: Rows, bodies: Bodies, space: int | None, after: int, limit: int
 ) -> tuple[list[Fact], int | None]:
     """Return up to about `limit` facts from the rows after `after`, and where to go on; damage counts if it is found twice."""
-    found = _scan(db, rows, space, after, limit)
-    if not any(fact.fault is not None for fact in found[0]):
+    if not after:
+        bodies.forget()
+    found = _scan(db, rows, bodies, space, after, limit)
+    if not any([fact.fault is not None for fact in found[0]]):
         return found
     look_again(db, rows.forget)
-    return _scan(db, rows, space, after, limit)
+    bodies.forget()
+    return _scan(db, rows, bodies, space, after, limit)
 
 
 def _scan(
-    db: Database, rows: Rows, space: int | None, after: int, limit: int
+    db: Database, rows: Rows, bodies: Bodies, space: int | None, after: int, limit: int
 ) -> tuple[list[Fact], int | None]:
     facts: list[Fact] = _index_faults(db) if space == _FIRST and not after else []
     writes = _writes_before(db, rows, after)
+    at_once = max(1, min(_ROWS_MAX, limit // _ITEMS_OF_A_ROW))
     while space is not None and len(facts) < limit:
-        numbers = rows.index.rows_of(db, space, after, _ROWS_AT_ONCE)
+        numbers = rows.index.rows_of(db, space, after, at_once)
         if not numbers:
             return facts, None
-        for number in numbers:
-            facts += facts_of(db, rows, number)
-            write = _write_of(db, rows, number)
+        batch = _Batch(db, rows, bodies, space, numbers)
+        for number in batch.numbers:
+            facts += batch.facts(number)
+            write = batch.write(number)
             if write is not None:
                 if writes is not None and write != writes + 1:
                     facts.append(Fact("row", None, None, fault=_out_of_order(number, write, writes)))
                 writes = write
-            after = number
-            if len(facts) >= limit:
-                break
+        after = batch.numbers[-1]
+        if batch.is_cut:
+            break
     return facts, None if space is None else after
+
+
+class Bodies:
+    """Nodes and values that a scan has read, by the place of their item: later rows hold differences to them.
+
+    Two generations: what no row asked for since the last change of generation is dropped.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._young: dict[tuple[int, int, int], tuple[bytes, int]] = {}
+        self._old: dict[tuple[int, int, int], tuple[bytes, int]] = {}
+        self._held = 0
+
+    def get(self, place: tuple[int, int, int]) -> tuple[bytes, int] | None:
+        """Return the bytes of the item at a space, row and index, and how many differences they were made from."""
+        found = self._young.get(place)
+        if found is None:
+            found = self._old.get(place)
+            if found is not None:
+                self.put(place, *found)
+        return found
+
+    def put(self, place: tuple[int, int, int], body: bytes, depth: int) -> None:
+        """Keep the bytes of an item."""
+        self._held += len(body) + _BODY_BYTES
+        if self._held > _BODIES_BYTES_MAX // 2:
+            self._old, self._young, self._held = self._young, {}, 0
+        self._young[place] = body, depth
+
+    def forget(self) -> None:
+        """Drop all, because a scan begins, or looks at the disk again."""
+        self._young, self._old, self._held = {}, {}, 0
+
+
+_BODIES_BYTES_MAX = 8 * 1024 * 1024
+_BODY_BYTES = 300  # what one costs beside its bytes
+_BASE_BYTES_MIN, _BASE_BYTES_MAX = 64, 1024 * 1024  # what differences are made against
+_DIFFERENCES_MAX = 64  # a longer chain is refused by every read
+_BASES = frozenset((KINDS.index(Kind.NODE), KINDS.index(Kind.VALUE)))
+
+
+class _Odd(Exception):
+    """Something in a row is not as it should be: `facts_of` names it."""
+
+
+class _Audited(msgspec.Struct, frozen=True, gc=False):
+    """A sound row."""
+
+    facts: list[Fact]
+    write: int | None
+
+
+class _Batch:
+    """Some rows of a space, read by one statement: all of `numbers`, or the first of them if they are large."""
+
+    def __init__(self, db: Database, rows: Rows, bodies: Bodies, space: int, numbers: list[int]) -> None:
+        self._db, self._rows, self._bodies = db, rows, bodies
+        self._sound: dict[int, _Audited] = {}
+        self._bytes = 0
+        self.numbers, self.is_cut = numbers, False
+        keys: dict[int, bytes] = {}
+        for values in db.execute(_BATCH, (msgspec.json.encode(numbers).decode(),)):
+            try:
+                row = row_of(values[:_COLUMNS])
+                self._sound[row.id] = self._audited(row, values[_COLUMNS:])
+                keys[row.id] = row.keys
+            except (_Odd, PerdureError, LookupError, TypeError, ValueError):
+                pass
+            if self._bytes > _BATCH_BYTES_MAX:
+                self.numbers = [number for number in numbers if number <= values[0]]
+                self.is_cut = len(self.numbers) < len(numbers)
+                break
+        if not self._are_found(space, keys):
+            for number in [number for number in keys if not self._are_found(space, {number: keys[number]})]:
+                del self._sound[number]
+
+    def facts(self, number: int) -> list[Fact]:
+        """Return everything that a row holds."""
+        sound = self._sound.get(number)
+        return facts_of(self._db, self._rows, number) if sound is None else sound.facts
+
+    def write(self, number: int) -> int | None:
+        """Return the number of the write that a row completes; None if it completes none, or cannot be read."""
+        sound = self._sound.get(number)
+        return _write_of(self._db, self._rows, number) if sound is None else sound.write
+
+    def _are_found(self, space: int, keys: dict[int, bytes]) -> bool:
+        """True if every row is found by each of its keys."""
+        # First: a key that is sorted in at this moment is then found twice, and not missed.
+        recent = self._rows.index.keys_of(space)
+        places: list[int] = []
+        for row, carried in keys.items():
+            own = split(carried)
+            if recent:
+                own = [
+                    key
+                    for key in own
+                    if (at := recent.get(key)) != row and not (type(at) is tuple and row in at)
+                ]
+            places += all_places(space, dict.fromkeys(own, row))
+        wanted = sorted(set(places))
+        return self._db.execute(_FOUND, (msgspec.json.encode(wanted).decode(),)).get == len(wanted)
+
+    def _audited(self, row: LogRow, derived: tuple[object, ...]) -> _Audited:
+        """Return what a row holds, each part decoded and hashed once; raise `_Odd` or `Corrupt` if anything is wrong."""
+        pack, op = row.pack, row.pack.op
+        if pack.dropped is not None:
+            raise _Odd
+        changeset: Changeset | None = None
+        text, digest = b"", Digest("")
+        if row.digest is not None:
+            found = changeset_of(row)
+            if found is None:
+                raise _Odd
+            changeset, text = found
+            digest = digest_of(Kind.CHANGESET, text)
+        columns = Columns(row.digest, row.parent, row.root, row.depth or 0, row.at or 0, changeset, digest)
+        facts = self._items(row, columns, text)
+        names: list[bytes] = []
+        if changeset is not None:
+            names += self._check_line(row, facts, changeset, derived)
+        elif not row.follows:
+            raise _Odd
+        if op is not None:
+            names += op_keys(op_id_of(row) or "")
+            for stored in op.moves:
+                move = move_of(stored, columns)
+                body = encode_move(move)
+                address = digest_of(Kind.MOVE, body)
+                facts.append(
+                    Fact(Kind.MOVE, address, Object(Kind.MOVE, address, body, None, move), audited=True)
+                )
+                names.append(version_key(move.timeline, move.version))
+        if sorted(split(row.keys[len(pack.items) * KEY_BYTES :])) != sorted(names):
+            raise _Odd
+        return _Audited(facts, None if op is None else op.number)
+
+    def _items(self, row: LogRow, columns: Columns, text: bytes) -> list[Fact]:
+        """Return the objects of a row, in the order of its keys."""
+        facts: list[Fact] = []
+        keys: list[str] = []
+        start = 0
+        for at, item in enumerate(row.pack.items):
+            form, record = item.form, None
+            if not 0 <= item.kind < len(KINDS):
+                raise _Odd
+            kind = KINDS[item.kind]
+            if form == PackForm.FORGOTTEN:
+                digest = buried_of(item)
+                facts.append(Fact(kind, digest, None, forgotten=why_of(item)))
+                keys.append(digest[: 2 * KEY_BYTES])
+                continue
+            if form == PackForm.BODIES:
+                body = row.bodies[start : start + item.size]
+                start += item.size
+            elif form == PackForm.CHANGESET and columns.changeset is not None:
+                body, record = text, columns.changeset
+            elif form == PackForm.COMMIT:
+                record = unpack_commit(item.data, columns)
+                body = encode_commit(record)
+            elif form == PackForm.WHOLE and kind is not Kind.COMMIT:
+                body = item.data
+                self._note(row, at, item, body, 0)
+            elif is_against(item):
+                body = self._joined(row, at, item)
+            else:
+                raise _Odd
+            self._bytes += len(body)
+            digest = columns.changeset_digest if body is text else digest_of(kind, body)
+            facts.append(Fact(kind, digest, Object(kind, digest, body, None, record), audited=True))
+            keys.append(digest[: 2 * KEY_BYTES])
+        if "".join(keys) != row.keys[: len(keys) * KEY_BYTES].hex() or start != len(row.bodies):
+            raise _Odd
+        return facts
+
+    def _joined(self, row: LogRow, at: int, item: PackItem) -> bytes:
+        base = self._bodies.get((row.space, item.row, item.index))
+        if base is None:
+            return self._rows.body(self._db, row, at)
+        body, depth = joined(base[0], item), base[1] + 1
+        if depth > _DIFFERENCES_MAX:
+            raise _Odd
+        self._note(row, at, item, body, depth)
+        return body
+
+    def _note(self, row: LogRow, at: int, item: PackItem, body: bytes, depth: int) -> None:
+        if item.kind in _BASES and _BASE_BYTES_MIN <= len(body) <= _BASE_BYTES_MAX:
+            self._bodies.put((row.space, row.id, at), body, depth)
+
+    def _check_line(
+        self, row: LogRow, facts: list[Fact], changeset: Changeset, derived: tuple[object, ...]
+    ) -> Iterator[bytes]:
+        """Compare the columns of a commit with what they follow from; yield the keys of its labels."""
+        jumps, spans, timeline, above = derived
+        commits = [fact for fact in facts if fact.kind is Kind.COMMIT]
+        commit = commits[0].object.record if len(commits) == 1 and commits[0].object else None
+        if not isinstance(commit, Commit) or row.digest is None or row.digest.hex() != commits[0].digest:
+            raise _Odd
+        run = None if commit.run is None else run_key(commit.run)
+        if not (jumps and row.follows and row.events == len(changeset.events) and row.run == run):
+            raise _Odd
+        found = _spans(row, changeset)
+        if spans != (None if found is None else found.encode()) or timeline != _timeline(self._db, row):
+            raise _Odd
+        for name in labels(commit, changeset, commit.run if run is not None and above == run else None):
+            yield from label_keys(name)
+
+
+def _spans(row: LogRow, changeset: Changeset) -> str | None:
+    """Return where the words of a row's events are in its bodies."""
+    spans: dict[str, tuple[int, int]] = {}
+    start = 0
+    for at, item in enumerate(row.pack.items):
+        if item.form == PackForm.BODIES:
+            spans[row.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES].hex()] = start, item.size
+            start += item.size
+    return spans_of(changeset, lambda digest: spans.get(digest[: 2 * KEY_BYTES]))
 
 
 def _writes_before(db: Database, rows: Rows, row: int) -> int | None:
