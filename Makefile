@@ -40,6 +40,8 @@ deep: $(dev)
 bench: $(dev)
 	-$(pip) install --group bench
 	$(python) -m bench
+	$(python) -m bench --sync 0.1 --only turns writers
+	$(python) -m bench --sync 2 --only turns runs
 
 fmt: $(dev)
 	$(python) -m ruff check --fix --exit-zero .

@@ -13,6 +13,7 @@ import msgspec
 
 from bench.ground import DEEP, FULL, QUICK, TINY, Ground, Sizes
 from bench.measures import MEASURES
+from bench.sync import MEMORY, measured_sync, slow_syncs
 from bench.table import Result, Skipped, render
 
 _SIZES: dict[str, Sizes] = {"quick": QUICK, "full": FULL, "deep": DEEP, "tiny": TINY}
@@ -20,21 +21,29 @@ _SIZES: dict[str, Sizes] = {"quick": QUICK, "full": FULL, "deep": DEEP, "tiny": 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=_place(options.at)))
+    place = _place(options.at, in_memory=options.sync is not None)
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=place))
     try:
-        results = _measure(directory, _SIZES[options.size], options.only or list(MEASURES))
+        if options.sync is not None:
+            slow_syncs(options.sync)
+            _tell(
+                f"a sync is to take {options.sync:g} ms; it takes {measured_sync(directory):.3f} ms (median)"
+            )
+        results = _measure(directory, _SIZES[options.size], options.only or list(MEASURES), options.sync)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(_json(results) if options.json else render(results))
     return 0
 
 
-def _measure(directory: Path, sizes: Sizes, names: list[str]) -> list[Result | Skipped]:
+def _measure(
+    directory: Path, sizes: Sizes, names: list[str], sync_ms: float | None
+) -> list[Result | Skipped]:
     results: list[Result | Skipped] = []
     for name in names:
         start = time.perf_counter()
         _tell(f"{name} …")
-        results.extend(MEASURES[name](Ground(directory / name, sizes, _tell)))
+        results.extend(MEASURES[name](Ground(directory / name, sizes, _tell, sync_ms=sync_ms)))
         _tell(f"{name}: {time.perf_counter() - start:.0f} s")
     return results
 
@@ -47,13 +56,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(size="full")
     parser.add_argument("--only", nargs="+", choices=list(MEASURES), metavar="MEASURE", help="some of them")
     parser.add_argument("--at", type=Path, help="directory to write in; it must be on the disk to measure")
+    parser.add_argument(
+        "--sync",
+        type=_milliseconds,
+        metavar="MS",
+        help=f"make each sync take this many milliseconds; files are put on memory ({MEMORY})",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
-def _place(at: Path | None) -> Path:
+def _milliseconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1_000:
+        raise argparse.ArgumentTypeError("a sync takes more than 0 and at most 1,000 ms")
+    return value
+
+
+def _place(at: Path | None, *, in_memory: bool) -> Path:
     """The project's build directory by default: a temporary directory may be in memory."""
-    place = Path("build") if at is None else at
+    place = at or (MEMORY if in_memory else Path("build"))
     place.mkdir(parents=True, exist_ok=True)
     return place
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import perdure
+from bench.sync import without_syncs
 from bench.workload import Turn
 from perdure.model.context import Context
 from perdure.model.message import Message, Text, ToolCall
@@ -49,13 +50,21 @@ class Running:
     name = "Perdure, running an agent"
 
     def __init__(
-        self, directory: Path, *, thread: str = "t", durable: bool = True, store: Store | None = None
+        self,
+        directory: Path,
+        *,
+        thread: str = "t",
+        durable: bool = True,
+        store: Store | None = None,
+        with_state: bool = True,
     ) -> None:
         self.path = directory / "perdure.db"
         self._owned = store is None
-        self.store = store or perdure.open(self.path, durability="power_loss" if durable else "process_crash")
+        with without_syncs(not durable):
+            durability = "power_loss" if durable else "process_crash"
+            self.store = store or perdure.open(self.path, durability=durability)
         self._model = _Prompt()
-        agent = perdure.Agent("bench", backend=self._model, tools=[_tool(self._model)])
+        agent = perdure.Agent("bench", backend=self._model, tools=[_tool(self._model, with_state=with_state)])
         self.thread = self.store.thread(thread, agent=agent)
 
     def turn(self, turn: Turn) -> None:
@@ -68,12 +77,12 @@ class Running:
             self.store.close()
 
 
-def _tool(model: _Prompt) -> perdure.Tool:
+def _tool(model: _Prompt, *, with_state: bool) -> perdure.Tool:
     @perdure.tool(name="search_flights", effect="external_write")
     def search(to: str, max_price: int, origin: str = "OSL", *, call: perdure.Call) -> str:
         """Search flights."""
         assert model.turn is not None
-        for step in model.turn.steps:
+        for step in model.turn.steps if with_state else ():
             if step.key is not None:
                 call.put(step.key, cast("Any", step.value))
         block = model.turn.steps[2].message.tool_results[0].content[0]

@@ -7,11 +7,11 @@ SQLite and the disk.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import apsw
 
+from bench.sync import without_syncs
 from bench.workload import Turn
 
 __all__ = ["Bare"]
@@ -36,7 +36,8 @@ class Bare:
     def __init__(self, directory: Path, *, thread: str = "t", durable: bool = True) -> None:
         self.path = directory / "bare.db"
         self._thread = thread
-        self._db = apsw.Connection(str(self.path))
+        with without_syncs(not durable):
+            self._db = apsw.Connection(str(self.path))
         self._db.set_busy_timeout(60_000)
         self._db.pragma("journal_mode", "wal")
         self._db.pragma("synchronous", "extra" if durable else "off")
@@ -59,11 +60,12 @@ class Bare:
         self._db.execute(_PUT, (self._thread, key, document))
         self._db.execute("COMMIT")
 
-    def load(self) -> tuple[list[object], dict[str, object]]:
-        """All messages and the state, decoded."""
+    def load(self) -> tuple[list[str], list[tuple[str, str]]]:
+        """Every message, in order, and the state."""
         said = self._db.execute("SELECT body FROM messages WHERE thread=? ORDER BY seq", (self._thread,))
-        held = self._db.execute("SELECT key, value FROM state WHERE thread=?", (self._thread,))
-        return [json.loads(body) for (body,) in said], {key: json.loads(value) for key, value in held}
+        messages = [body for (body,) in said]
+        state = self._db.execute("SELECT key, value FROM state WHERE thread=?", (self._thread,))
+        return messages, list(state)
 
     def close(self) -> None:
         self._db.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -43,6 +43,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     imports: int
     memory_bytes: int
     peer_turns: int
+    one_tool_runs: int  # whose processor time is counted, beside a peer's
+    commits: int = 20_000  # of the thread that a new process runs on
+    few_commits: int = 100
 
 
 FULL = Sizes(
@@ -55,6 +58,7 @@ FULL = Sizes(
     imports=21,
     memory_bytes=100_000_000,
     peer_turns=100,
+    one_tool_runs=200,
 )
 QUICK = msgspec.structs.replace(
     FULL,
@@ -67,6 +71,8 @@ QUICK = msgspec.structs.replace(
     imports=9,
     memory_bytes=20_000_000,
     peer_turns=20,
+    one_tool_runs=60,
+    commits=2_000,
 )
 DEEP = msgspec.structs.replace(FULL, memory_bytes=1_000_000_000)
 TINY = Sizes(
@@ -86,6 +92,9 @@ TINY = Sizes(
     imports=1,
     memory_bytes=50_000,
     peer_turns=2,
+    one_tool_runs=2,
+    commits=8,
+    few_commits=4,
 )
 
 
@@ -112,10 +121,13 @@ class Times(msgspec.Struct):
 
 
 class Ground:
-    """A directory to measure in, and the sizes."""
+    """A directory to measure in, the sizes, and what a sync takes there."""
 
-    def __init__(self, directory: Path, sizes: Sizes, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, sizes: Sizes, tell: Callable[[str], None], *, sync_ms: float | None = None
+    ) -> None:
         self.sizes = sizes
+        self.sync_ms = sync_ms  # None: what the disk takes
         self.tell = tell
         self._directory = directory
         self._numbers = count()
@@ -125,6 +137,10 @@ class Ground:
         path = self._directory / f"{next(self._numbers):03d}"
         path.mkdir(parents=True)
         return path
+
+    def bar(self, bars: Mapping[float, float]) -> float | None:
+        """The one of `bars` that is set for the milliseconds of a sync here; none is for a disk of unknown speed."""
+        return None if self.sync_ms is None else bars.get(self.sync_ms)
 
     def drop(self, *directories: Path) -> None:
         """Remove directories that are no longer needed: a long run must not fill the disk."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import perdure
+from bench.sync import without_syncs
 from bench.workload import STEPS, Turn
 from perdure.engines.contract import Engine, Receipt, Write
 from perdure.engines.registry import open_engine
@@ -33,7 +34,9 @@ class Face:
     ) -> None:
         self.path = directory / "perdure.db"
         self._owned = store is None
-        self.store = store or perdure.open(self.path, durability="power_loss" if durable else "process_crash")
+        with without_syncs(not durable):
+            durability = "power_loss" if durable else "process_crash"
+            self.store = store or perdure.open(self.path, durability=durability)
         self.thread = self.store.thread(thread, agent=AGENT)
 
     def turn(self, turn: Turn) -> None:

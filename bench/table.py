@@ -12,14 +12,15 @@ __all__ = ["Result", "Skipped", "render"]
 Bound: TypeAlias = Literal["at least", "at most"]
 
 _SIGN = {"at least": "≥", "at most": "≤"}
-_HEADINGS = ("measure", "ours", "baseline", "ratio", "bar", "")
+_HEADINGS = ("measure", "Perdure", "compared with", "its figure", "ratio", "bar", "")
+_BARE = "bare SQLite"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One measure: two figures, and their ratio against a bar."""
+    """One measure: our figure, that of what it is compared with, and their ratio against a bar."""
 
     measure: str
-    ours: float
+    ours: float | None = None  # None: the row tells about the other alone
     baseline: float | None = None  # None: the bar is for `ours` itself
     unit: str
     baseline_is: str = ""  # empty: bare SQLite; else what is compared with
@@ -33,7 +34,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         """Ours over the baseline."""
         if self.given_ratio is not None:
             return self.given_ratio
-        return self.ours / self.baseline if self.baseline else None
+        return self.ours / self.baseline if self.baseline and self.ours is not None else None
 
     @property
     def ok(self) -> bool | None:
@@ -63,11 +64,12 @@ def render(results: Sequence[Result | Skipped]) -> str:
 
 def _cells(result: Result | Skipped) -> tuple[str, ...]:
     if isinstance(result, Skipped):
-        return result.measure, "-", "-", "-", "-", "skipped"
+        return result.measure, "-", "-", "-", "-", "-", "skipped"
     return (
         result.measure,
         _figure(result.ours, result.unit),
-        _baseline(result),
+        "-" if result.baseline is None else result.baseline_is or _BARE,
+        _figure(result.baseline, result.unit),
         _ratio(result),
         _bar(result),
         {None: "", True: "ok", False: "MISSED"}[result.ok],
@@ -79,13 +81,6 @@ def _padded(row: tuple[str, ...], widths: list[int]) -> list[str]:
         cell.ljust(width) if at == 0 else cell.rjust(width)
         for at, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
-
-
-def _baseline(result: Result) -> str:
-    if result.baseline is None:
-        return "-"
-    figure = _figure(result.baseline, result.unit)
-    return f"{result.baseline_is}: {figure}" if result.baseline_is else figure
 
 
 def _ratio(result: Result) -> str:
@@ -104,7 +99,9 @@ def _bar(result: Result) -> str:
     return f"{_SIGN[result.bound]} {bar}"
 
 
-def _figure(value: float, unit: str) -> str:
+def _figure(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
     if unit == "bytes":
         for name, size in (("MB", 1e6), ("KB", 1e3)):
             if value >= size:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 from bench.ground import Ground
 from bench.measures import (
     bytes_on_disk,
+    first_run,
     forks,
     growth,
     imports,
     loading,
     memory,
+    one_tool,
     peers,
     providers,
     puts,
@@ -19,6 +21,7 @@ from bench.measures import (
     runs,
     switches,
     turns,
+    whole,
     writers,
 )
 from bench.table import Result, Skipped
@@ -30,10 +33,13 @@ MEASURES: dict[str, Callable[[Ground], Iterable[Result | Skipped]]] = {
     "growth": growth.measure,
     "bytes": bytes_on_disk.measure,
     "loading": loading.measure,
+    "whole": whole.measure,
     "forks": forks.measure,
     "puts": puts.measure,
     "writers": writers.measure,
     "runs": runs.measure,
+    "one-tool": one_tool.measure,
+    "first-run": first_run.measure,
     "imports": imports.measure,
     "memory": memory.measure,
     "recall": recall.measure,

@@ -1,8 +1,7 @@
 """Loading: the latest state and the last messages, in a process that knows nothing yet.
 
 Each load opens the store again, so nothing is cached but by the operating system.  A past
-state is read in the same way, at commits spread over the whole history.  A whole load is
-compared with the baseline's: the same messages and the same state, selected and decoded.
+state is read in the same way, at commits spread over the whole history.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.bare import Bare
+import perdure
 from bench.ground import Ground, median, take_turns
 from bench.measures.growth import fill
 from bench.ours import Face
@@ -39,43 +38,11 @@ def measure(ground: Ground) -> Iterable[Result]:
     )
     yield _past(ground, long)
     ground.drop(long, short)
-    yield _whole(ground)
-
-
-def _whole(ground: Ground) -> Result:
-    """Processor time: all messages and the state, decoded, from a store that was just opened."""
-    directory = ground.fresh()
-    fill(directory, make_turns(ground.sizes.stored, keys=ground.sizes.keys))
-    work = [lambda _: _load_whole(directory), lambda _: _load_bare(directory)]
-    ours, bare = (1e3 * median(each.cpu) for each in take_turns(work, range(ground.sizes.loads)))
-    ground.drop(directory)
-    return Result(
-        measure=f"load {ground.sizes.stored:,} turns whole, processor",
-        ours=ours,
-        baseline=bare,
-        baseline_is="bare SQLite",
-        unit="ms",
-        bound="at most",
-        bar=2.0,
-    )
-
-
-def _load_whole(directory: Path) -> None:
-    face = Face(directory)
-    face.thread.transcript()
-    face.thread.values()
-    face.close()
-
-
-def _load_bare(directory: Path) -> None:
-    bare = Bare(directory)
-    bare.load()
-    bare.close()
 
 
 def _load(directory: Path) -> None:
     face = Face(directory)
-    face.thread.values()
+    _read_state(face.thread.at())
     face.thread.transcript(limit=MESSAGES)
     face.close()
 
@@ -101,5 +68,10 @@ def _past(ground: Ground, directory: Path) -> Result:
 
 def _visit(directory: Path, back: int) -> None:
     face = Face(directory)
-    face.thread.at(f"HEAD~{back}").values()
+    _read_state(face.thread.at(f"HEAD~{back}"))
     face.close()
+
+
+def _read_state(view: perdure.View) -> None:
+    for path in view.paths():
+        view.get(path)

@@ -15,12 +15,12 @@ from bench.workload import make_turns
 def measure(ground: Ground) -> Iterable[Result]:
     repetitions = [_repetition(ground, seed) for seed in range(ground.sizes.repetitions)]
     face, engine, straight, bare = zip(*repetitions, strict=True)
-    yield _speed("durable turns", face, bare, bar=0.7)
+    yield _speed("durable turns", face, bare, bar=ground.bar({0.1: 0.55, 2.0: 0.8}))
     yield _speed("durable turns, the engine alone", engine, bare, bar=None)
     yield _speed(f"durable turns, {Straight.name}", straight, bare, bar=None)
-    yield _processor("processor time of a turn", face, bare)
-    yield _processor("processor time, the engine alone", engine, bare)
-    yield _processor(f"processor time, {Straight.name}", straight, bare)
+    yield _processor("CPU of a turn, user and system", face, bare)
+    yield _processor("the same, the engine alone", engine, bare)
+    yield _processor(f"the same, {Straight.name}", straight, bare)
 
 
 def _repetition(ground: Ground, seed: int) -> list[Times]:
@@ -49,6 +49,6 @@ def _speed(name: str, ours: tuple[Times, ...], bare: tuple[Times, ...], *, bar: 
 
 
 def _processor(name: str, ours: tuple[Times, ...], bare: tuple[Times, ...]) -> Result:
-    mine = median(1e6 * sum(each.cpu) / len(each.cpu) for each in ours)
-    theirs = median(1e6 * sum(each.cpu) / len(each.cpu) for each in bare)
-    return Result(measure=name, ours=mine, baseline=theirs, unit="µs")
+    mine = median(1e3 * sum(each.cpu) / len(each.cpu) for each in ours)
+    theirs = median(1e3 * sum(each.cpu) / len(each.cpu) for each in bare)
+    return Result(measure=name, ours=mine, baseline=theirs, unit="ms")

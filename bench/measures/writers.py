@@ -23,11 +23,13 @@ _KINDS = ("ours", "bare")
 
 
 def measure(ground: Ground) -> Iterable[Result]:
-    yield _compare(ground, "threads", _on_threads, bar=1.5)
-    yield _compare(ground, "processes", _in_processes, bar=1.0)
+    yield _compare(ground, "threads", _on_threads, bar=ground.bar({0.1: 1.0}))
+    yield _compare(ground, "processes", _in_processes, bar=ground.bar({0.1: 0.7}))
 
 
-def _compare(ground: Ground, what: str, run: Callable[[Ground, str, Path], float], *, bar: float) -> Result:
+def _compare(
+    ground: Ground, what: str, run: Callable[[Ground, str, Path], float], *, bar: float | None
+) -> Result:
     """Alternate between the two; the rate of each repetition, and the median of the ratios."""
     rates: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     turns = ground.sizes.writers * ground.sizes.writer_turns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,29 +12,105 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RATIOS = {"durable turns", "2 threads writing", "2 processes writing", "runs of an agent, four writes each"}
+BARS = {
+    "bytes on disk, 5 turns, 5 keys": 1.1,
+    "bytes on disk, 5 turns, 10 keys": 1.1,
+    "load of 5 turns whole": 2.0,
+    "load state and 50 messages at 10 turns": 1.5,
+    "one put into 500 keys, just opened": 1.3,
+    "the same, once the map was read": 1.3,
+    "speed of the last 2 of 10 turns": 0.95,
+    "one run with one tool, CPU, user and system": 2.5,
+    "first run of a process on a thread of 8 commits, CPU": 1.5,
+}
+BARS_BY_SYNC = {
+    "durable turns": {0.1: 0.55, 2.0: 0.8},
+    "2 threads writing": {0.1: 1.0},
+    "2 processes writing": {0.1: 0.7},
+    "3 runs at once": {2.0: 3.0},
+}
+_COMMIT_MS = """
+import sys
+from pathlib import Path
+from bench.sync import measured_sync, slow_syncs_as_told
+
+slow_syncs_as_told()
+directory = Path(sys.argv[1])
+directory.mkdir()
+print(measured_sync(directory))
+"""
+_TABLE = """
+from bench.table import Result, render
+
+beside = Result(measure="a turn", ours=2.0, baseline=5.0, baseline_is="LangGraph", unit="ms")
+alone = Result(measure="its own", baseline=7.0, baseline_is="LangGraph", unit="ms")
+print(render([beside, alone]))
+"""
 
 
-def measured(at: Path, *only: str) -> list[dict[str, Any]]:
-    """What the yardstick prints as data; nothing is asserted about times, which are nobody's promise here."""
-    command = [sys.executable, "-m", "bench", "--tiny", "--json", "--at", str(at), *only]
+def child(program: str, environment: dict[str, str], *arguments: str) -> str:
+    """What a program prints that uses the yardstick: in this process `bench` is the name of these tests."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=300, check=True)
+    return done.stdout.decode()
+
+
+def measured(at: Path, *more: str) -> dict[str, dict[str, Any]]:
+    """The rows that the yardstick prints; nothing is asserted about times of ours, which are nobody's promise here."""
+    command = [sys.executable, "-m", "bench", "--tiny", "--json", "--at", str(at), *more]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=1_700, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    return json.loads(done.stdout)
+    return {row["measure"]: row for row in json.loads(done.stdout)}
 
 
 def test_every_measure_runs_and_names_its_bar(tmp_path: Path) -> None:
     """A measure that breaks, or loses its bar, is found here and not by whoever compares."""
-    rows = {row["measure"]: row for row in measured(tmp_path)}
+    rows = measured(tmp_path)
 
-    assert all(row.get("why") or row["ours"] is not None for row in rows.values())
-    assert {name for name in rows if name in RATIOS} == RATIOS
-    assert rows["durable turns"]["bar"] == 0.7
-    assert rows["runs of an agent, four writes each"]["bar"] == 0.6
+    assert all(row.get("why") or row["ours"] is not None or row["baseline"] for row in rows.values())
+    assert {name: rows[name]["bar"] for name in BARS} == BARS
+    assert {name: rows[name]["bar"] for name in BARS_BY_SYNC} == dict.fromkeys(BARS_BY_SYNC), (
+        "a bar that depends on the sync is judged only where the sync is known"
+    )
     assert not list(tmp_path.iterdir()), "what was measured in is removed"
 
 
-def test_an_unknown_measure_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sync_ms", [0.1, 2.0])
+def test_a_bar_holds_at_the_sync_it_is_set_for(tmp_path: Path, sync_ms: float) -> None:
+    """The same measure has another bar where a sync takes longer, and the baseline waits for its syncs too."""
+    rows = measured(tmp_path, "--sync", str(sync_ms), "--only", "turns", "writers", "runs", "peers")
+
+    for name, bars in BARS_BY_SYNC.items():
+        assert rows[name]["bar"] == bars.get(sync_ms), name
+    four_syncs_ms = 4 * sync_ms
+    for name in ("durable turns", "2 processes writing"):
+        assert 1_000 / rows[name]["baseline"] >= four_syncs_ms / (2 if "2" in name else 1) * 0.5
+    assert rows["beside other libraries"]["why"]
+
+
+def test_a_child_process_takes_as_long_for_a_sync(tmp_path: Path) -> None:
+    """Writers in processes of their own are told by the environment; control: without it, a sync takes nothing."""
+
+    told = float(child(_COMMIT_MS, {**os.environ, "PERDURE_BENCH_SYNC_US": "20000"}, str(tmp_path / "told")))
+    untold = float(child(_COMMIT_MS, dict(os.environ), str(tmp_path / "untold")))
+
+    assert told >= 19.0
+    assert untold < 10.0
+
+
+def test_the_figures_of_another_stand_under_its_name() -> None:
+    """A reader must not take a peer's figure for ours."""
+    heading, _, first, second = child(_TABLE, dict(os.environ)).splitlines()
+
+    columns = [heading.index(name) + len(name) for name in ("Perdure", "compared with", "its figure")]
+    cells = [[line[:end].split("  ")[-1].strip() for end in columns] for line in (first, second)]
+    assert cells == [["2.00 ms", "LangGraph", "5.00 ms"], ["-", "LangGraph", "7.00 ms"]]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"), [(("--only", "nonsense"), "invalid choice"), (("--sync", "0"), "a sync takes")]
+)
+def test_what_is_not_known_is_refused(tmp_path: Path, more: tuple[str, ...], problem: str) -> None:
     """Control: the command can fail."""
-    with pytest.raises(AssertionError, match="invalid choice"):
-        measured(tmp_path, "--only", "nonsense")
+    with pytest.raises(AssertionError, match=problem):
+        measured(tmp_path, *more)

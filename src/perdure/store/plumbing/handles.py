@@ -46,7 +46,7 @@ class _DeferredModule(ModuleType):
 
     def __getattr__(self, name: str) -> object:
         # Nothing is copied from the module: a test may replace a name in it.
-        return getattr(import_module(self.__name__), name)
+        return getattr(sys.modules.get(self.__name__) or import_module(self.__name__), name)
 
 
 def deferred(name: str) -> ModuleType:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from perdure.engines.contract import Cell
 from perdure.engines.retry import Attempts
@@ -55,15 +56,17 @@ def commit_beside_run(
     head: Head,
     proposals: Sequence[Proposal],
     commit: Callable[[Space, Head, Sequence[Proposal]], CommitOutcome],
-    cell: Cell | None,
+    cell: Cell | UnsetType | None = UNSET,
 ) -> CommitOutcome:
     """Commit a change that no run makes; while a run holds the timeline the change belongs to that run's turn.
 
-    `cell` is that of the timeline's lease, as it was read last.  Raises `Busy`, having written nothing, if the change adds a message while a run holds the timeline.
+    `cell` is that of the timeline's lease, if the caller has just read it.  Raises `Busy`, having written nothing, if the change adds a message while a run holds the timeline.
     """
     line = head.timeline
     attempts: Attempts | None = None  # created at the first conflict, because most commits meet none
     while True:
+        if cell is UNSET:
+            cell = space.engine.cell(space.name, leases.LEASE + line)
         held = None if cell is None or cell.value is None else leases.current(space, line)
         if held is not None and any(_adds_message(proposal) for proposal in proposals):
             raise leases.busy(space, held, "saying something")
@@ -77,7 +80,7 @@ def commit_beside_run(
                 raise
             attempts = attempts or Attempts(f"the lease on '{line}'", f"nothing was written to '{line}'")
             attempts.begin()
-            cell = space.engine.cell(space.name, leases.LEASE + line)
+            cell = UNSET
             proposals = [msgspec.structs.replace(each, ledger=None) for each in proposals]
 
 
