@@ -48,8 +48,7 @@ def _load(directory: Path) -> tuple[int, int]:
     """How many messages and keys there were."""
     face = Face(directory)
     messages = face.thread.transcript(limit=None)
-    view = face.thread.at()
-    state = {path: view.get(path) for path in view.paths()}
+    state = face.thread.values()
     face.close()
     return len(messages), len(state)
 

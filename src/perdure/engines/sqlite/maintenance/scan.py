@@ -22,7 +22,8 @@ import msgspec
 
 from perdure.engines.contract import Fact
 from perdure.engines.shared_rules import damaged, labels
-from perdure.engines.sqlite.commit.apply import op_id_of, spans_of
+from perdure.engines.sqlite.commit.apply import op_id_of
+from perdure.engines.sqlite.commit.layout import spans_of
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import look_again
 from perdure.engines.sqlite.format.index import (
