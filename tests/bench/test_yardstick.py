@@ -39,6 +39,32 @@ directory = Path(sys.argv[1])
 directory.mkdir()
 print(measured_sync(directory))
 """
+_TWO_WRITERS = """
+import sys, threading, time
+from pathlib import Path
+import apsw
+from bench.sync import slow_syncs_as_told
+
+slow_syncs_as_told()
+paths = [Path(sys.argv[1]) / name for name in sys.argv[2:]]
+connections = [apsw.Connection(str(path)) for path in paths]
+for connection in connections:
+    connection.set_busy_timeout(60_000)
+    connection.pragma("journal_mode", "wal")
+    connection.execute("CREATE TABLE IF NOT EXISTS one(value)")
+
+def write(connection):
+    for at in range(10):
+        connection.execute("INSERT INTO one VALUES (?)", (at,))
+
+threads = [threading.Thread(target=write, args=(each,)) for each in connections]
+start = time.perf_counter()
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(time.perf_counter() - start)
+"""
 _TABLE = """
 from bench.table import Result, render
 
@@ -96,6 +122,17 @@ def test_a_child_process_takes_as_long_for_a_sync(tmp_path: Path) -> None:
 
     assert told >= 19.0
     assert untold < 10.0
+
+
+def test_a_sync_holds_the_lock_of_its_database_alone(tmp_path: Path) -> None:
+    """Ten syncs of 50 ms on each of two databases overlap; control: on one database they follow each other."""
+    told = {**os.environ, "PERDURE_BENCH_SYNC_US": "50000"}
+
+    apart = float(child(_TWO_WRITERS, told, str(tmp_path), "a.db", "b.db"))
+    together = float(child(_TWO_WRITERS, told, str(tmp_path), "c.db", "c.db"))
+
+    assert 0.5 <= apart < 0.95
+    assert together >= 1.0
 
 
 def test_the_figures_of_another_stand_under_its_name() -> None:
