@@ -46,8 +46,10 @@ def _whole(ground: Ground) -> Result:
     """Processor time: all messages and the state, decoded, from a store that was just opened."""
     directory = ground.fresh()
     fill(directory, make_turns(ground.sizes.stored, keys=ground.sizes.keys))
-    work = [lambda _: _load_whole(directory), lambda _: _load_bare(directory)]
-    ours, bare = (1e3 * median(each.cpu) for each in take_turns(work, range(ground.sizes.loads)))
+    times = take_turns(
+        [lambda _: _load_whole(directory), lambda _: _load_bare(directory)], range(ground.sizes.loads)
+    )
+    ours, bare = (1e3 * median(each.cpu) for each in times)
     ground.drop(directory)
     return Result(
         measure=f"load {ground.sizes.stored:,} turns whole, processor",

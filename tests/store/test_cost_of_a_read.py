@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, Counter[str], list[str]]]:
+def opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[Store, Counter[str], list[str]]]:
     """A store that was just opened, with the calls that its engine gets and the statements that its readers run."""
     calls, statements = Counter[str](), list[str]()
     take = Connections.take
