@@ -107,7 +107,8 @@ def read_working(space: Space, commit: Digest | None) -> WorkingMemory:
     known = {path: found[path] for path in _KNOWN if path in found}
     fit = {path: note for path, note in known.items() if note.size <= VALUE_BYTES_MAX}
     entries = list(space.tree_at(commit).get_many(fit).values())
-    decoded = dict(zip((entry.path for entry in entries), values.read_many(space, entries), strict=True))
+    read = values.read_many(space, entries) if entries else ()
+    decoded = dict(zip((entry.path for entry in entries), read, strict=True))
     memory = working(decoded, notes)
     large = tuple(f"{path} is larger than {VALUE_BYTES_MAX} bytes" for path in known if path not in fit)
     return msgspec.structs.replace(memory, faults=(*memory.faults, *large)) if large else memory
