@@ -38,43 +38,6 @@ def measure(ground: Ground) -> Iterable[Result]:
     )
     yield _past(ground, long)
     ground.drop(long, short)
-<<<<<<< HEAD
-=======
-    yield _whole(ground)
-
-
-def _whole(ground: Ground) -> Result:
-    """Processor time: all messages and the state, decoded, from a store that was just opened."""
-    directory = ground.fresh()
-    fill(directory, make_turns(ground.sizes.stored, keys=ground.sizes.keys))
-    times = take_turns(
-        [lambda _: _load_whole(directory), lambda _: _load_bare(directory)], range(ground.sizes.loads)
-    )
-    ours, bare = (1e3 * median(each.cpu) for each in times)
-    ground.drop(directory)
-    return Result(
-        measure=f"load {ground.sizes.stored:,} turns whole, processor",
-        ours=ours,
-        baseline=bare,
-        baseline_is="bare SQLite",
-        unit="ms",
-        bound="at most",
-        bar=2.0,
-    )
-
-
-def _load_whole(directory: Path) -> None:
-    face = Face(directory)
-    face.thread.transcript()
-    face.thread.values()
-    face.close()
-
-
-def _load_bare(directory: Path) -> None:
-    bare = Bare(directory)
-    bare.load()
-    bare.close()
->>>>>>> reading
 
 
 def _load(directory: Path) -> None:
