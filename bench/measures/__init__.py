@@ -19,6 +19,7 @@ from bench.measures import (
     runs,
     switches,
     turns,
+    verify,
     writers,
 )
 from bench.table import Result, Skipped
@@ -36,6 +37,7 @@ MEASURES: dict[str, Callable[[Ground], Iterable[Result | Skipped]]] = {
     "runs": runs.measure,
     "imports": imports.measure,
     "memory": memory.measure,
+    "verify": verify.measure,
     "recall": recall.measure,
     "switches": switches.measure,
     "providers": providers.measure,
