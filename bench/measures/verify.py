@@ -22,8 +22,8 @@ def measure(ground: Ground) -> Iterable[Result]:
     long, short = ground.fresh(), ground.fresh()
     _fill(long, sizes.history, sizes.keys)
     _fill(short, max(1, sizes.history // 10), sizes.keys)
-    works = [lambda _: _verify(long), lambda _: _verify(short)]
-    times = take_turns(works, range(max(1, sizes.repetitions // 2)))
+    repetitions = range(max(1, sizes.repetitions // 2))
+    times = take_turns([lambda _: _verify(long), lambda _: _verify(short)], repetitions)
     speeds = [
         _bytes(directory) / 1e6 / median(each.cpu)
         for directory, each in zip((long, short), times, strict=True)
