@@ -21,6 +21,7 @@ from bench.measures import (
     runs,
     switches,
     turns,
+    verify,
     whole,
     writers,
 )
@@ -42,6 +43,7 @@ MEASURES: dict[str, Callable[[Ground], Iterable[Result | Skipped]]] = {
     "first-run": first_run.measure,
     "imports": imports.measure,
     "memory": memory.measure,
+    "verify": verify.measure,
     "recall": recall.measure,
     "switches": switches.measure,
     "providers": providers.measure,

@@ -95,6 +95,47 @@ def test_verify_can_look_at_one_space(shell: Shell) -> None:
     assert verified["checked"]["space"] == 1
 
 
+def test_verify_goes_on_where_it_ended(shell: Shell) -> None:
+    """The file says how far the store is sound; an answer that covers only the rest says so."""
+    first = shell.ok("verify", "--save", "points.json", "--json").json
+    with perdure.open(shell.store) as store:
+        store.thread("shopping").put("/later.json", 1)
+
+    second = shell.ok("verify", "--since", "points.json", "--save", "points.json", "--json").json
+    third = shell.ok("verify", "--since", "points.json")
+
+    assert (first["partial"], first["checked"]["commit"]) == (0, 6)
+    assert (second["partial"] > 0, second["checked"]["commit"]) == (True, 1)
+    assert "only what came since the saved point was read" in third.out
+    assert shell.ok("verify", "--json").json["checked"]["commit"] == 7
+
+
+def test_verify_refuses_points_that_are_not_as_they_were_saved(shell: Shell) -> None:
+    """A missing file, another file, and one that was edited."""
+    shell.ok("verify", "--save", "points.json")
+    points = shell.directory / "points.json"
+    points.write_bytes(points.read_bytes().replace(b'"standing":', b'"standing":1'))
+
+    assert shell("verify", "--since", "points.json").code == 6
+    assert shell("verify", "--since", "nowhere.json").code == 3
+    assert shell("verify", "--since", "perdure.db").code == 6
+    assert shell("verify", "--save", "no/such/directory/points.json").code == 7
+
+
+def test_verify_finds_a_store_that_was_put_back(shell: Shell) -> None:
+    """An older copy is sound by itself; the saved points tell that it is older."""
+    shell.ok("backup", "older.db")
+    with perdure.open(shell.store) as store:
+        store.thread("shopping").put("/later.json", 1)
+    shell.ok("verify", "--save", "points.json")
+
+    ended = shell("verify", "--store", "older.db", "--since", "points.json", "--json")
+
+    assert shell.ok("verify", "--store", "older.db", "--json").json["ok"] is True
+    assert ended.code == 6
+    assert {fault["kind"] for fault in ended.json["faults"]} == {"point"}
+
+
 def test_doctor_tells_store_surroundings_and_limits(shell: Shell) -> None:
     """Versions, settings, sizes and free space; and it changes nothing."""
     before = shell.store.read_bytes()

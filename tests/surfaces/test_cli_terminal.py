@@ -96,6 +96,8 @@ def test_long_work_shows_progress_to_people_only(shell: Shell) -> None:
 
     assert code == 0
     assert "Checking" in shown
+    assert "100%" in shown
+    assert "left:" in shown
     assert "is intact" in shown
     assert shell.ok("verify").err == ""
     assert "Checking" not in typed(shell.directory, "verify", "--json")[0]

@@ -216,6 +216,20 @@ def _edited(path: Path, seed: int) -> None:
     db.close()
 
 
+def test_a_row_that_was_moved_to_another_space_is_named(tmp_path: Path) -> None:
+    """Also where the index lists it under its own space, and every key of it is found there."""
+    path = _filled(tmp_path / "agents.db", 300)
+    db = apsw.Connection(str(path))
+    assert int(str(db.execute("SELECT value FROM meta WHERE name='indexed_upto'").get)) > 100
+    db.execute("UPDATE log SET space = 1 WHERE id = 100")
+    db.close()
+
+    with perdure.open(str(path), read_only=True) as store:
+        faults = store.verify().faults
+
+    assert any("row 100 of the log is not found" in str(fault) for fault in faults), faults
+
+
 @pytest.mark.parametrize("seed", range(120))
 def test_a_scan_says_of_each_row_what_a_look_at_that_row_alone_says(path: Path, seed: int) -> None:
     """The quick way through a batch of rows passes over nothing that the thorough one names."""

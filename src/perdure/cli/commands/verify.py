@@ -50,7 +50,7 @@ def verify(
     """Verify everything that is stored
 
     Every byte is hashed again, every state is computed again from the one before it, and every
-    head is compared with its last move. What others write meanwhile is left to the next check.
+    head is compared with its last move. What programs write during the check is left to the next one.
     Nothing is changed. Exits with 6 if anything is wrong.
 
     With --since the history must still be the one that was verified then, and only what came later

@@ -76,7 +76,7 @@ class Verified(Answer, frozen=True, kw_only=True):
             screen.say((f"Of {spaces} only what came since the saved point was read.", "quiet"))
         if self.written:
             spaces = count(self.written, "space")
-            screen.say((f"{spaces} changed meanwhile; the next check reads what was written.", "quiet"))
+            screen.say((f"{spaces} changed during the check; the next one reads what was written.", "quiet"))
         if self.unchecked:
             left_out = count(self.unchecked, "commit")
             screen.say(

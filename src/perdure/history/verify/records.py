@@ -1,4 +1,13 @@
-"""Checks what is not an object: the ledger's chain, the cells, and the directory of threads.
+"""Checks what is not an object: timelines, the ledger's chain, the cells, and the directory of threads.
+
+Every head must be where its moves, applied one after another, lead.  A scan meets the moves in the order in which they
+were written, and `MoveChecker` follows them.  What is left for afterwards is what was written since, and timelines in
+which something was odd: those are read move by move, from their heads back, and each fault is named.
+
+A check may begin at a point up to which an earlier one found the space to be sound.  The point names the moves and the
+ledger entry that were the last then; they must still be there.  If they are, so is everything that they bind, and
+only later moves are followed.  If one is not, the history was rewritten or put back: that is a fault, and the whole
+space is checked.
 
 Every thread's record in the directory must lead to the history of that thread, and every history
 must have a record.  A commit names its thread, and its digest covers that name.  The directory and
@@ -16,7 +25,7 @@ import msgspec
 
 from perdure.engines import paging, shared_rules
 from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, NotFound
 from perdure.history.space import (
     AGENTS,
     ALIVE,
@@ -27,15 +36,269 @@ from perdure.history.space import (
     label_of,
     read_record,
 )
-from perdure.history.verify.report import Findings
+from perdure.history.stored_objects import pages
+from perdure.history.verify.report import DAMAGE, Findings, VerifiedPoint
 from perdure.model import canonical
-from perdure.model.commit import LedgerRead
-from perdure.model.digest import Digest
+from perdure.model.commit import LedgerRead, MoveRecord, decode_move, encode_move
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.head import MAIN
 
-__all__ = ["check_cells", "check_ledger", "readable_cells", "check_directory"]
-
+__all__ = [
+    "BEGINNING",
+    "MoveChecker",
+    "ScannedObjects",
+    "SoundPoint",
+    "check_cells",
+    "check_directory",
+    "check_ledger",
+    "check_lines",
+    "checked_point",
+    "readable_cells",
+]
 
 _PAGE = 200
+_VERSIONS_MAX = 2_000
+_LINES_MAX = 10_000
+
+
+class SoundPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a check of a space begins; the space still holds what an earlier check found there."""
+
+    standing: int = 0
+    commits: int = 0
+    moves: dict[str, tuple[MoveRecord, Digest]] = {}  # by timeline: its last move
+    ledger: LedgerRead = LedgerRead()
+
+
+BEGINNING = SoundPoint()
+
+
+def checked_point(space: Space, point: VerifiedPoint | None, findings: Findings) -> SoundPoint:
+    """Return where to begin: at `point` if the space still holds what it names, at the beginning if not, or if None."""
+    if point is None or space.engine.cell(space.name, ALIVE) is not None:
+        return BEGINNING  # a removed thread holds nothing of what was checked
+    before = findings.faults
+    moves: dict[str, tuple[MoveRecord, Digest]] = {}
+    if space.engine.standing(space.name) < point.standing:
+        findings.add(
+            "point", "the space had more writes when it was verified: it was put back", name=space.name
+        )
+    for timeline, (version, digest) in point.moves.items():
+        found = space.engine.moves(space.name, timeline, before=version + 1, limit=1)
+        if found and (found[0].version, _address(found[0])) == (version, digest):
+            moves[timeline] = found[0], digest
+        else:
+            what = f"version {version} is not the move {digest} that was verified"
+            findings.add("point", what, name=timeline)
+    if point.position:
+        entries = space.engine.entries(space.name, after=point.position - 1, limit=1)
+        if not entries or (entries[0].position, entries[0].chain) != (point.position, point.chain):
+            what = f"entry {point.position} of the ledger has another chain than the one that was verified"
+            findings.add("point", what, name=space.name)
+    if findings.faults > before:
+        return BEGINNING
+    ledger = LedgerRead(point.position, point.chain)
+    return SoundPoint(standing=point.standing, commits=point.commits, moves=moves, ledger=ledger)
+
+
+class MoveChecker:
+    """Follows the moves of each timeline in the order in which they were written."""
+
+    def __init__(self, space: Space, begun: SoundPoint) -> None:
+        """Begin after the moves of `begun`."""
+        self._space = space
+        self._last = dict(begun.moves)  # by timeline: the move up to which the chain has been followed
+        self._broken: set[str] = set()  # timelines that must be read move by move
+        self._versions: dict[str, int] = {}  # of timelines when last read
+
+    def take(self, move: MoveRecord, digest: Digest, *, is_audited: bool) -> None:
+        """Follow one move; raise `Corrupt` if the version of its timeline is lower."""
+        name = move.timeline
+        before = self._last.get(name)
+        if before is None:
+            follows = _is_first(move) and len(self._last) < _LINES_MAX
+        else:
+            follows = _pair_fault(before[0], before[1], move) is None
+        if is_audited and follows and name not in self._broken:
+            self._last[name] = move, digest
+        elif len(self._broken) < _LINES_MAX:
+            self._broken.add(name)
+            self._last.pop(name, None)
+        if self._versions.get(name, -1) < move.version:
+            hold = self._space.engine.hold(self._space.name, name)
+            if len(self._versions) > _VERSIONS_MAX:
+                self._versions.clear()
+            self._versions[name] = hold.head.version if hold else -1
+        if self._versions[name] < move.version:
+            raise Corrupt(
+                f"timeline '{name}' does not stand where version {move.version} took it, nor after that"
+            )
+
+    def last(self, timeline: str) -> tuple[MoveRecord, Digest] | None:
+        """Return the last move of a timeline up to which all were found to be right; None: none was."""
+        return None if timeline in self._broken else self._last.get(timeline)
+
+    def followed(self) -> dict[str, tuple[int, Digest]]:
+        """Return the version and the digest of that move for each timeline."""
+        return {name: (move.version, digest) for name, (move, digest) in self._last.items()}
+
+
+class ScannedObjects(msgspec.Struct, frozen=True):
+    """What a scan of a space has found."""
+
+    standing: int  # of the space when the scan began: everything up to there was checked
+    commits: int
+    moves: MoveChecker
+
+
+def check_lines(space: Space, scanned: ScannedObjects, findings: Findings) -> None:
+    """Check every timeline that the space lists; where the list cannot be read, every one that has moves."""
+    after = ""
+    try:
+        for hold in paging.holds(space.engine, space.name):
+            after = hold.head.timeline
+            _check_timeline(space, after, scanned, findings)
+    except Corrupt as error:
+        findings.add("head", f"{error} So timelines cannot be listed.", name=f"after '{after}'")
+        _check_by_moves(space, scanned, findings)
+
+
+def _check_by_moves(space: Space, scanned: ScannedObjects, findings: Findings) -> None:
+    """Check every timeline whose first move is stored."""
+    for page in pages(space.engine, space.name, upto=scanned.standing):
+        for fact in page:
+            if fact.kind == Kind.MOVE and fact.object is not None:
+                with findings.watching("move", digest=fact.digest):
+                    move = decode_move(fact.object.body)
+                    if move.previous is None:
+                        _check_timeline(space, move.timeline, scanned, findings)
+
+
+def _check_timeline(space: Space, timeline: str, scanned: ScannedObjects, findings: Findings) -> None:
+    """Check one head against all its moves, the newest first."""
+    findings.count("head")
+    with findings.watching("head", name=timeline):
+        hold = space.engine.hold(space.name, timeline)
+        if hold is None:
+            raise NotFound("it has moved, but its head is not recorded")
+        _check_tip(space, hold, scanned, findings)
+        _check_moves(space, hold, scanned.moves.last(timeline), findings)
+
+
+def _check_tip(space: Space, hold: Hold, scanned: ScannedObjects, findings: Findings) -> None:
+    """Check that the line can be read from its head to its first commit."""
+    if hold.head.commit is None:
+        return
+    tip = space.engine.steps(space.name, hold.head.commit, limit=1)[0]
+    if tip.commit.depth >= scanned.commits:
+        stored = scanned.commits + _commits_since(space, scanned.standing)
+        if tip.commit.depth >= stored:
+            what = f"its line has {tip.commit.depth + 1} commits, but only {stored} were found in storage"
+            findings.add("head", what, name=hold.head.timeline)
+    first = space.engine.steps(space.name, hold.head.commit, skip=tip.commit.depth, limit=2)
+    if len(first) != 1 or first[0].commit.parents or first[0].commit.depth:
+        findings.add("head", "its line does not begin where its depth says", name=hold.head.timeline)
+
+
+def _commits_since(space: Space, standing: int) -> int:
+    """Return how many commits were stored after the space had that standing."""
+    now = space.engine.standing(space.name)
+    since = pages(space.engine, space.name, after=standing, upto=now) if now > standing else ()
+    return sum([fact.kind == Kind.COMMIT for page in since for fact in page])
+
+
+def _check_moves(
+    space: Space, hold: Hold, checked: tuple[MoveRecord, Digest] | None, findings: Findings
+) -> None:
+    """Check the moves of a timeline, the newest first, down to the one up to which they are checked already.
+
+    Page by page and by hand, because damaged moves may not count down and would never end.
+    """
+    newer: MoveRecord | None = None
+    name = hold.head.timeline
+    before, floor = hold.head.version + 1, -1
+    if checked is not None and checked[0].version <= hold.head.version:
+        floor = checked[0].version
+    while before - 1 > floor and (
+        page := space.engine.moves(space.name, name, before=before, limit=min(_PAGE, before - 1 - floor))
+    ):
+        if newer is None:
+            _check_last(hold, page[0], findings)
+        for move in page:
+            if newer is not None:
+                _check_pair(move, newer, findings)
+            newer = move
+        _check_targets(space, page, findings)
+        if page[-1].version >= before:
+            findings.add("head", "its moves do not count down", name=name)
+            return
+        before = page[-1].version
+    if floor < 0 or checked is None:
+        _check_first(hold, newer, findings)
+    elif newer is None:
+        _check_last(hold, checked[0], findings)
+    else:
+        _check_pair(checked[0], newer, findings)
+
+
+def _check_last(hold: Hold, last: MoveRecord, findings: Findings) -> None:
+    if (last.version, last.to, last.sealed) != (hold.head.version, hold.head.commit, hold.sealed):
+        findings.add("head", "it is not where its last move left it", name=hold.head.timeline)
+    if _address(last) != hold.move:
+        findings.add("head", "it names another move as its last", name=hold.head.timeline)
+
+
+def _check_pair(move: MoveRecord, newer: MoveRecord, findings: Findings) -> None:
+    what = _pair_fault(move, _address(move), newer)
+    if what:
+        findings.add("move", what, digest=_address(newer), name=newer.timeline)
+
+
+def _pair_fault(move: MoveRecord, digest: Digest, newer: MoveRecord) -> str | None:
+    """Return why `newer` cannot come right after `move`, which has this digest; None if it can."""
+    if newer.version != move.version + 1:
+        return f"version {newer.version} comes after version {move.version}"
+    if newer.from_ != move.to:
+        return f"version {newer.version} does not begin where version {move.version} ended"
+    if newer.previous != digest:
+        return f"version {newer.version} names another move as the one before it"
+    if move.sealed:
+        return f"it moved on to version {newer.version} after it was sealed"
+    return None
+
+
+def _check_first(hold: Hold, first: MoveRecord | None, findings: Findings) -> None:
+    """Check that the chain of moves begins with version 1 of `main`, 0 of any other timeline."""
+    name = hold.head.timeline
+    if first is None:
+        if hold.head.version or hold.move:
+            findings.add("head", "none of its moves is recorded", name=name)
+    elif not _is_first(first):
+        findings.add("head", f"its moves go back to version {first.version} only", name=name)
+
+
+def _is_first(move: MoveRecord) -> bool:
+    begun = 1 if move.timeline == MAIN else 0
+    return move.version == begun and move.previous is None and move.from_ is None
+
+
+def _check_targets(space: Space, moves: Sequence[MoveRecord], findings: Findings) -> None:
+    targets = {move.to: move for move in moves if move.to}
+    for target in space.engine.missing(space.name, list(targets)):
+        move = targets[target]
+        findings.add(
+            "move",
+            f"it leads to commit {target}, which is missing",
+            digest=_address(move),
+            name=move.timeline,
+        )
+
+
+def _address(move: MoveRecord) -> Digest:
+    try:
+        return digest_of(Kind.MOVE, encode_move(move))
+    except DAMAGE:
+        return Digest("")  # text that cannot be encoded was never stored as a move
 
 
 def check_ledger(space: Space, begun: LedgerRead, findings: Findings) -> LedgerRead:

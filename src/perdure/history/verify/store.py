@@ -10,7 +10,7 @@ this also proves that every tree has the one shape that the rule gives it.  The 
 name only what the parent's nodes and the patch name, so they are looked up and not read.  Document ops
 are run again if their values still exist.
 
-Timelines: see `lines`.
+Timelines, cells and ledgers: see `records`.
 
 A check covers what was stored when it began.  So it ends, however fast others write.
 
@@ -33,15 +33,17 @@ from perdure.history.changes import patch_builder
 from perdure.history.space import STORE, THREADS, Space, label_of
 from perdure.history.stored_objects import standing_pages
 from perdure.history.tree import EMPTY, NodeCache, check, refs
-from perdure.history.verify.lines import (
+from perdure.history.verify.records import (
     BEGINNING,
     MoveChecker,
     ScannedObjects,
     SoundPoint,
+    check_cells,
+    check_directory,
+    check_ledger,
     check_lines,
     checked_point,
 )
-from perdure.history.verify.records import check_cells, check_directory, check_ledger
 from perdure.history.verify.report import DAMAGE, Findings, Progress, VerifiedPoint, VerifyReport
 from perdure.model.artifact import Artifact, decode_artifact
 from perdure.model.commit import (

@@ -269,6 +269,8 @@ class _Batch:
         for values in db.execute(_BATCH, (msgspec.json.encode(numbers).decode(),)):
             try:
                 row = row_of(values[:_COLUMNS])
+                if row.space != space:
+                    raise _Odd
                 self._sound[row.id] = self._audited(row, values[_COLUMNS:])
                 keys[row.id] = row.keys
             except (_Odd, PerdureError, LookupError, TypeError, ValueError):

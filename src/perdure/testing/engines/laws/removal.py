@@ -25,9 +25,9 @@ __all__ = ["RemovalLaws"]
 MILK, EGGS = value("milk " * 40), value("eggs " * 40)
 
 
-def scanned(engine: Engine, *, limit: int, space: str = SPACE) -> list[Fact]:
+def scanned(engine: Engine, *, limit: int, space: str = SPACE, after: int = 0) -> list[Fact]:
     """Return all facts of a space, page by page."""
-    facts, cursor = engine.scan(space, limit=limit)
+    facts, cursor = engine.scan(space, after=after, limit=limit)
     found = list(facts)
     while cursor is not None:
         facts, cursor = engine.scan(space, after=cursor, limit=limit)
@@ -333,6 +333,20 @@ class RemovalLaws(EngineSubject):
         assert set(found) == set(bodies) | moves
         assert {digest: found[digest] for digest in bodies} == bodies
         assert all(fact.fault is None and fact.forgotten is None for fact in facts)
+
+    @pytest.mark.parametrize("limit", [1, 7, 1_000])
+    def test_a_scan_after_a_standing_returns_what_was_written_since(self, engine: Engine, limit: int) -> None:
+        """So a caller can go on where an earlier scan ended, and can tell what came while it read."""
+        pen = Pen(engine)
+        pen.commit("before")
+        standing = engine.standing(SPACE)
+        assert engine.scan(SPACE, after=standing, limit=limit)[0] == []
+        written = {each.digest for each in pen.commit("after").objects}
+
+        facts = scanned(engine, limit=limit, after=standing)
+
+        assert written <= {fact.digest for fact in facts}
+        assert {fact.digest for fact in facts if fact.kind == "commit"} <= written
 
     def test_a_scan_sees_one_space(self, engine: Engine) -> None:
         """What others have does not come by."""
