@@ -18,7 +18,6 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from perdure.history import reader
 from perdure.history.space import Space, TimelineContext
 from perdure.memory import OwnerMemory
 from perdure.model.digest import Digest
@@ -30,7 +29,7 @@ from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.broadcast import Feeds
 from perdure.runtime.session.lease_keeper import LeaseKeeper
 from perdure.runtime.session.prompt_cache import PromptCache
-from perdure.switching.current_backend import RecordedBackend, recorded_in
+from perdure.switching.current_backend import RecordedBackend, recorded_at
 
 __all__ = ["RunEnvironment", "StoreRuntime", "BackendCache", "BlockingRunner", "WorkerPool", "inline"]
 
@@ -197,14 +196,7 @@ class BackendCache:
         known = self.last(space, timeline)
         if known is not None and known[0] == at:
             return known[1]
-        found: RecordedBackend | None = None
-        for step in reader.recent(space, at):
-            if known is not None and step.digest == known[0]:
-                found = known[1]
-                break
-            found = recorded_in(step)
-            if found is not None:
-                break
+        found = recorded_at(space, at, known)
         self.note(space, timeline, at, found)
         return found
 
