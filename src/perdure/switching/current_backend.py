@@ -23,6 +23,7 @@ __all__ = ["RecordedBackend", "backend_at", "backend_of", "recorded_at", "record
 _STEPS_MAX = 10_000
 _UNNAMED_MAX = 32  # commits that name no backend, after which it is asked whether any can
 _TIMELINES_MAX = 100
+_FAR_MAX = 1_024
 
 
 class RecordedBackend(NamedTuple):
@@ -32,6 +33,11 @@ class RecordedBackend(NamedTuple):
     server: str | None  # its identity; None: a model object of the program that names no server
 
 
+# By commit, where it was far to look for: the history of a commit never changes.
+_far: dict[Digest | None, RecordedBackend | None] = {}
+_UNKNOWN = RecordedBackend("", None)
+
+
 def recorded_at(
     space: Space, commit: Digest | None, known: tuple[Digest | None, RecordedBackend | None] | None = None
 ) -> RecordedBackend | None:
@@ -39,15 +45,21 @@ def recorded_at(
 
     `known` is what was found at an earlier commit, behind which nothing needs to be read; None: nothing was.
     """
+    cached = _far.get(commit, _UNKNOWN)
+    if cached is not _UNKNOWN:
+        return cached
+    found, count = None, 0
     for count, step in enumerate(eventful(space, commit)):
         if known is not None and step.digest == known[0]:
             return known[1]
         found = recorded_in(step)
-        if found is not None:
-            return found
-        if count == _UNNAMED_MAX and not _was_leased(space):
-            return None
-    return None
+        if found is not None or (count == _UNNAMED_MAX and not _was_leased(space)):
+            break
+    if commit is not None and count >= _UNNAMED_MAX:
+        if len(_far) >= _FAR_MAX:
+            _far.clear()
+        _far[commit] = found
+    return found
 
 
 def _was_leased(space: Space) -> bool:
