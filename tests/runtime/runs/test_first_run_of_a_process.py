@@ -25,8 +25,8 @@ from perdure.testing import Script, say, use
 from tests.runtime.runs.injecting import Wire, opened
 
 SHORT, LONG = 100, 3_000  # commits
-STEPS_MAX = 160  # commits that a first run may decode
-PROBES_MAX = 40  # more calls where something is found by halving
+STEPS_MAX = 250  # commits that may be decoded, whatever the length of the thread
+PROBES_MAX = 80  # more calls where something is found by halving
 
 READS = frozenset(
     {"cell", "cells", "entries", "steps", "objects", "holds", "moves", "labelled", "turn", "hold", "recorded"}

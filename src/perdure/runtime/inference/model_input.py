@@ -134,9 +134,9 @@ class ModelInputBuilder:
     """Builds the contexts of one run."""
 
     def __init__(self, env: RunEnvironment, *, shape: Any = None) -> None:
-        """Start with no conversation; `shape` is the type that the last message must have."""
+        """Start without a conversation, which has to be read first; `shape` is the type that the last message must have."""
         self._env, self._shape = env, shape
-        self._prompt_state = empty(env.space)
+        self._prompt_state: PromptState  # from `read_conversation` on
         self._model: Model | None = None
         self._setting: Setting | None = None
         self._task: Mapping[str, Json] = {}

@@ -183,7 +183,7 @@ class RunFinisher:
 
     def _reread(self) -> bool:
         """Read the run's record again; True if it has changed.  Raises `Lost` if another process ended the run."""
-        before, self._run = self._run, records.read(self._journal.space, self._journal.run)
+        before, self._run = self._run, records.read(self._journal.space, self._journal.run, known=self._run)
         if self.record.state != "running":
             raise Lost(self._lease)
         return self._run.revision != before.revision

@@ -56,7 +56,7 @@ from perdure.runtime.inference.failover import Failover, Takeover
 from perdure.runtime.inference.model_input import ModelInputBuilder
 from perdure.runtime.run.finish import RunFinisher, settle_open_calls
 from perdure.runtime.run.start import Started, cleaned
-from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.environment import RunEnvironment, inline
 from perdure.runtime.session.journal import CommitDraft
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.session.result import Result, result_of
@@ -111,6 +111,8 @@ class LiveRun:
         self._active = ActiveModel(model, RecordedBackend(model.backend, self._record.server))
         self._failover = None if env.agent.route is None else Failover(self._journal, env.agent.route)
         self._names = declared_names(self._round_context.toolbox)
+        self._has_plugins = bool(env.agent.plugins)
+        self._is_inline = env.run_blocking is inline
         self._model_input = ModelInputBuilder(env, shape=shape)
         self._usage, self._text = Usage(), ""  # of this run, as far as it ran in this process
 
@@ -225,11 +227,12 @@ class LiveRun:
             context, fits = await self._do(rebuild)
         if pending is not None:
             context = msgspec.structs.replace(context, pending=pending)
-        await self._phase("before_inference", draft, context=context)
+        if self._has_plugins:
+            await self._phase("before_inference", draft, context=context)
         unseen = self._model_input.lost()
-        kinds = {loss.what for loss in unseen}
         takeover = None
         if self._failover is not None and pending is None:
+            kinds = {loss.what for loss in unseen}
             choose = partial(self._failover.before_step, self._active, context, unseen=kinds, fits=fits)
             takeover = await self._do(choose)
         answer = takeover or await self._answer(context)
@@ -240,7 +243,8 @@ class LiveRun:
             await self._do(partial(self._journal.write, cells=heard))
             return [], None
         reply = answer
-        await self._phase("after_inference", draft, message=reply.message)
+        if self._has_plugins:
+            await self._phase("after_inference", draft, message=reply.message)
         label = self._env.space.ids()
         losses = (*unseen, *self._model_input.losses(), *reply.losses)
         recipe, bodies = self._model_input.recipe()
@@ -309,7 +313,8 @@ class LiveRun:
         self, reply: StepReply, draft: CommitDraft, label: str, heard: list[CellWrite]
     ) -> tuple[list[PendingCall], Result | None]:
         """Record the calls of a reply; if the reply is not complete, refuse them and end the run."""
-        await self._phase("step_end", draft, message=reply.message)
+        if self._has_plugins:
+            await self._phase("step_end", draft, message=reply.message)
         await self._do(self._finisher.is_steered)  # reads the record
         self._check_cancel()
         kind = reply.stop.reason
@@ -324,7 +329,8 @@ class LiveRun:
     ) -> Result | None:
         """Record a reply without calls; return the result of the run, or None if the run goes on."""
         self._count(draft, reply, [])
-        await self._phase("step_end", draft, message=reply.message)
+        if self._has_plugins:
+            await self._phase("step_end", draft, message=reply.message)
         self._journal.stage(draft)
         is_steered = self._has_hook("run_end") and await self._do(self._finisher.is_steered)
         if reply.stop.reason != "paused" and not (is_steered and self._stop.accepts(reply.stop.reason)):
@@ -524,7 +530,8 @@ class LiveRun:
         """End the run after its last step; None if it was to succeed and a message was queued for it just now."""
         while True:
             draft = self._journal.draft("run_finished", forced=True)
-            await self._phase("run_end", draft, status=status)
+            if self._has_plugins:
+                await self._phase("run_end", draft, status=status)
             result = await self._do(partial(self._finish, draft, status, why, stop, cells))
             if result is not None:
                 failpoints.hit("after_finish")
@@ -581,7 +588,7 @@ class LiveRun:
         return RunFailed(result, advice=error.advice if isinstance(error, PerdureError) else "")
 
     async def _do(self, work: Callable[[], _T]) -> _T:
-        return await self._env.run_blocking(work)
+        return work() if self._is_inline else await self._env.run_blocking(work)
 
     @property
     def _record(self) -> RunRecord:

@@ -35,6 +35,8 @@ __all__ = ["RunEnvironment", "StoreRuntime", "BackendCache", "BlockingRunner", "
 
 _TOOLS_MAX = 64  # tools that run side by side
 _TIMELINES_MAX = 1_024  # whose backends are cached
+_SPACES_MAX = 1_024
+_NOTHING_CLEAR: tuple[int, frozenset[str]] = (-1, frozenset())
 
 _T = TypeVar("_T")
 
@@ -132,6 +134,7 @@ class StoreRuntime:
 
     def _begin(self) -> None:
         self.feeds, self.prompt_cache, self.lines = Feeds(), PromptCache(), BackendCache()
+        self.imports = IdentifiedImports()
         self._lock = threading.Lock()
         self._background: set[threading.Thread] = set()
 
@@ -172,6 +175,36 @@ class StoreRuntime:
                 thread.join()
         if tool_threads is not None:
             tool_threads.shutdown(wait=True)
+
+
+class IdentifiedImports:
+    """The tools of which a space has no imported call without a fingerprint, up to a position of its ledger.
+
+    Every import adds entries to the ledger.  So as long as only runs of this process add any, nothing has to be read.
+    """
+
+    def __init__(self) -> None:
+        self._clear: dict[
+            str, tuple[int, frozenset[str]]
+        ] = {}  # by space: the position, and the names of tools
+
+    def are_all(self, space: Space, tool: str) -> bool:
+        """True if no call to that tool was imported without a fingerprint, for certain."""
+        position, tools = self._clear.get(space.name, _NOTHING_CLEAR)
+        return tool in tools and space.engine.ledger(space.name).position == position
+
+    def note(self, space: Space, tool: str, position: int) -> None:
+        """Note that there was none when the ledger was at that position."""
+        known, tools = self._clear.get(space.name, _NOTHING_CLEAR)
+        if len(self._clear) >= _SPACES_MAX:
+            self._clear = {}
+        self._clear[space.name] = position, (tools if known == position else frozenset()) | {tool}
+
+    def advance(self, space: Space, position: int, entries: int) -> None:
+        """Take in that a run of this process has added so many entries, and the ledger is at that position now."""
+        known, tools = self._clear.get(space.name, _NOTHING_CLEAR)
+        if known + entries == position:
+            self._clear[space.name] = position, tools
 
 
 class BackendCache:

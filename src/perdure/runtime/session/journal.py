@@ -302,6 +302,8 @@ class Journal:
         except Conflict as conflict:
             raise self._lost(conflict) from conflict
         self._staged = []
+        if transitions:
+            self.env.store_runtime.imports.advance(self._space, done.receipt.position, len(transitions))
         self._moved(done, staged)
         return done.step is not None
 

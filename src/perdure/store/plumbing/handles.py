@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from struct import Struct
 from threading import Lock
 from types import GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -120,12 +121,18 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
     return guarded
 
 
+_LOADED = "__loaded__"  # the attribute of a stand-in that holds the module
+
+
 class _DeferredModule(ModuleType):
     """Imports the module of its name when an attribute is read, and reads the attribute there."""
 
     def __getattr__(self, name: str) -> object:
         # Nothing is copied from the module: a test may replace a name in it.
-        return getattr(import_module(self.__name__), name)
+        found = self.__dict__.get(_LOADED)
+        if found is None:
+            found = self.__dict__[_LOADED] = import_module(self.__name__)
+        return getattr(found, name)
 
 
 def deferred(name: str) -> ModuleType:
@@ -134,6 +141,11 @@ def deferred(name: str) -> ModuleType:
 
 
 _lock = Lock()
+_noise: list[
+    tuple[int, int]
+] = []  # random numbers that are not used yet; reading them costs a call of the system
+_NOISE_MAX = 64
+_16_BYTES = Struct(">QQ")
 
 
 class Ids:
@@ -148,9 +160,13 @@ class Ids:
 
     def __call__(self) -> str:
         """The next id."""
-        noise = int.from_bytes(os.urandom(16), "big")
-        fresh = (self._clock() // 1_000 << _RANDOM_BITS) | (noise >> _STEP_BITS) & _RANDOM
+        fresh = self._clock() // 1_000 << _RANDOM_BITS
         with _lock:
+            if not _noise:
+                _noise.extend(_16_BYTES.iter_unpack(os.urandom(16 * _NOISE_MAX)))
+            high, low = _noise.pop()
+            noise = high << 64 | low
+            fresh |= noise >> _STEP_BITS & _RANDOM
             # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
             number = self._last = max(fresh, self._last + 1 + (noise & _STEP))
         high = number >> _RANDOM_BITS << 16 | _VERSION | number >> _LOW_BITS & 0xFFF
@@ -161,6 +177,7 @@ class Ids:
 def _renew() -> None:
     global _lock  # noqa: PLW0603  # the parent may have held it at the moment of the fork
     _lock = Lock()
+    _noise.clear()  # the parent uses them
 
 
 if hasattr(os, "register_at_fork"):
