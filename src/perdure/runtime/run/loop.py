@@ -170,7 +170,8 @@ class LiveRun:
                 await self._do(self._leave_timeline)
             raise _CancelRequested
         if self._started.fresh or await self._do(self._is_unbegun):
-            await self._begin()
+            if self._has_plugins or self._record.head_policy == "on_success":
+                await self._begin()
         else:
             await self._do(self._recount)
             if await self._settle_left_calls():
@@ -303,7 +304,7 @@ class LiveRun:
 
     def _check_cancel(self) -> None:
         # The thread that renews the lease looks for requests too, but only from time to time.
-        if self._record.cancel is not None:
+        if self._finisher.record.cancel is not None:
             raise _CancelRequested
 
     def _limit_reached(self) -> tuple[StopReason, str] | None:
@@ -332,7 +333,9 @@ class LiveRun:
         if self._has_plugins:
             await self._phase("step_end", draft, message=reply.message)
         self._journal.stage(draft)
-        is_steered = self._has_hook("run_end") and await self._do(self._finisher.is_steered)
+        is_steered = (
+            self._has_plugins and self._has_hook("run_end") and await self._do(self._finisher.is_steered)
+        )
         if reply.stop.reason != "paused" and not (is_steered and self._stop.accepts(reply.stop.reason)):
             failpoints.hit("before_finish")
             result = await self._conclude(reply.stop, heard)
@@ -366,7 +369,7 @@ class LiveRun:
                 await self._do(partial(self._commit_round, known, draft, message_id))
                 raise
             await self._do(partial(self._commit_round, pending_calls, draft, message_id))
-            if not any(pending_call.stage == "suspended" for pending_call in pending_calls):
+            if not any([pending_call.stage == "suspended" for pending_call in pending_calls]):
                 return False
             left = await self._do(partial(open_round, self._round_context, self._finisher.source))
             pending_calls, rulings, message_id = left.pending_calls, left.rulings, left.message_id
@@ -435,7 +438,7 @@ class LiveRun:
         """
         pending_calls = self._planned(label, reply, start=True, cut_off=cut_off)
         self._count(draft, reply, [pending_call.record.fingerprint for pending_call in pending_calls])
-        draft.extend(self._requested(pending_call.record) for pending_call in pending_calls)
+        draft.extend([self._requested(pending_call.record) for pending_call in pending_calls])
         self._journal.stage(draft)
         try:
             self._journal.write(cells=heard, transitions=_postings(pending_calls))
@@ -503,7 +506,7 @@ class LiveRun:
 
     def _pending(self) -> str | None:
         """Return the id of the answer that the active backend already works on; None if there is none."""
-        pending = self._record.pending
+        pending = self._finisher.record.pending
         if pending is None or pending.step != self._counters.steps:
             return None
         return pending.id if pending.backend == self._active.backend else None

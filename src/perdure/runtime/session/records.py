@@ -75,8 +75,8 @@ def read(space: Space, id: str, *, known: VersionedRun | None = None) -> Version
     """Return the run of an id, as `find` does; raise `NotFound`, with ids that are close."""
     found = find(space, id, known=known)
     if found is None:
-        known = [record.id for record in listing(space, limit=_SUGGESTED_MAX)]
-        near = get_close_matches(id, known, n=3, cutoff=0.5)
+        others = [record.id for record in listing(space, limit=_SUGGESTED_MAX)]
+        near = get_close_matches(id, others, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise NotFound(
             f"'{space.label}' has no run '{id}'; nothing was read.{hint}",
