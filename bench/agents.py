@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import perdure
 from bench.workload import Turn
+from perdure.context.limits import ContextLimits
 from perdure.model.context import Context
 from perdure.model.message import Message, Text, ToolCall
 from perdure.providers.contract import Finished, ModelEvent
@@ -28,11 +29,12 @@ class _Prompt:
 
     def __init__(self) -> None:
         self.turn: Turn | None = None
+        self.has_asked = False  # for the tool of this turn
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
         assert self.turn is not None
-        asked = context.messages[-1].role == "user"
-        yield Finished(message=_renamed(self.turn.steps[1].message) if asked else self.turn.steps[3].message)
+        asks, self.has_asked = not self.has_asked, True
+        yield Finished(message=_renamed(self.turn.steps[1].message) if asks else self.turn.steps[3].message)
 
 
 def _renamed(message: Message) -> Message:
@@ -49,17 +51,25 @@ class Running:
     name = "Perdure, running an agent"
 
     def __init__(
-        self, directory: Path, *, thread: str = "t", durable: bool = True, store: Store | None = None
+        self,
+        directory: Path,
+        *,
+        thread: str = "t",
+        durable: bool = True,
+        store: Store | None = None,
+        window: int | None = None,
     ) -> None:
+        """Run on one thread; `window` is how many tokens the model takes, None: any number."""
         self.path = directory / "perdure.db"
         self._owned = store is None
         self.store = store or perdure.open(self.path, durability="power_loss" if durable else "process_crash")
         self._model = _Prompt()
-        agent = perdure.Agent("bench", backend=self._model, tools=[_tool(self._model)])
+        limits = ContextLimits(window=window)
+        agent = perdure.Agent("bench", backend=self._model, tools=[_tool(self._model)], context=limits)
         self.thread = self.store.thread(thread, agent=agent)
 
     def turn(self, turn: Turn) -> None:
-        self._model.turn = turn
+        self._model.turn, self._model.has_asked = turn, False
         result = self.thread.run(cast("Message", turn.steps[0].message))
         assert result.status == "succeeded", result
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +13,19 @@ from pathlib import Path
 from bench.agents import Running
 from bench.bare import Bare
 from bench.ground import Ground, median, take_turns
+from bench.ours import Face
 from bench.table import Result
 from bench.workload import Turn, make_turns
 
 _EACH = 4  # runs of each agent, where many go on at once
+_WINDOW = 6_000  # tokens of a model that is shown the last turns of a conversation, long or short
+_SHORT = 25  # turns, which make a hundred commits
 
 
 def measure(ground: Ground) -> Iterable[Result]:
     yield from _one_after_another(ground)
     yield _long(ground)
+    yield from _first(ground)
     yield _side_by_side(ground)
 
 
@@ -83,6 +90,46 @@ def _long(ground: Ground) -> Result:
         bound="at least",
         bar=0.95,
     )
+
+
+def _first(ground: Ground) -> Iterable[Result]:
+    """The first run of a process on a long and on a short thread, for a model that is shown as much of both."""
+    turns = max(_SHORT, ground.sizes.history // 2)
+    short, long = ground.fresh(), ground.fresh()
+    for directory, count in ((short, _SHORT), (long, turns)):
+        _say(directory, make_turns(count, keys=ground.sizes.keys))
+    taken: dict[Path, list[list[float]]] = {short: [], long: []}
+    for _ in range(2 * ground.sizes.repetitions):
+        for directory, found in taken.items():
+            copy = ground.fresh()
+            shutil.copytree(directory, copy, dirs_exist_ok=True)
+            found.append(_first_run(copy))
+            ground.drop(copy)
+    ground.drop(short, long)
+    for at, what in enumerate(("first run of a process, without its imports", "first run of a process")):
+        ours, baseline = (median(each[at] for each in taken[directory]) for directory in (long, short))
+        yield Result(
+            measure=f"{what}: {4 * turns:,} commits",
+            ours=1e3 * ours,
+            baseline=1e3 * baseline,
+            baseline_is=f"{4 * _SHORT} commits",
+            unit="ms",
+            bound="at most" if at else None,
+            bar=1.5 if at else None,
+        )
+
+
+def _first_run(directory: Path) -> list[float]:
+    command = [sys.executable, "-m", "bench.children.first_run", str(directory), str(_WINDOW)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [float(each) for each in said.split()]
+
+
+def _say(directory: Path, turns: Iterable[Turn]) -> None:
+    writer = Face(directory, durable=False)
+    for turn in turns:
+        writer.turn(turn)
+    writer.close()
 
 
 def _fill(directory: Path, turns: Iterable[Turn]) -> None:
