@@ -15,7 +15,7 @@ from perdure.context.render.call_summaries import CallFacts
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten
 from perdure.history import reader
-from perdure.history.ancestry import eventful
+from perdure.history.reader import eventful
 from perdure.history.space import Space
 from perdure.model.digest import Digest
 from perdure.model.event import (

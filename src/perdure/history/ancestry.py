@@ -36,7 +36,6 @@ __all__ = [
     "common",
     "commons",
     "contains",
-    "eventful",
     "meet",
     "point",
     "walk",
@@ -50,8 +49,6 @@ __all__ = [
 
 
 _BATCH = 128
-_FIRST_PAGE = 8  # commits; most callers need the last few
-_CACHED_MAX = 200  # of the newest that are read, because they are often read again
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -115,45 +112,6 @@ def walk(space: Space, stretch: Stretch) -> Iterator[Step]:
         batch = space.back(stretch.tip.digest, skip=skip, limit=min(left, _BATCH))
         yield from batch
         left, skip = left - len(batch), skip + len(batch)
-
-
-def eventful(space: Space, at: Digest | None) -> Iterator[Step]:
-    """Yield the commits with events from `at` backwards along first parents, newest first.
-
-    Costs what it yields: a commit counts the events before it, so a stretch of commits that only change state is
-    found by halving and is not read.
-    """
-    limit, cached = _FIRST_PAGE, 0
-    while at is not None:
-        known = space.steps.get(at)
-        page = space.back(at, limit=limit) if known is None else (known,)
-        for step in page:
-            if known is None and cached < _CACHED_MAX:
-                space.steps.put(step)
-                cached += 1
-            if step.changeset.events:
-                yield step
-        last = page[-1]
-        if len(page) == limit and not any(step.changeset.events for step in page) and last.place.sequence:
-            last = _last_before(space, last)
-            yield last
-        if known is None:
-            limit = min(2 * limit, _BATCH)
-        at = last.commit.first_parent if last.place.sequence else None  # 0: nothing before it has events
-
-
-def _last_before(space: Space, step: Step) -> Step:
-    """Return the last commit with events before `step`; there is one."""
-    gap = _BATCH
-    while True:
-        far = space.back(step.digest, skip=min(gap, step.place.depth), limit=1)[0]
-        events = len(far.changeset.events)
-        if far.place.sequence + events == step.place.sequence:  # no events are between them
-            if events:
-                return far
-            step, gap = far, 2 * gap
-        else:
-            gap = min(gap, step.place.depth) // 2
 
 
 def ahead(space: Space, tip: Point, of: Point | None) -> Sequence[Stretch]:

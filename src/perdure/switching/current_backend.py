@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from perdure.engines.contract import Step
-from perdure.history.ancestry import eventful
+from perdure.history.reader import eventful
 from perdure.history.space import Space
 from perdure.model.digest import Digest
 from perdure.model.event import BackendSwitched, RunStarted

@@ -17,7 +17,7 @@ from perdure.context.limits import ContextLimits
 from perdure.engines.contract import Step
 from perdure.engines.memory import MemoryEngine
 from perdure.history import reader
-from perdure.history.ancestry import eventful
+from perdure.history.reader import eventful
 from perdure.history.space import CommitCache
 from perdure.model.message import Message, Text
 from perdure.runtime.inference.backend import line_backend

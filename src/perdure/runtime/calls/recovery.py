@@ -23,7 +23,7 @@ import msgspec
 from perdure.engines.contract import Step
 from perdure.errors import Decided, Invalid
 from perdure.history import reader
-from perdure.history.ancestry import eventful
+from perdure.history.reader import eventful
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, repeat_guard, tickets
 from perdure.ledger.calls import VersionedCall

@@ -221,7 +221,7 @@ class BackendCache:
         known = self.last(space, timeline)
         if known is not None and known[0] == at:
             return known[1]
-        found = recorded_at(space, at, known)
+        found = None if at is None else recorded_at(space, at, known)
         self.note(space, timeline, at, found)
         return found
 
