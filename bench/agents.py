@@ -14,6 +14,7 @@ from typing import Any, cast
 import perdure
 from bench.sync import without_syncs
 from bench.workload import Turn
+from perdure.context.limits import ContextLimits
 from perdure.model.context import Context
 from perdure.model.message import Message, Text, ToolCall
 from perdure.providers.contract import Finished, ModelEvent
@@ -57,14 +58,17 @@ class Running:
         durable: bool = True,
         store: Store | None = None,
         with_state: bool = True,
+        window: int | None = None,
     ) -> None:
+        """Run on one thread; `window` is how many tokens the model takes, None: any number."""
         self.path = directory / "perdure.db"
         self._owned = store is None
         with without_syncs(not durable):
             durability = "power_loss" if durable else "process_crash"
             self.store = store or perdure.open(self.path, durability=durability)
         self._model = _Prompt()
-        agent = perdure.Agent("bench", backend=self._model, tools=[_tool(self._model, with_state=with_state)])
+        tools, limits = [_tool(self._model, with_state=with_state)], ContextLimits(window=window)
+        agent = perdure.Agent("bench", backend=self._model, tools=tools, context=limits)
         self.thread = self.store.thread(thread, agent=agent)
 
     def turn(self, turn: Turn) -> None:

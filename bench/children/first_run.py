@@ -11,6 +11,8 @@ from bench.agents import Running
 from bench.sync import slow_syncs_as_told
 from bench.workload import make_turns
 
+_WINDOW = 8_000  # tokens of the model: without a limit it would be shown the whole thread
+
 
 def main(directory: str) -> None:
     slow_syncs_as_told()
@@ -18,7 +20,7 @@ def main(directory: str) -> None:
     with perdure.open("memory:") as scratch:
         Running(Path(directory), store=scratch).turn(turns[0])
     start = time.process_time()
-    running = Running(Path(directory))
+    running = Running(Path(directory), window=_WINDOW)
     running.turn(turns[1])
     taken = time.process_time() - start
     running.close()

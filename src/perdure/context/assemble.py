@@ -266,7 +266,10 @@ _BYTES_MAX = 16 * 1024  # of one value; a larger one is shown by its size alone
 def task_state(space: Space, root: Digest) -> dict[str, Json]:
     """Read the task's state under `/task/`, sorted by path, each value bounded; empty if there is none."""
     found: dict[str, Json] = {}
-    for entry in islice(space.tree(root).entries(TASK), _PATHS_MAX):
+    tree = space.tree(root)
+    if not tree.count(TASK):
+        return found
+    for entry in islice(tree.entries(TASK), _PATHS_MAX):
         if entry.size > _BYTES_MAX:
             found[entry.path] = f"({entry.size:,} bytes, not shown)"
             continue

@@ -113,26 +113,20 @@ def frame_size(frame: Frame) -> int:
 def _size(message: Message) -> int:
     size = _AROUND
     for block in message.content:
-        size += _block_size(block)
+        size += _length(block.text) if isinstance(block, Text) else _block_size(block)
     for call in message.tool_calls:
         size += _AROUND + _length(call.name) + _length(call.args)
     for result in message.tool_results:
         size += _AROUND
         for block in result.content:
-            size += _block_size(block)
+            size += _length(block.text) if isinstance(block, Text) else _block_size(block)
     if message.vendor_metadata is not None:
         size += len(message.vendor_metadata)
     return size
 
 
 def _block_size(block: object) -> int:
-    match block:
-        case Text(text=text):
-            return _length(text)
-        case Image() | File():
-            return _MEDIA
-        case _:
-            return 0
+    return _MEDIA if isinstance(block, Image | File) else 0
 
 
 def _length(text: str) -> int:

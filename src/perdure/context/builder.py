@@ -254,6 +254,7 @@ class _ContextBuilder:
                 space, at, found.switched, fresh=ask.fresh, is_native=self._is_shown_natively
             )
         self._turns = RecentTurns(self._words, ask.budget, found, self._line, ask.reference)
+        self._new_checkpoint: tuple[Checkpoint, Digest] | None = None  # once it is derived
         self._total: int | None = None  # how often a model has answered on the timeline
 
     def _is_shown_natively(self, event: MessageAppended) -> bool:
@@ -409,8 +410,10 @@ class _ContextBuilder:
         return self._derived()
 
     def _derived(self) -> tuple[Checkpoint, Digest]:
-        derived = self._ask.derive()
-        return derived, digest_of(Kind.CHECKPOINT, encode_checkpoint(derived))
+        if self._new_checkpoint is None:
+            derived = self._ask.derive()
+            self._new_checkpoint = derived, digest_of(Kind.CHECKPOINT, encode_checkpoint(derived))
+        return self._new_checkpoint
 
     def _recent(self) -> list[list[MessageRef]]:
         """Return the turns that may be shown: after a switch the last ones before it and all since; else the last."""

@@ -15,6 +15,7 @@ from perdure.context.render.call_summaries import CallFacts
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten
 from perdure.history import reader
+from perdure.history.reader import eventful
 from perdure.history.space import Space
 from perdure.model.digest import Digest
 from perdure.model.event import (
@@ -221,7 +222,7 @@ def trace(
     found = back.found
     found.turn = space.step(at).place.turn if at is not None else 0
     found.is_whole = True
-    for step in reader.recent(space, at):
+    for step in eventful(space, at):
         if back.take(step):
             found.is_whole = step.commit.first_parent is None
             break
@@ -236,7 +237,7 @@ def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> History
     found = back.found
     found.recipe, found.switched = recipe, recipe.switched
     found.turn = space.step(at).place.turn
-    for step in reader.recent(space, at):
+    for step in eventful(space, at):
         if back.take(step):
             found.is_whole = step.commit.first_parent is None
             break

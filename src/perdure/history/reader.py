@@ -24,6 +24,7 @@ from perdure.projections.transcript import MessageAt, TranscriptEntry, Turn
 __all__ = [
     "check_limit",
     "entry_at",
+    "eventful",
     "head_of",
     "head_to_move",
     "hold_of",
@@ -40,6 +41,7 @@ __all__ = [
 _PAGE, _PAGE_MAX = 100, 400
 _SHOWN = 100
 _CACHED = 200
+_FIRST_PAGE = 8  # commits; most callers of `eventful` need the last few
 
 
 def hold_of(space: Space, timeline: str) -> Hold:
@@ -116,6 +118,45 @@ def recent(space: Space, at: Digest | None) -> Iterator[Step]:
             return
         yield step
         at = step.commit.first_parent
+
+
+def eventful(space: Space, at: Digest | None) -> Iterator[Step]:
+    """Yield the commits with events from `at` backwards along first parents, newest first.
+
+    Costs what it yields: a commit counts the events before it, so a stretch of commits that only change state is
+    found by halving and is not read.
+    """
+    limit, cached = _FIRST_PAGE, 0
+    while at is not None:
+        known = space.steps.get(at)
+        page = space.back(at, limit=limit) if known is None else (known,)
+        for step in page:
+            if known is None and cached < _CACHED:
+                space.steps.put(step)
+                cached += 1
+            if step.changeset.events:
+                yield step
+        last = page[-1]
+        if len(page) == limit and not any(step.changeset.events for step in page) and last.place.sequence:
+            last = _last_before(space, last)
+            yield last
+        if known is None:
+            limit = min(2 * limit, _PAGE)
+        at = last.commit.first_parent if last.place.sequence else None  # 0: nothing before it has events
+
+
+def _last_before(space: Space, step: Step) -> Step:
+    """Return the last commit with events before `step`; there is one."""
+    gap = _PAGE
+    while True:
+        far = space.back(step.digest, skip=min(gap, step.place.depth), limit=1)[0]
+        events = len(far.changeset.events)
+        if far.place.sequence + events == step.place.sequence:  # no events are between them
+            if events:
+                return far
+            step, gap = far, 2 * gap
+        else:
+            gap = min(gap, step.place.depth) // 2
 
 
 def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:

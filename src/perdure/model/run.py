@@ -17,6 +17,7 @@ from perdure.model.digest import Digest
 
 __all__ = [
     "ENDED",
+    "LEASE",
     "REASONS",
     "RUN_STATES",
     "RUN_TRANSITIONS",
@@ -56,6 +57,8 @@ REASONS = (
     "backend_switched",  # by a run's route, or by switch()
     "run_finished",
 )  # of a run's commits
+
+LEASE = "lease/"  # cells, by timeline: who may write there; every run and every switch has changed one
 
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 STOP_KINDS: tuple[StopKind, ...] = get_args(StopKind)

@@ -17,8 +17,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from perdure.errors import Unavailable
@@ -44,30 +44,40 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
         raise
     loop = _loop()
     task = loop.create_task(work)
-    with _paused():
-        try:
-            return loop.run_until_complete(task)
-        except BaseException:  # Ctrl-C, or what a signal handler or another task raises out of the loop
-            if task.done():
-                raise
-            task.cancel()
-            _end(loop, task, work)
+    outer = asyncio.events._get_running_loop()  # of a run of this thread, which is paused meanwhile
+    asyncio.events._set_running_loop(None)
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:  # Ctrl-C, or what a signal handler or another task raises out of the loop
+        if task.done():
             raise
-        finally:
+        task.cancel()
+        _end(loop, task, work)
+        raise
+    finally:
+        try:
             if loop is not _local.loop[1]:
                 _close(loop)
+        finally:
+            asyncio.events._set_running_loop(outer)
 
 
 def close_ended_loops() -> None:
     """Close the loops of threads that have ended, with the connections on them."""
+    if not _ended:
+        return
     until = time.monotonic() + _CLOSING_SECONDS_MAX
-    with _paused():
+    outer = asyncio.events._get_running_loop()
+    asyncio.events._set_running_loop(None)
+    try:
         while _ended:
             try:
                 loop = _ended.popleft()
             except IndexError:  # another thread was faster
                 return
             _close(loop, seconds=max(0.0, until - time.monotonic()))
+    finally:
+        asyncio.events._set_running_loop(outer)
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any]) -> None:
@@ -84,17 +94,6 @@ def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Corouti
 def may_block(loop: asyncio.AbstractEventLoop) -> bool:
     """True if only a run uses that loop, so that a blocking call delays nothing else."""
     return loop in _own
-
-
-@contextmanager
-def _paused() -> Generator[None]:
-    """Pause the loop of a run of this thread while another loop runs here."""
-    outer = asyncio.events._get_running_loop()
-    asyncio.events._set_running_loop(None)
-    try:
-        yield
-    finally:
-        asyncio.events._set_running_loop(outer)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -131,13 +131,15 @@ def kept_as(reference: str) -> str:
 
 def has_short_results(message: Message) -> bool:
     """True if a result of a message was shortened on arrival."""
-    return any(map(is_short, message.tool_results))
+    return bool(message.tool_results) and any(map(is_short, message.tool_results))
 
 
 def is_short(result: ToolResult) -> bool:
     """True if a result was shortened on arrival."""
-    texts = (block.text for block in result.content if isinstance(block, Text))
-    return any(len(text) > _SHORT_MIN and _KEPT_AS in text for text in texts)
+    for block in result.content:
+        if isinstance(block, Text) and len(block.text) > _SHORT_MIN and _KEPT_AS in block.text:
+            return True
+    return False
 
 
 class CutText(msgspec.Struct, frozen=True, kw_only=True):
@@ -393,10 +395,12 @@ class Conversation:
             for result in message.tool_results:
                 self._answer(result)
             message = msgspec.structs.replace(message, tool_results=())
-        first = {call.id: call for call in reversed(message.tool_calls) if call.id not in self._places}
-        calls = tuple(call for call in message.tool_calls if first.get(call.id) is call)
-        if len(calls) != len(message.tool_calls):  # a second call with the same id is left out
-            message = msgspec.structs.replace(message, tool_calls=calls)
+        calls = message.tool_calls
+        if calls:
+            first = {call.id: call for call in reversed(calls) if call.id not in self._places}
+            calls = tuple([call for call in calls if first.get(call.id) is call])
+            if len(calls) != len(message.tool_calls):  # a second call with the same id is left out
+                message = msgspec.structs.replace(message, tool_calls=calls)
         if message.role == "tool" or not (message.content or calls):
             return
         if told is not None and calls:

@@ -111,6 +111,8 @@ def _media_type(block: Image | File, found: Inline) -> str:
 
 def taken_out(space: Space, message: Message) -> Message:
     """Return the message with the bytes of its artifacts; an artifact that is gone stays a name."""
+    if not has_media(message):
+        return message
 
     def give(block: Block) -> Block:
         if not isinstance(block, Image | File) or not block.uri.startswith(PREFIX):

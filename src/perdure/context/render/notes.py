@@ -195,11 +195,11 @@ def lines_of(note: Message | None) -> Iterable[str]:
 _BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _UNSEEN = "[\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]*"
 _BETWEEN = "[\\s\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]{0,16}"
-_MARK = re.compile(
-    f"(?:^|[{_BREAKS}])(?:[^\\w{_BREAKS}]|_)*?(?=[\\[\\(\\{{<［【〔]{_BETWEEN}"
-    f"{_UNSEEN.join('perdure')}{_BETWEEN}[-_]?{_BETWEEN}{_UNSEEN.join('note')})",
-    re.IGNORECASE,
+_NAME = (
+    f"[\\[\\(\\{{<［【〔]{_BETWEEN}{_UNSEEN.join('perdure')}{_BETWEEN}[-_]?{_BETWEEN}{_UNSEEN.join('note')}"
 )
+_NAMED = re.compile(_NAME, re.IGNORECASE)
+_MARK = re.compile(f"(?:^|[{_BREAKS}])(?:[^\\w{_BREAKS}]|_)*?(?={_NAME})", re.IGNORECASE)
 
 
 def as_shown(space: Space, message: Message) -> Message:
@@ -209,10 +209,14 @@ def as_shown(space: Space, message: Message) -> Message:
 
 def unforged(text: str) -> str:
     """Mark each line of a text that begins like a note as quoted."""
+    if _NAMED.search(text) is None:  # much quicker, and true of almost every text
+        return text
     return _MARK.sub(lambda found: f"{found[0]}{QUOTED} ", text)
 
 
 def _unlike_a_note(message: Message) -> Message:
+    if _is_plain(message.content) and all([_is_plain(each.content) for each in message.tool_results]):
+        return message
     content = _blocks(message.content)
     results = tuple(
         ToolResult(each.call_id, each.status, _blocks(each.content)) for each in message.tool_results
@@ -222,6 +226,12 @@ def _unlike_a_note(message: Message) -> Message:
     # The vendor's metadata of a user or a tool may repeat the text.
     raw = message.vendor_metadata if message.role == "assistant" else None
     return msgspec.structs.replace(message, content=content, tool_results=results, vendor_metadata=raw)
+
+
+def _is_plain(blocks: Sequence[Block]) -> bool:
+    """True if nothing of these blocks looks like a note, nor all of them together."""
+    texts = [block.text for block in blocks if isinstance(block, Text)]
+    return not texts or _NAMED.search(texts[0] if len(texts) == 1 else "".join(texts)) is None
 
 
 def _blocks(blocks: Sequence[Block]) -> tuple[Block, ...]:

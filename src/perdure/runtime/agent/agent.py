@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -126,7 +127,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def counts(self) -> bool:
         """True if anything but the number of steps has to be counted."""
-        return any(each is not None for each in (self.tokens, self.cost, self.seconds, self.repeats))
+        return not (self.tokens is self.cost is self.seconds is self.repeats is None)
 
     def cost_of(self, usage: Usage) -> float:
         """Return the cost of one step."""
@@ -138,6 +139,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
     def reached(self, counters: Counters, now: int) -> tuple[StopReason, str] | None:
         """Return the limit that is reached, and the same as text; None if the run may go on."""
+        if not self.counts and (self.steps is None or counters.steps < self.steps):
+            return None
         checks: tuple[tuple[float | None, float, str], ...] = (
             (self.steps, counters.steps, "steps"),
             (self.tokens, counters.tokens, "tokens"),
@@ -200,7 +203,7 @@ class Agent:
             route = replace(route, primary=None)
         return replace(self, backend=backend, route=route)
 
-    @property
+    @cached_property
     def toolbox(self) -> dict[str, Tool]:
         """Its tools by name."""
         return {each.name: each for each in cast("Sequence[Tool]", self.tools)}
@@ -211,7 +214,7 @@ class Agent:
         tools = cast("Sequence[Tool]", self.tools)
         return tuple(each.spec for each in tools if each.serves != "openai.mcp_approval")
 
-    @property
+    @cached_property
     def declared(self) -> tuple[State, ...]:
         """All state that is declared: its own, and that of its plug-ins."""
         return (*self.state, *(each for plugin in self.plugins for each in plugin.state))
@@ -233,7 +236,7 @@ class Agent:
 
 def is_hooked(agent: Agent, phase: Phase) -> bool:
     """True if a plug-in of the agent takes part in the phase."""
-    return any(getattr(plugin, phase) is not None for plugin in agent.plugins)
+    return bool(agent.plugins) and any(getattr(plugin, phase) is not None for plugin in agent.plugins)
 
 
 def encoded_defaults(agent: Agent) -> dict[str, bytes]:

@@ -114,11 +114,11 @@ def plan(
     `cut_off` says why the answer that holds the call is not complete; such a call is never run.
     """
     tool = round_context.toolbox.get(call.name)
-    pending_call = PendingCall(call, tool)
+    pending_call, args = PendingCall(call, tool), args_body(call.args)
 
     def record_with(arguments: Arguments | None) -> CallRecord:
         return round_context.new_record(
-            call, tool, arguments, label=label, backend=backend, vendor_id=vendor_id
+            call, tool, arguments, args=args, label=label, backend=backend, vendor_id=vendor_id
         )
 
     if cut_off is not None:
@@ -132,7 +132,7 @@ def plan(
             _refuse(pending_call, record_with(None), "failed", "invalid", why_refused(error))
         else:
             _decide(round_context, pending_call, tool, arguments, record_with(arguments), taken, start=start)
-    pending_call.bring((args_body(call.args),))
+    pending_call.bring((args,))
     return pending_call
 
 
@@ -308,6 +308,10 @@ def fingerprint_here(tool: Tool, args: str) -> str:
 
 def _identify_imported(round_context: RoundContext, tool: Tool) -> None:
     """Record fingerprints for calls to `tool` that were imported when the agent did not have it."""
+    space, imports = round_context.space, round_context.env.store_runtime.imports
+    if imports.are_all(space, tool.name):
+        return
+    position = space.engine.ledger(space.name).position  # before it is read: a later import is not missed
     names = [tool.name]
     if not _EVERYWHERE.fullmatch(tool.name):
         spellings = [by_spelling(round_context.toolbox, api).items() for api in registry.APIS]
@@ -316,15 +320,16 @@ def _identify_imported(round_context: RoundContext, tool: Tool) -> None:
         )
     attempts = Attempts(f"the imported calls to {tool.name}", f"the call to {tool.name} was not started")
     for name in names:
-        while found := repeat_guard.unlearnt(round_context.space, name, limit=_IMPORTED_AT_ONCE):
+        while found := repeat_guard.unlearnt(space, name, limit=_IMPORTED_AT_ONCE):
             transitions = [_identified(round_context, tool, call) for call in found]
-            cells = repeat_guard.learning(round_context.space, [each.record for each in transitions])
+            cells = repeat_guard.learning(space, [each.record for each in transitions])
             try:
                 round_context.journal.post(transitions[0].also(cells=cells), *transitions[1:])
             except Lost:
                 raise
             except Moved:
                 attempts.begin()
+    imports.note(space, tool.name, position)
 
 
 def _identified(round_context: RoundContext, tool: Tool, call: VersionedCall) -> CallTransition:

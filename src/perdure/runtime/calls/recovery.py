@@ -15,7 +15,7 @@ The effect of a call is the higher of the recorded effect and the effect that it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -23,6 +23,7 @@ import msgspec
 from perdure.engines.contract import Step
 from perdure.errors import Decided, Invalid
 from perdure.history import reader
+from perdure.history.reader import eventful
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, repeat_guard, tickets
 from perdure.ledger.calls import VersionedCall
@@ -69,7 +70,7 @@ def open_calls(
     requested: list[ToolCall] = []
     answered: set[str] = set()
     suspended: set[str] = set()
-    for step in since_begin(space, run, at):
+    for step in since_begin(space, run, at, eventful):
         for event in step.changeset.events:
             if isinstance(event, ToolCallSuspended):
                 suspended.add(event.call)
@@ -119,11 +120,19 @@ def _message_id(round_context: RoundContext, left: list[ToolCall]) -> str:
     return round_context.space.ids()
 
 
-def since_begin(space: Space, run: str, at: Digest | None) -> list[Step]:
-    """Return the commits of a timeline since a run began there, oldest first, with those of other writers."""
+def since_begin(
+    space: Space,
+    run: str,
+    at: Digest | None,
+    walk: Callable[[Space, Digest | None], Iterable[Step]] = reader.recent,
+) -> list[Step]:
+    """Return the commits of a timeline since a run began there, oldest first, with those of other writers.
+
+    `walk` reads them backwards: all, or with `eventful` those that have events.
+    """
     first = begin_of(space, run, at)
     found: list[Step] = []
-    for step in reader.recent(space, at) if first else ():
+    for step in walk(space, at) if first else ():
         found.append(step)
         if step.digest == first:
             break

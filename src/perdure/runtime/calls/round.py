@@ -41,7 +41,7 @@ from perdure.runtime.agent.builtin_tools import BUILT_IN
 from perdure.runtime.calls.pending_call import CallChanges, PendingCall, SuspendedCall
 from perdure.runtime.calls.settlement import Settler, record_alone, record_without_lease
 from perdure.runtime.events import CallProgress
-from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.environment import RunEnvironment, inline
 from perdure.runtime.session.journal import CommitDraft, Journal
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.tools.call import Call, CallStateView, Ruling, scratch_prefix
@@ -85,7 +85,7 @@ class RoundContext:
 
     async def do(self, work: Callable[[], _T]) -> _T:
         """Do blocking work."""
-        return await self.env.run_blocking(work)
+        return work() if self.env.run_blocking is inline else await self.env.run_blocking(work)
 
     def now(self) -> int:
         """Return µs since 1970, UTC."""
@@ -105,19 +105,22 @@ class RoundContext:
         tool: Tool | None,
         arguments: Arguments | None,
         *,
+        args: Object,
         label: str,
         backend: str | None,
         vendor_id: str | None,
     ) -> CallRecord:
-        """Return the record of a call that has just been requested; `label` names the message with the request."""
+        """Return the record of a call that has just been requested.
+
+        `args` holds its raw arguments, `label` names the message with the request.
+        """
         reach = tool.reach if tool else Reach()
-        body = args_body(call.args)
         return CallRecord(
             id=call.id,
             tool=call.name,
             state="proposed",
-            args=body.digest,
-            args_size=len(body.body),
+            args=args.digest,
+            args_size=len(args.body),
             at=self.now(),
             fingerprint=fingerprint_for(tool, arguments),
             effect=reach.effect,

@@ -134,11 +134,12 @@ class ModelInputBuilder:
     """Builds the contexts of one run."""
 
     def __init__(self, env: RunEnvironment, *, shape: Any = None) -> None:
-        """Start with no conversation; `shape` is the type that the last message must have."""
+        """Start without a conversation, which has to be read first; `shape` is the type that the last message must have."""
         self._env, self._shape = env, shape
-        self._prompt_state = empty(env.space)
+        self._prompt_state: PromptState  # from `read_conversation` on
         self._model: Model | None = None
         self._setting: Setting | None = None
+        self._framed: Framed  # that of the last context
         self._task: Mapping[str, Json] = {}
         self._recalled: Sequence[RecalledItem] = ()
         self.memory_root: Digest | None = None  # of the owner's memory that was searched; None: none was
@@ -168,7 +169,7 @@ class ModelInputBuilder:
         """Return what the model is shown for its next step; None if it has become too large: then `rebuild` it."""
         if model is not self._model:
             self._ready(model)
-        around = self._around()
+        around = self._framed = self._around()
         if not self._prompt_state.fits(self._set, around, self._note):
             return None
         return self._prompt_state.context(around, self._note)
@@ -181,7 +182,7 @@ class ModelInputBuilder:
         self._explain()
         for message in self._unwritten:
             self._prompt_state.add(message)
-        around = self._around()
+        around = self._framed = self._around()
         return self._prompt_state.context(around, self._note), self._prompt_state.fits(
             self._set, around, self._note
         )
@@ -198,11 +199,12 @@ class ModelInputBuilder:
         assert self._model is not None
         self._unwritten = []
         memory = [each.reference for each in self._recalled]
-        return self._prompt_state.recipe(self._model.backend, self._around(), self._note, memory)
+        return self._prompt_state.recipe(self._model.backend, self._framed, self._note, memory)
 
     def lost(self) -> tuple[Loss, ...]:
         """Return the media that the last context only names, because the model takes none of that kind."""
-        return lost(self._prompt_state.conversation.messages(), self._set.frame.unseen)
+        unseen = self._set.frame.unseen
+        return lost(self._prompt_state.conversation.messages(), unseen) if unseen else ()
 
     def losses(self) -> tuple[Loss, ...]:
         """Return what the last context tells in words or shows in part."""

@@ -68,6 +68,7 @@ from perdure.switching.current_backend import RecordedBackend
 __all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "line_of", "resume", "run"]
 
 _WAIT_SECONDS = 0.05
+_HEAD_POLICIES, _ON_FAILURE = get_args(HeadPolicy), get_args(OnFailure)
 
 
 async def run(
@@ -90,8 +91,8 @@ async def run(
     Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
     given before with other words.
     """
-    names.check_choice("head_policy", head_policy, get_args(HeadPolicy))
-    names.check_choice("on_failure", on_failure, get_args(OnFailure))
+    names.check_choice("head_policy", head_policy, _HEAD_POLICIES)
+    names.check_choice("on_failure", on_failure, _ON_FAILURE)
     names.check_flag("retry", retry)
     request = RunRequest(
         inbound=inbound(env.space, env.timeline, given, id=id, state=state),

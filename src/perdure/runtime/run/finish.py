@@ -30,7 +30,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import AgentChanged, RunFinished
 from perdure.model.head import Head
 from perdure.model.message import Message
-from perdure.model.run import RunRecord, RunState, StopReason
+from perdure.model.run import RunState, StopReason
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.recovery import open_round, withdraw
 from perdure.runtime.calls.round import RoundContext, commit_round
@@ -55,13 +55,9 @@ class RunFinisher:
         self._journal, self._lease = started.journal, started.lease
         self._branch = RunBranch(started.journal, started.lease.epoch)
         self._run = started.kept
+        self.record = started.kept.record  # as this process last read or wrote it
         self.source = self.record.continues or self.record.id  # the run whose calls are open
         self._heard = 0 if started.fresh else _UNKNOWN  # how many queued messages the run has taken in
-
-    @property
-    def record(self) -> RunRecord:
-        """The run's record as this process last read or wrote it."""
-        return self._run.record
 
     def leave_timeline(self) -> bool:
         """Write to a timeline of the run's own from here on; True if it is the one on which the run was cut off."""
@@ -81,7 +77,7 @@ class RunFinisher:
                 if not self._reread():
                     raise
             else:
-                self._run = updated
+                self._run, self.record = updated, updated.record
                 return
 
     def hand_over(self, backend: RecordedBackend, cells: Sequence[CellWrite]) -> None:
@@ -94,7 +90,7 @@ class RunFinisher:
                 if not self._reread():
                     raise
             else:
-                self._run = updated
+                self._run, self.record = updated, updated.record
                 return
 
     def is_steered(self) -> bool:
@@ -163,7 +159,7 @@ class RunFinisher:
                 if not self._reread():
                     raise
             else:
-                self._run = updated
+                self._run, self.record = updated, updated.record
                 return True
         return False
 
@@ -183,7 +179,8 @@ class RunFinisher:
 
     def _reread(self) -> bool:
         """Read the run's record again; True if it has changed.  Raises `Lost` if another process ended the run."""
-        before, self._run = self._run, records.read(self._journal.space, self._journal.run)
+        before, self._run = self._run, records.read(self._journal.space, self._journal.run, known=self._run)
+        self.record = self._run.record
         if self.record.state != "running":
             raise Lost(self._lease)
         return self._run.revision != before.revision

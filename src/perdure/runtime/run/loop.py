@@ -56,7 +56,7 @@ from perdure.runtime.inference.failover import Failover, Takeover
 from perdure.runtime.inference.model_input import ModelInputBuilder
 from perdure.runtime.run.finish import RunFinisher, settle_open_calls
 from perdure.runtime.run.start import Started, cleaned
-from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.environment import RunEnvironment, inline
 from perdure.runtime.session.journal import CommitDraft
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.session.result import Result, result_of
@@ -111,6 +111,8 @@ class LiveRun:
         self._active = ActiveModel(model, RecordedBackend(model.backend, self._record.server))
         self._failover = None if env.agent.route is None else Failover(self._journal, env.agent.route)
         self._names = declared_names(self._round_context.toolbox)
+        self._has_plugins = bool(env.agent.plugins)
+        self._is_inline = env.run_blocking is inline
         self._model_input = ModelInputBuilder(env, shape=shape)
         self._usage, self._text = Usage(), ""  # of this run, as far as it ran in this process
 
@@ -168,7 +170,8 @@ class LiveRun:
                 await self._do(self._leave_timeline)
             raise _CancelRequested
         if self._started.fresh or await self._do(self._is_unbegun):
-            await self._begin()
+            if self._has_plugins or self._record.head_policy == "on_success":
+                await self._begin()
         else:
             await self._do(self._recount)
             if await self._settle_left_calls():
@@ -225,11 +228,12 @@ class LiveRun:
             context, fits = await self._do(rebuild)
         if pending is not None:
             context = msgspec.structs.replace(context, pending=pending)
-        await self._phase("before_inference", draft, context=context)
+        if self._has_plugins:
+            await self._phase("before_inference", draft, context=context)
         unseen = self._model_input.lost()
-        kinds = {loss.what for loss in unseen}
         takeover = None
         if self._failover is not None and pending is None:
+            kinds = {loss.what for loss in unseen}
             choose = partial(self._failover.before_step, self._active, context, unseen=kinds, fits=fits)
             takeover = await self._do(choose)
         answer = takeover or await self._answer(context)
@@ -240,7 +244,8 @@ class LiveRun:
             await self._do(partial(self._journal.write, cells=heard))
             return [], None
         reply = answer
-        await self._phase("after_inference", draft, message=reply.message)
+        if self._has_plugins:
+            await self._phase("after_inference", draft, message=reply.message)
         label = self._env.space.ids()
         losses = (*unseen, *self._model_input.losses(), *reply.losses)
         recipe, bodies = self._model_input.recipe()
@@ -299,7 +304,7 @@ class LiveRun:
 
     def _check_cancel(self) -> None:
         # The thread that renews the lease looks for requests too, but only from time to time.
-        if self._record.cancel is not None:
+        if self._finisher.record.cancel is not None:
             raise _CancelRequested
 
     def _limit_reached(self) -> tuple[StopReason, str] | None:
@@ -309,7 +314,8 @@ class LiveRun:
         self, reply: StepReply, draft: CommitDraft, label: str, heard: list[CellWrite]
     ) -> tuple[list[PendingCall], Result | None]:
         """Record the calls of a reply; if the reply is not complete, refuse them and end the run."""
-        await self._phase("step_end", draft, message=reply.message)
+        if self._has_plugins:
+            await self._phase("step_end", draft, message=reply.message)
         await self._do(self._finisher.is_steered)  # reads the record
         self._check_cancel()
         kind = reply.stop.reason
@@ -324,9 +330,12 @@ class LiveRun:
     ) -> Result | None:
         """Record a reply without calls; return the result of the run, or None if the run goes on."""
         self._count(draft, reply, [])
-        await self._phase("step_end", draft, message=reply.message)
+        if self._has_plugins:
+            await self._phase("step_end", draft, message=reply.message)
         self._journal.stage(draft)
-        is_steered = self._has_hook("run_end") and await self._do(self._finisher.is_steered)
+        is_steered = (
+            self._has_plugins and self._has_hook("run_end") and await self._do(self._finisher.is_steered)
+        )
         if reply.stop.reason != "paused" and not (is_steered and self._stop.accepts(reply.stop.reason)):
             failpoints.hit("before_finish")
             result = await self._conclude(reply.stop, heard)
@@ -360,7 +369,7 @@ class LiveRun:
                 await self._do(partial(self._commit_round, known, draft, message_id))
                 raise
             await self._do(partial(self._commit_round, pending_calls, draft, message_id))
-            if not any(pending_call.stage == "suspended" for pending_call in pending_calls):
+            if not any([pending_call.stage == "suspended" for pending_call in pending_calls]):
                 return False
             left = await self._do(partial(open_round, self._round_context, self._finisher.source))
             pending_calls, rulings, message_id = left.pending_calls, left.rulings, left.message_id
@@ -429,7 +438,7 @@ class LiveRun:
         """
         pending_calls = self._planned(label, reply, start=True, cut_off=cut_off)
         self._count(draft, reply, [pending_call.record.fingerprint for pending_call in pending_calls])
-        draft.extend(self._requested(pending_call.record) for pending_call in pending_calls)
+        draft.extend([self._requested(pending_call.record) for pending_call in pending_calls])
         self._journal.stage(draft)
         try:
             self._journal.write(cells=heard, transitions=_postings(pending_calls))
@@ -497,7 +506,7 @@ class LiveRun:
 
     def _pending(self) -> str | None:
         """Return the id of the answer that the active backend already works on; None if there is none."""
-        pending = self._record.pending
+        pending = self._finisher.record.pending
         if pending is None or pending.step != self._counters.steps:
             return None
         return pending.id if pending.backend == self._active.backend else None
@@ -524,7 +533,8 @@ class LiveRun:
         """End the run after its last step; None if it was to succeed and a message was queued for it just now."""
         while True:
             draft = self._journal.draft("run_finished", forced=True)
-            await self._phase("run_end", draft, status=status)
+            if self._has_plugins:
+                await self._phase("run_end", draft, status=status)
             result = await self._do(partial(self._finish, draft, status, why, stop, cells))
             if result is not None:
                 failpoints.hit("after_finish")
@@ -581,7 +591,7 @@ class LiveRun:
         return RunFailed(result, advice=error.advice if isinstance(error, PerdureError) else "")
 
     async def _do(self, work: Callable[[], _T]) -> _T:
-        return await self._env.run_blocking(work)
+        return work() if self._is_inline else await self._env.run_blocking(work)
 
     @property
     def _record(self) -> RunRecord:

@@ -464,7 +464,10 @@ def _begun(
         kept=VersionedRun(record, 1),
         lease=lease,
         head=journal.head,
-        before=_before(space, record.id, journal.head.commit),
+        # Further on: others have moved the timeline in between, and the run begins on top of their commits.
+        before=head.commit
+        if journal.head.version == head.version + 1
+        else _before(space, record.id, journal.head.commit),
         said=said,
     )
 

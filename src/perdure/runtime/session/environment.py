@@ -18,7 +18,6 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from perdure.history import reader
 from perdure.history.space import Space, TimelineContext
 from perdure.memory import OwnerMemory
 from perdure.model.digest import Digest
@@ -30,12 +29,14 @@ from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.broadcast import Feeds
 from perdure.runtime.session.lease_keeper import LeaseKeeper
 from perdure.runtime.session.prompt_cache import PromptCache
-from perdure.switching.current_backend import RecordedBackend, recorded_in
+from perdure.switching.current_backend import RecordedBackend, recorded_at
 
 __all__ = ["RunEnvironment", "StoreRuntime", "BackendCache", "BlockingRunner", "WorkerPool", "inline"]
 
 _TOOLS_MAX = 64  # tools that run side by side
 _TIMELINES_MAX = 1_024  # whose backends are cached
+_SPACES_MAX = 1_024
+_NOTHING_CLEAR: tuple[int, frozenset[str]] = (-1, frozenset())
 
 _T = TypeVar("_T")
 
@@ -68,23 +69,23 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     models: Callable[[], Catalog] = shipped  # what is known of models
     memory: OwnerMemory | None = None  # of the thread's owner; None: it has none
     parent_run: str | None = None  # the run whose tool is running here; None: no tool is
+    # From `standing` and `store_runtime`, as fields because a run reads them at every turn.
+    space: Space = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
+    timeline: str = ""
+    owners: LeaseKeeper = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
+    feeds: Feeds = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
+    prompt_cache: PromptCache = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
+    lines: BackendCache = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
 
-    @property
-    def owners(self) -> LeaseKeeper:
-        return self.store_runtime.owners
-
-    @property
-    def feeds(self) -> Feeds:
-        return self.store_runtime.feeds
-
-    @property
-    def prompt_cache(self) -> PromptCache:
-        return self.store_runtime.prompt_cache
-
-    @property
-    def lines(self) -> BackendCache:
-        """The backend of each timeline, as it was found last."""
-        return self.store_runtime.lines
+    def __post_init__(self) -> None:
+        """Fill the fields that follow from others."""
+        put, standing, shared = msgspec.structs.force_setattr, self.standing, self.store_runtime
+        put(self, "space", standing.space)
+        put(self, "timeline", standing.timeline)
+        put(self, "owners", shared.owners)
+        put(self, "feeds", shared.feeds)
+        put(self, "prompt_cache", shared.prompt_cache)
+        put(self, "lines", shared.lines)
 
     @property
     def tool_threads(self) -> Executor:
@@ -95,14 +96,6 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     def lease_seconds(self) -> float:
         """How long a lease lasts unless it is renewed."""
         return self.store_runtime.owners.ttl
-
-    @property
-    def space(self) -> Space:
-        return self.standing.space
-
-    @property
-    def timeline(self) -> str:
-        return self.standing.timeline
 
 
 class WorkerPool(ThreadPoolExecutor):
@@ -133,6 +126,7 @@ class StoreRuntime:
 
     def _begin(self) -> None:
         self.feeds, self.prompt_cache, self.lines = Feeds(), PromptCache(), BackendCache()
+        self.imports = IdentifiedImports()
         self._lock = threading.Lock()
         self._background: set[threading.Thread] = set()
 
@@ -175,6 +169,36 @@ class StoreRuntime:
             tool_threads.shutdown(wait=True)
 
 
+class IdentifiedImports:
+    """The tools of which a space has no imported call without a fingerprint, up to a position of its ledger.
+
+    Every import adds entries to the ledger.  So as long as only runs of this process add any, nothing has to be read.
+    """
+
+    def __init__(self) -> None:
+        self._clear: dict[
+            str, tuple[int, frozenset[str]]
+        ] = {}  # by space: the position, and the names of tools
+
+    def are_all(self, space: Space, tool: str) -> bool:
+        """True if no call to that tool was imported without a fingerprint, for certain."""
+        position, tools = self._clear.get(space.name, _NOTHING_CLEAR)
+        return tool in tools and space.engine.ledger(space.name).position == position
+
+    def note(self, space: Space, tool: str, position: int) -> None:
+        """Note that there was none when the ledger was at that position."""
+        known, tools = self._clear.get(space.name, _NOTHING_CLEAR)
+        if len(self._clear) >= _SPACES_MAX:
+            self._clear = {}
+        self._clear[space.name] = position, (tools if known == position else frozenset()) | {tool}
+
+    def advance(self, space: Space, position: int, entries: int) -> None:
+        """Take in that a run of this process has added so many entries, and the ledger is at that position now."""
+        known, tools = self._clear.get(space.name, _NOTHING_CLEAR)
+        if known + entries == position:
+            self._clear[space.name] = position, tools
+
+
 class BackendCache:
     """The backend of each timeline with the commit it was found at, so that only newer commits are read."""
 
@@ -197,14 +221,7 @@ class BackendCache:
         known = self.last(space, timeline)
         if known is not None and known[0] == at:
             return known[1]
-        found: RecordedBackend | None = None
-        for step in reader.recent(space, at):
-            if known is not None and step.digest == known[0]:
-                found = known[1]
-                break
-            found = recorded_in(step)
-            if found is not None:
-                break
+        found = None if at is None else recorded_at(space, at, known)
         self.note(space, timeline, at, found)
         return found
 

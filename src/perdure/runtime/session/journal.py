@@ -214,7 +214,7 @@ class Journal:
         self.env, self.run, self.feed = env, run, feed
         self.head = head  # of the timeline that is written to
         self.root = env.space.root_at(head.commit)  # of the state after everything that is staged
-        self._space = _roomy(env.space)
+        self.space = _roomy(env.space)  # the store refuses its writes once the lease is lost
         self.lease: Lease | None = None  # None: it is not taken yet, or never will be
         self.held_lease: HeldLease | None = None  # the same while this process renews it
         self._parent_run = parent_run
@@ -227,22 +227,17 @@ class Journal:
         self._pid = os.getpid()
         feed.begin(head.commit)
 
-    @property
-    def space(self) -> Space:
-        """The thread's space; the store refuses its writes once the lease is lost."""
-        return self._space
-
     def hold(self, lease: Lease) -> None:
         """Fence every further write by that lease."""
         self.lease = lease
         fences = (*self.env.space.fences, leases.fence(lease))
-        self._space = msgspec.structs.replace(self._space, fences=fences)
+        self.space = msgspec.structs.replace(self.space, fences=fences)
 
     def beside(self, revision: int, run: str) -> None:
         """Write as a step of `run`, and only as long as the lease's cell is at that revision."""
         fence = Fence(leases.LEASE + self.head.timeline, revision)
         fences = (*self.env.space.fences, fence)
-        self.run, self._space = run, msgspec.structs.replace(self._space, fences=fences)
+        self.run, self.space = run, msgspec.structs.replace(self.space, fences=fences)
 
     def still_ours(self) -> bool:
         """True if the timeline is this run's for certain at this moment; costs no look at the store.
@@ -255,15 +250,16 @@ class Journal:
 
     def draft(self, reason: str, *, forced: bool = False) -> CommitDraft:
         """Start a commit on top of what is staged."""
-        return CommitDraft(self._space, self.root, reason, forced=forced)
+        return CommitDraft(self.space, self.root, reason, forced=forced)
 
     def stage(self, draft: CommitDraft) -> None:
         """Stage a draft for the next write; an empty draft is left out."""
         if not draft:
             return
-        proposal = draft.proposal(
-            run=self.run, parent_run=self._parent_run, reads=self._read(), ledger=self._ledger
-        )
+        reads = self._reads or self.reads
+        if self.memory_root is not None:
+            reads = msgspec.structs.replace(reads, memory_root=self.memory_root)
+        proposal = draft.proposal(run=self.run, parent_run=self._parent_run, reads=reads, ledger=self._ledger)
         self.root = proposal.root
         self._staged.append(proposal)
 
@@ -289,10 +285,10 @@ class Journal:
         staged = [*self._staged[:-1], _with(self._staged[-1], cells, transitions)]
         try:
             done = writer.commit(
-                self._space,
+                self.space,
                 self.head,
                 *staged,
-                op_id=op_id or self._space.ids(),
+                op_id=op_id or self.space.ids(),
                 intent=intent,
                 on_conflict=on_conflict,
                 repeatable=intent is not None,
@@ -302,6 +298,8 @@ class Journal:
         except Conflict as conflict:
             raise self._lost(conflict) from conflict
         self._staged = []
+        if transitions:
+            self.env.store_runtime.imports.advance(self.space, done.receipt.position, len(transitions))
         self._moved(done, staged)
         return done.step is not None
 
@@ -309,7 +307,7 @@ class Journal:
         """Write to the ledger alone, and move no head."""
         self._check_process()
         try:
-            return calls.post(self._space, transitions)
+            return calls.post(self.space, transitions)
         except Conflict as conflict:
             raise self._lost(conflict) from conflict
 
@@ -318,23 +316,23 @@ class Journal:
         commit = self.head.commit
         assert commit is not None, "a run has committed its input"
         source, at = self.head.timeline, Exactly(commit)
-        effect_limit.fork(self._space, source, name, at, effect_max=None, op_id=f"begin:{name}")
-        self.head = reader.head_of(self._space, name)
+        effect_limit.fork(self.space, source, name, at, effect_max=None, op_id=f"begin:{name}")
+        self.head = reader.head_of(self.space, name)
 
     def lead(self, other: Head, *, cells: Sequence[CellWrite]) -> None:
         """Move the head of another timeline to the run's last commit, and write these cells."""
         self._check_process()
         move = Move(act=Act.COMMIT, timeline=other.timeline, expected=other, to=self.head.commit)
         write = Write(
-            space=self._space.name,
-            op_id=self._space.ids(),
+            space=self.space.name,
+            op_id=self.space.ids(),
             intent=digest_of(Kind.BODY, f"lead {other.timeline} {self.head.commit}".encode()),
-            fences=self._space.fences,
+            fences=self.space.fences,
             moves=(move,),
             cells=tuple(cells),
         )
         try:
-            writer.submit(self._space, write, other)
+            writer.submit(self.space, write, other)
         except Conflict as conflict:
             raise self._lost(conflict) from conflict
 
@@ -345,8 +343,8 @@ class Journal:
 
     def stand_on(self, timeline: str) -> None:
         """Go on from the head of a timeline."""
-        self.head = reader.head_of(self._space, timeline)
-        self.root = self._space.root_at(self.head.commit)
+        self.head = reader.head_of(self.space, timeline)
+        self.root = self.space.root_at(self.head.commit)
 
     def write_onto(self, head: Head, before: Sequence[Proposal], *, cells: Sequence[CellWrite]) -> None:
         """Write `before` and everything that is staged on top of a timeline that others have moved."""
@@ -361,7 +359,7 @@ class Journal:
     def unstage_last(self) -> None:
         """Discard the draft that was staged last."""
         self._staged.pop()
-        self.root = self._staged[-1].root if self._staged else self._space.root_at(self.head.commit)
+        self.root = self._staged[-1].root if self._staged else self.space.root_at(self.head.commit)
 
     def discard(self) -> None:
         """Discard what is staged because its write was refused, so that certainly nothing was written.
@@ -369,7 +367,7 @@ class Journal:
         The head stays as it was read, so that later commits of other writers are still recognised as theirs.
         """
         self._staged = []
-        self.root = self._space.root_at(self.head.commit)
+        self.root = self.space.root_at(self.head.commit)
 
     def unstage(self) -> None:
         """Discard what is staged, and read the head again."""
@@ -378,17 +376,20 @@ class Journal:
 
     def _moved(self, done: writer.CommitOutcome, staged: list[Proposal]) -> None:
         self.head = done.head
-        self.root = self._space.root_at(done.head.commit)
+        self.root = done.step.commit.root if done.step is not None else self.space.root_at(done.head.commit)
         if done.receipt.position:
             self._ledger = LedgerRead(done.receipt.position, done.receipt.chain)
         self.memory_root = None
-        kinds = {type(event) for each in staged for event in each.events}
-        if not kinds.isdisjoint(_APPLIED_LATER):
+        is_applied_later = spoken = False
+        for each in staged:
+            for event in each.events:
+                if type(event) is MessageAppended:
+                    spoken = spoken or event.role == "assistant"
+                elif type(event) in _APPLIED_LATER:
+                    is_applied_later = True
+        if is_applied_later:
             self._reads = None
             self.env.finish()
-        spoken = MessageAppended in kinds and any(
-            [_is_spoken(event) for each in staged for event in each.events]
-        )
         self.feed.committed(done.head.commit, spoken=spoken)
 
     @property
@@ -407,12 +408,6 @@ class Journal:
             self._reads = self.env.standing.sight(self.head).reads
         return self._reads
 
-    def _read(self) -> Reads:
-        """Return what the run sees outside its thread, with the memory that was searched."""
-        if self.memory_root is None:
-            return self.reads
-        return msgspec.structs.replace(self.reads, memory_root=self.memory_root)
-
     def _check_process(self) -> None:
         """Raise `Lost` in a forked child: the lease is the parent's, and its fence would let both write."""
         if self._pid != os.getpid() and self.lease is not None:
@@ -422,12 +417,8 @@ class Journal:
         """Return the conflict, or `Lost` if the lease is the reason."""
         if self.lease is None or not isinstance(conflict, Moved):
             return conflict
-        cell = self._space.engine.cell(self._space.name, leases.fence(self.lease).cell)
+        cell = self.space.engine.cell(self.space.name, leases.fence(self.lease).cell)
         return conflict if cell is not None and cell.revision == self.lease.epoch else Lost(self.lease)
-
-
-def _is_spoken(event: Event) -> bool:
-    return type(event) is MessageAppended and event.role == "assistant"
 
 
 def _roomy(space: Space) -> Space:

@@ -35,6 +35,7 @@ from perdure.history.space import (
 from perdure.model import canonical
 from perdure.model.digest import Kind, digest_of
 from perdure.model.head import Head
+from perdure.model.run import LEASE
 
 __all__ = [
     "LEASE",
@@ -56,7 +57,7 @@ __all__ = [
     "taking",
 ]
 
-LEASE, RENEWAL = "lease/", "renewal/"  # cells, by timeline
+RENEWAL = "renewal/"  # cells, by timeline, as those of `LEASE`
 
 LeaseState: TypeAlias = Literal["live", "expired", "gone"]
 

@@ -58,22 +58,25 @@ class VersionedRun(msgspec.Struct, frozen=True):
     revision: int
 
 
-def find(space: Space, id: str) -> VersionedRun | None:
-    """Return the run of an id; None if the thread has none."""
+def find(space: Space, id: str, *, known: VersionedRun | None = None) -> VersionedRun | None:
+    """Return the run of an id; None if the thread has none.
+
+    `known` is the same run as it was read or written before: it is returned if it has not changed since.
+    """
     cell = space.engine.cell(space.name, RUN + id)
-    return (
-        None
-        if cell is None or cell.value is None
-        else VersionedRun(read_record(cell, _records), cell.revision)
-    )
+    if cell is None or cell.value is None:
+        return None
+    if known is not None and known.revision == cell.revision:
+        return known
+    return VersionedRun(read_record(cell, _records), cell.revision)
 
 
-def read(space: Space, id: str) -> VersionedRun:
-    """Return the run of an id; raise `NotFound`, with ids that are close."""
-    found = find(space, id)
+def read(space: Space, id: str, *, known: VersionedRun | None = None) -> VersionedRun:
+    """Return the run of an id, as `find` does; raise `NotFound`, with ids that are close."""
+    found = find(space, id, known=known)
     if found is None:
-        known = [record.id for record in listing(space, limit=_SUGGESTED_MAX)]
-        near = get_close_matches(id, known, n=3, cutoff=0.5)
+        others = [record.id for record in listing(space, limit=_SUGGESTED_MAX)]
+        near = get_close_matches(id, others, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise NotFound(
             f"'{space.label}' has no run '{id}'; nothing was read.{hint}",

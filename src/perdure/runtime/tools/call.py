@@ -502,6 +502,7 @@ class CallStateView:
         "_gate",
         "_line",
         "_prefix",
+        "_root",
         "_space",
         "memory",
         "reads",
@@ -527,7 +528,7 @@ class CallStateView:
         """
         self._gate = _Gate()
         self.memory = CallMemory(memory, line or (space.name, None), self._gate)
-        self._space, self._line = space, line
+        self._space, self._root, self._line = space, root, line
         self._call_scoped = call_scoped
         self._prefix = scratch_prefix(call)
         self._finished = False
@@ -586,7 +587,9 @@ class CallStateView:
         assert not self._finished
         self._finished = True
         scratch = self._keep_scratch() if keep_scratch else None
-        if not keep_scratch and self.thread.ops().paths(self._prefix):
+        # Only an earlier attempt can have left scratch: a tool writes to no reserved path of the thread's map.
+        has_scratch = not keep_scratch and self._space.tree(self._root).count(self._prefix)
+        if has_scratch and self.thread.ops().paths(self._prefix):
             self.thread.ops().clear(self._prefix)
         thread = self.thread.ops().finish() if self.thread.written else None
         agent = self._agent.ops().finish() if self._agent and self._agent.written else None

@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from struct import Struct
 from threading import Lock
 from types import GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -140,6 +141,11 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 _lock = Lock()
+_noise: list[
+    tuple[int, int]
+] = []  # random numbers that are not used yet; reading them costs a call of the system
+_NOISE_MAX = 64
+_16_BYTES = Struct(">QQ")
 
 
 class Ids:
@@ -154,9 +160,13 @@ class Ids:
 
     def __call__(self) -> str:
         """The next id."""
-        noise = int.from_bytes(os.urandom(16), "big")
-        fresh = (self._clock() // 1_000 << _RANDOM_BITS) | (noise >> _STEP_BITS) & _RANDOM
+        fresh = self._clock() // 1_000 << _RANDOM_BITS
         with _lock:
+            if not _noise:
+                _noise.extend(_16_BYTES.iter_unpack(os.urandom(16 * _NOISE_MAX)))
+            high, low = _noise.pop()
+            noise = high << 64 | low
+            fresh |= noise >> _STEP_BITS & _RANDOM
             # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
             number = self._last = max(fresh, self._last + 1 + (noise & _STEP))
         high = number >> _RANDOM_BITS << 16 | _VERSION | number >> _LOW_BITS & 0xFFF
@@ -167,6 +177,7 @@ class Ids:
 def _renew() -> None:
     global _lock  # noqa: PLW0603  # the parent may have held it at the moment of the fork
     _lock = Lock()
+    _noise.clear()  # the parent uses them
 
 
 if hasattr(os, "register_at_fork"):

@@ -21,6 +21,8 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.errors import Forgotten, Unavailable
+from perdure.history import reader
+from perdure.history.ancestry import commits_of
 from perdure.history.space import Space
 from perdure.ledger.decisions import took_in
 from perdure.ledger.snapshot import CallAtPosition
@@ -103,8 +105,9 @@ def digest_of_calls(space: Space, seen: Window, commit: Digest | None) -> tuple[
     here = _last_here(space, seen, others, commit)
     listed = sorted((*writes, *here), key=lambda known: known.position)
     args = _bodies(space, [known.record.args for known in listed])
+    present = _those_here(space, seen, listed, commit)
     done = tuple(
-        _done(known.record, args[known.record.args], elsewhere=not _is_here(space, seen, known, commit))
+        _done(known.record, args[known.record.args], elsewhere=known.record.id not in present)
         for known in listed
     )
     return done, len(seen.stand.calls) - len(done)
@@ -178,6 +181,25 @@ def _last_here(
         if _is_here(space, seen, known, commit):
             found.append(known)
     return found
+
+
+def _those_here(
+    space: Space, seen: Window, listed: Sequence[CallAtPosition], commit: Digest | None
+) -> frozenset[str]:
+    """Return the ids of those calls that were requested in the history of the commit.
+
+    The commit of a request is mostly a few commits before that of the next one, so it is looked for from there.
+    """
+    found: set[str] = set()
+    near = commit
+    for known in reversed(listed):
+        label = known.record.label
+        named = () if near is None or label in seen.names else commits_of(space, label)
+        on_line = next((each for each in named if reader.is_ancestor(space, each, near)), None)
+        near = near if on_line is None else on_line
+        if on_line is not None or is_behind(space, seen, label, commit):
+            found.add(known.record.id)
+    return frozenset(found)
 
 
 def _is_here(space: Space, seen: Window, known: CallAtPosition, commit: Digest | None) -> bool:

@@ -150,7 +150,7 @@ def _last_steps(space: Space, commit: Digest) -> list[Step]:
 def _backend(space: Space, steps: Sequence[Step]) -> str | None:
     """Return the backend that the last commits name; if they name none, the one named before them."""
     named = next((name for step in reversed(steps) if (name := backend_of(step)) is not None), None)
-    return backend_at(space, steps[0].commit.first_parent) if named is None else named
+    return backend_at(space, steps[-1].digest) if named is None else named
 
 
 def _readable(said: Sequence[MessageAt]) -> list[MessageAt]:
