@@ -8,9 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from perdure.engines import paging
 from perdure.engines.contract import Engine, Step, Write
-from perdure.engines.retry import ATTEMPTS_MAX
+from perdure.engines.loops import ATTEMPTS_MAX
 from perdure.errors import Conflict, Forgotten, NotFound, StaleHead
 from perdure.history import gc_generation, reader, timelines
 from perdure.history.revisions import Exactly
@@ -85,8 +84,8 @@ def test_a_new_commit_ends_what_could_be_redone() -> None:
 
 def test_redo_looks_past_a_page_of_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Moves are read in pages; the walk goes on over their edges."""
-    monkeypatch.setattr(paging, "_PAGE_MIN", 2)
-    monkeypatch.setattr(paging, "_PAGE_MAX", 2)
+    monkeypatch.setattr(loops, "_PAGE_MIN", 2)
+    monkeypatch.setattr(loops, "_PAGE_MAX", 2)
     hand = grown(6)
     for _ in range(5):
         hand.undo()
@@ -223,8 +222,8 @@ def test_a_move_among_constant_forgetting_is_given_up() -> None:
 
 def test_listing_goes_over_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """`main` first, also before it has moved; the others by name."""
-    monkeypatch.setattr(paging, "_PAGE_MIN", 3)
-    monkeypatch.setattr(paging, "_PAGE_MAX", 3)
+    monkeypatch.setattr(loops, "_PAGE_MIN", 3)
+    monkeypatch.setattr(loops, "_PAGE_MAX", 3)
     hand = Hand()
     for name in ("z", "a", "m", "n", "b", "c", "d"):
         hand.fork(name, None)

@@ -10,7 +10,6 @@ import pytest
 
 import perdure
 from perdure import Agent, Limits, Store
-from perdure.engines import paging
 from perdure.engines.contract import CellWrite, Write
 from perdure.errors import Conflict, Invalid, NotFound, Unavailable
 from perdure.model.digest import Kind, digest_of
@@ -96,7 +95,7 @@ class TestListing:
 
     def test_it_goes_over_pages(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """By id, all of them, and filtered."""
-        monkeypatch.setattr(paging, "_PAGE_MIN", 3)
+        monkeypatch.setattr(loops, "_PAGE_MIN", 3)
         for number in range(10):
             owner = "ann" if number % 2 else None
             store.thread(f"t-{number}", agent="a" if number < 5 else "b", owner=owner)
@@ -107,7 +106,7 @@ class TestListing:
 
     def test_it_is_lazy(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """The first of many costs one page."""
-        monkeypatch.setattr(paging, "_PAGE_MIN", 2)
+        monkeypatch.setattr(loops, "_PAGE_MIN", 2)
         for number in range(10):
             store.thread(f"t-{number}", agent="a")
         engine = store._resources.engine

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines.contract import Cell, CellWrite, Write
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Corrupt, Forgotten, InDoubt, Invalid, NotFound
 from perdure.history.space import (
     Space,

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from perdure.engines.contract import GC, Fence
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Forgotten, Moved
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, NodeCache

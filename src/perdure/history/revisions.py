@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.errors import Invalid, NotFound
 from perdure.history import gc_generation, reader
 from perdure.history.space import Space
@@ -139,7 +139,7 @@ def _run(space: Space, head: Head, name: str) -> _Found:
 
 def _ends_elsewhere(space: Space, begun: Digest) -> _Found:
     """Yield where a run ended on each timeline that has it; its first commit if none has it any more."""
-    heads = (hold.head.commit for hold in paging.holds(space.engine, space.name) if hold.head.commit)
+    heads = (hold.head.commit for hold in loops.holds(space.engine, space.name) if hold.head.commit)
     ends = [_end_of_turn(space, begun, top) for top in heads if reader.is_ancestor(space, begun, top)]
     yield from ends or [begun]
 

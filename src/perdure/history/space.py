@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Engine, Fence, Hold, Step
 from perdure.errors import Corrupt, Forgotten, NotFound, StaleHead
 from perdure.history.tree import EMPTY, NodeCache, Tree
@@ -227,7 +227,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.engine.cells(self.name, prefix=prefix, descending=True, limit=limit)][::-1]
 
     def _cells(self, prefix: str, after: str) -> Iterator[Cell]:
-        return paging.cells(self.engine, self.name, prefix=prefix, after=after)
+        return loops.cells(self.engine, self.name, prefix=prefix, after=after)
 
 
 def read_record(cell: Cell, decoder: msgspec.json.Decoder[_T]) -> _T:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import CellWrite, Hold, Move, Write
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, Sealed, StaleHead
 from perdure.history import gc_generation, reader, revisions, writer
@@ -169,7 +169,7 @@ def seal(space: Space, timeline: str, *, op_id: str | None) -> Head:
 def timelines(space: Space) -> Iterator[Hold]:
     """Yield all timelines by name, `main` first, reading lazily."""
     yield reader.hold_of(space, MAIN)
-    yield from (hold for hold in paging.holds(space.engine, space.name) if hold.head.timeline != MAIN)
+    yield from (hold for hold in loops.holds(space.engine, space.name) if hold.head.timeline != MAIN)
 
 
 def _from(head: Head, act: Act, to: Digest | None) -> Move:
@@ -245,7 +245,7 @@ def _before(space: Space, head: Head, turns: int) -> Digest | None:
 def _undone(space: Space, head: Head) -> Digest | None:
     """Return the commit that the newest undo moved the head from, without those that were redone."""
     redone = 0
-    for move in paging.moves(space.engine, space.name, head.timeline):
+    for move in loops.moves(space.engine, space.name, head.timeline):
         if move.act is Act.REDO:
             redone += 1
         elif move.act is not Act.UNDO:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Fence, Write
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound
 from perdure.history import writer
@@ -170,7 +170,7 @@ def listing(space: Space, *, after: str = "", limit: int) -> list[VersionedCall]
 
 def every(space: Space) -> Iterator[VersionedCall]:
     """Yield all calls of the thread, sorted by id."""
-    return map(_versioned, paging.cells(space.engine, space.name, prefix=CALL))
+    return map(_versioned, loops.cells(space.engine, space.name, prefix=CALL))
 
 
 def last(space: Space, limit: int) -> list[VersionedCall]:

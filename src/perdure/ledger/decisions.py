@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines.contract import CellWrite
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Decided, Invalid
 from perdure.history import reader
 from perdure.history.ancestry import commits_of, of_run, stands_on, told_in

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UnsetType
 
 from perdure.engines.contract import CellWrite
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Moved
 from perdure.history import timelines
 from perdure.history.revisions import Name

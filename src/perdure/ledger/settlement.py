@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid
 from perdure.history.artifacts import Staged
 from perdure.history.space import Space

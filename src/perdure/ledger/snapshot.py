@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import LedgerEntry
 from perdure.errors import Corrupt
 from perdure.history.space import Space
@@ -139,7 +139,7 @@ def _without_decisions_from_before(step: Transition, book: Book) -> Transition:
 
 
 def _later(space: Space, read: LedgerRead) -> _Later:
-    entries = paging.entries(space.engine, space.name, after=read.position)
+    entries = loops.entries(space.engine, space.name, after=read.position)
     steps = [decode_transition(entry.body) for entry in entries]
     opened = {ticket.id for ticket in map(_ticket, steps) if ticket}
     return _Later(
@@ -164,7 +164,7 @@ def _sorted(found: Iterable[Ticket]) -> tuple[Ticket, ...]:
 def _entries(space: Space, after: int, read: LedgerRead) -> Iterator[LedgerEntry]:
     """Yield the entries after `after` up to a position; raises `Corrupt` unless the last is the one that was read."""
     last = None
-    for last in islice(paging.entries(space.engine, space.name, after=after), max(0, read.position - after)):
+    for last in islice(loops.entries(space.engine, space.name, after=after), max(0, read.position - after)):
         yield last
     end = last.position if last else after
     if end != read.position or (last and read.chain and last.chain != read.chain):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Engine
 from perdure.errors import NotFound
 from perdure.history.space import (
@@ -188,7 +188,7 @@ def read(space: Space, id: str) -> StoredTicket:
 
 def every(space: Space) -> Iterator[Ticket]:
     """Yield all tickets of the thread, decided ones too, sorted by id."""
-    return (_stored(cell).ticket for cell in paging.cells(space.engine, space.name, prefix=TICKET))
+    return (_stored(cell).ticket for cell in loops.cells(space.engine, space.name, prefix=TICKET))
 
 
 def open_on(space: Space, line: str) -> list[Ticket]:
@@ -209,7 +209,7 @@ def elsewhere(space: Space, line: str) -> list[Ticket]:
 
 def waiting(engine: Engine) -> Iterator[tuple[str, Ticket]]:
     """Yield the open tickets of every thread, sorted by id, each with the name of its space."""
-    return ((cell.space, _stored(cell).ticket) for cell in paging.listed(engine, prefix=TICKET))
+    return ((cell.space, _stored(cell).ticket) for cell in loops.listed(engine, prefix=TICKET))
 
 
 def still_bound(record: CallRecord, fingerprint: str) -> bool:

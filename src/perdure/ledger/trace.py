@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Engine, LedgerEntry
 from perdure.errors import Forgotten, Invalid
 from perdure.history.ancestry import commits_of
@@ -112,7 +112,7 @@ def unclear(
 def _passed(space: Space, record: CallRecord) -> list[Passed]:
     """Read the transitions of a call, from its first entry to the one that left it as it is."""
     book, found = Book(), list[Passed]()
-    for entry in paging.entries(space.engine, space.name, after=_before_entry(space, record)):
+    for entry in loops.entries(space.engine, space.name, after=_before_entry(space, record)):
         step = decode_transition(entry.body)
         if step.call != record.id:
             continue
@@ -144,11 +144,11 @@ def _before_entry(space: Space, record: CallRecord) -> int:
     low = 0 if by_hand else _read_by(space, record.label) or 0
     if any(
         _enters(entry, record.id)
-        for entry in islice(paging.entries(space.engine, space.name, after=low), _SPAN)
+        for entry in islice(loops.entries(space.engine, space.name, after=low), _SPAN)
     ):
         return low
     high = _read_by(space, record.label if by_hand else record.result_label)
-    newest_first = paging.entries(
+    newest_first = loops.entries(
         space.engine, space.name, after=low, before=high + 1 if high else None, descending=True
     )
     return next((entry.position - 1 for entry in newest_first if _enters(entry, record.id)), low)

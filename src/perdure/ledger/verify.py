@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Cell, Engine, Rebuilt
-from perdure.engines.paging import spaces
+from perdure.engines.loops import spaces
 from perdure.errors import Corrupt
 from perdure.history import verify as history
 from perdure.history.space import (
@@ -136,7 +136,7 @@ class _ExpectedCells:
     def _steps(self) -> Iterator[tuple[int, Transition]]:
         self.position = 0
         try:
-            for entry in paging.entries(self._space.engine, self._space.name):
+            for entry in loops.entries(self._space.engine, self._space.name):
                 self.position = entry.position
                 yield entry.position, decode_transition(entry.body)
         except Corrupt as error:
@@ -238,7 +238,7 @@ class _LedgerFacts:
         self._positions: dict[str, int] = {}  # of the newest entry about a call
         self._starts: defaultdict[str, list[str]] = defaultdict(list)  # by fingerprint: calls, in order
         self._owners: dict[str, CallRecord] = {}  # by key: the call that was started last
-        for entry in paging.entries(space.engine, space.name):
+        for entry in loops.entries(space.engine, space.name):
             self._take(decode_transition(entry.body), entry.position)
 
     def _take(self, step: Transition, position: int) -> None:

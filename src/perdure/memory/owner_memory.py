@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Hold
 from perdure.engines.search_contract import SearchIndex
 from perdure.errors import NotFound
@@ -117,7 +117,7 @@ class ReachableMemory:
 
 
 def _tips(space: Space) -> tuple[Digest, ...]:
-    holds = paging.holds(space.engine, space.name)
+    holds = loops.holds(space.engine, space.name)
     return tuple({hold.head.commit: None for hold in holds if hold.head.commit and _is_live(space, hold)})
 
 

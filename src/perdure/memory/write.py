@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from perdure.engines.contract import Step
-from perdure.engines.retry import ATTEMPTS_MAX, Attempts, delayed
+from perdure.engines.loops import ATTEMPTS_MAX, Attempts, delayed
 from perdure.errors import Invalid, StaleHead
 from perdure.history import writer
 from perdure.history.changes.patch_builder import Ops, Patched

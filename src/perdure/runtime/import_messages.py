@@ -26,7 +26,7 @@ import msgspec
 
 from perdure.context.render.media import brought_in
 from perdure.engines.contract import CellWrite
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved, StaleHead
 from perdure.history import artifacts, reader, writer
 from perdure.history.ancestry import stands_on

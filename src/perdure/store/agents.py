@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.engines import registry
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Invalid, NotFound, PerdureError, StaleHead, WrongStore
 from perdure.history import reader, writer
 from perdure.history.changes.patch_builder import Ops, Touched

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 from msgspec import UNSET
 
-from perdure.engines import paging
-from perdure.engines.retry import Attempts
+from perdure.engines import loops
+from perdure.engines.loops import Attempts
 from perdure.errors import Invalid, Moved, StaleHead
 from perdure.history import artifacts, reader, writer
 from perdure.history.artifacts import Listed, Piece, Preview, Staged
@@ -92,7 +92,7 @@ class Artifacts:
         """Yield the listed artifacts, sorted by digest; with `calls` the results of calls too."""
         space, commit = self._here(), self._moment(UNSET)
         named = {each.artifact: (name, each) for name, each in artifact_names.known_names(space, at=commit)}
-        listed = paging.pages(
+        listed = loops.pages(
             lambda after, limit: artifacts.ls(space, after=after, limit=limit), "", lambda each: each.digest
         )
         for each in listed:

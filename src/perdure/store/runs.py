@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, ServerChanged
 from perdure.history import reader
 from perdure.history.changes.values import Given
@@ -299,7 +299,7 @@ class Runs(Line, ABC):
         reader.check_limit(limit)
         if limit is not None:
             return sorted(records.last(self._space, limit), key=lambda each: each.begun_at)
-        every = paging.pages(
+        every = loops.pages(
             lambda after, limit: records.listing(self._space, after=after, limit=limit),
             "",
             lambda record: record.id,

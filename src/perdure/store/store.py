@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
-from perdure.engines import paging, registry
+from perdure.engines import loops, registry
 from perdure.engines.contract import Engine
 from perdure.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
 from perdure.history.space import label_of
@@ -146,7 +146,7 @@ class Store:
         """Yield the names of the owners that have a memory, sorted."""
         engine = self._resources.engine
         prefix = memory_model.MEMORY
-        for name in paging.pages(lambda after, limit: engine.spaces(after=after, limit=limit), prefix, str):
+        for name in loops.pages(lambda after, limit: engine.spaces(after=after, limit=limit), prefix, str):
             if not name.startswith(prefix):
                 return
             yield name.removeprefix(prefix)

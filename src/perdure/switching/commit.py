@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten
 from perdure.history import reader
@@ -119,7 +119,7 @@ def _gate(item: Item, policy: Policy) -> Gate:
 def unfinished(space: Space, head: Head, ledger: LedgerRead) -> list[CallRecord]:
     """Return the calls of a timeline that are under way, or whose outcome is unknown."""
     found = {known.record.id: known.record for known in snapshot.stand(space, ledger).calls}
-    unclear = paging.pages(
+    unclear = loops.pages(
         lambda after, limit: trace.unclear(space.engine, after=after, limit=limit),
         ("", ""),
         lambda each: (each[1].id, each[0]),

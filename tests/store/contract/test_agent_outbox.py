@@ -6,7 +6,6 @@ import pytest
 
 import perdure
 from perdure import Store, Thread
-from perdure.engines import paging
 from perdure.engines.contract import Write
 from perdure.errors import Conflict, Corrupt, NotFound, PerdureError, Unavailable
 from perdure.store.plumbing import directory, outbox
@@ -33,7 +32,7 @@ def test_it_is_emptied_in_the_order_of_commits_over_pages(
     store: Store, thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cells are listed by digest; what was committed last is still applied last."""
-    monkeypatch.setattr(paging, "_PAGE_MIN", 3)
+    monkeypatch.setattr(loops, "_PAGE_MIN", 3)
     leave(thread, monkeypatch, 20)
 
     outbox.finish(store._resources.named, thread._space)

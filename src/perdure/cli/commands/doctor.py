@@ -20,7 +20,7 @@ from perdure.cli.output.formatting import count, size
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
 from perdure.engines.contract import Engine
-from perdure.engines.paging import spaces
+from perdure.engines.loops import spaces
 from perdure.errors import PerdureError
 from perdure.history.space import ALIVE
 from perdure.history.writer import OUTBOX

@@ -17,7 +17,7 @@ from contextlib import suppress
 import msgspec
 
 from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
-from perdure.engines.paging import spaces
+from perdure.engines.loops import spaces
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests

@@ -27,7 +27,7 @@ from itertools import chain, islice
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Cell, Fact, Hold, Step
 from perdure.errors import Forgotten, NotFound
 from perdure.history import reader, stored_objects
@@ -67,15 +67,15 @@ class AbandonedCommit(msgspec.Struct, frozen=True):
 
 def roots(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Digest]:
     """Yield the digests that must stay, some maybe of other spaces; raises `Corrupt` if the commit of a head is missing."""
-    for hold in paging.holds(space.engine, space.name):
+    for hold in loops.holds(space.engine, space.name):
         if hold.head.commit is not None:
             yield space.step(hold.head.commit).digest
     gone = {cell.name for cell in abandoned(space, policy, now)}
-    for cell in paging.cells(space.engine, space.name):
+    for cell in loops.cells(space.engine, space.name):
         if cell.name not in gone:
             yield from stored_objects.mentioned(cell.name.encode())
             yield from stored_objects.mentioned(cell.value or b"")
-    for entry in paging.entries(space.engine, space.name):
+    for entry in loops.entries(space.engine, space.name):
         yield from stored_objects.mentioned(entry.body)
         for patch in _PATCH.findall(entry.body):
             yield from _values(space, Digest(patch.decode()))
@@ -89,9 +89,9 @@ def _values(space: Space, patch: Digest) -> Iterator[Digest]:
 
 def left_behind(space: Space, since: int) -> Iterator[AbandonedCommit]:
     """Yield the commits that heads have left by undo or promote; some may still be live."""
-    for hold in paging.holds(space.engine, space.name):
+    for hold in loops.holds(space.engine, space.name):
         later: Digest | None = None  # the first commit that was made after this move
-        for move in paging.moves(space.engine, space.name, hold.head.timeline):
+        for move in loops.moves(space.engine, space.name, hold.head.timeline):
             if move.act is Act.COMMIT:
                 later = move.to
             elif move.from_ is not None and not _on_a_line(space, move.from_, hold):
@@ -104,7 +104,7 @@ def abandoned(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Cell]
     since = policy.staged_since(now)
     if since is None:
         return
-    for cell in paging.cells(space.engine, space.name, prefix=UPLOAD):
+    for cell in loops.cells(space.engine, space.name, prefix=UPLOAD):
         upload = upload_of(cell)
         if upload.expired or upload.at < since:
             yield cell
@@ -112,7 +112,7 @@ def abandoned(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Cell]
 
 def _on_a_line(space: Space, commit: Digest, own: Hold) -> bool:
     """True if the line of one of the first heads has the commit; a shortcut only, the rest is decided later."""
-    heads = chain((own,), islice(paging.holds(space.engine, space.name), _HEADS_MAX))
+    heads = chain((own,), islice(loops.holds(space.engine, space.name), _HEADS_MAX))
     return any(reader.is_ancestor(space, commit, hold.head.commit) for hold in heads)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from perdure.engines import paging, shared_rules
+from perdure.engines import loops, shared_rules
 from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry
 from perdure.errors import Corrupt, NotFound
 from perdure.history.space import (
@@ -155,7 +155,7 @@ def check_lines(space: Space, scanned: ScannedObjects, findings: Findings) -> No
     """Check every timeline that the space lists; where the list cannot be read, every one that has moves."""
     after = ""
     try:
-        for hold in paging.holds(space.engine, space.name):
+        for hold in loops.holds(space.engine, space.name):
             after = hold.head.timeline
             _check_timeline(space, after, scanned, findings)
     except Corrupt as error:
@@ -405,7 +405,7 @@ _removals = msgspec.json.Decoder(_Removed)
 def check_directory(space: Space, findings: Findings) -> None:
     """Check that a space and the directory agree; for the store's own space, check every record in it."""
     if space.name == STORE:
-        for cell in paging.cells(space.engine, STORE, prefix=THREAD):
+        for cell in loops.cells(space.engine, STORE, prefix=THREAD):
             with findings.watching("cell", name=cell.name):
                 _check_record(space.engine, cell)
     elif space.name.startswith(THREADS) and _has_directory(space.engine):

@@ -25,7 +25,7 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 
-from perdure.engines import paging, shared_rules
+from perdure.engines import loops, shared_rules
 from perdure.engines.contract import Engine, Fact
 from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.history import stored_objects
@@ -363,7 +363,7 @@ def verify(
     names: list[str] = []
     with findings.watching("store"):
         # All names first: a writer that begins threads all the time must not keep the check from ending.
-        names.extend(paging.spaces(engine) if spaces is None else spaces)
+        names.extend(loops.spaces(engine) if spaces is None else spaces)
     weights = {name: _weight(engine, name) for name in names} if progress else {}
     findings.total = sum(weights.values())
     for name in names:

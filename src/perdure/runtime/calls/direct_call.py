@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Busy, Conflict, Invalid, Moved, PerdureError, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from perdure.engines.contract import CellWrite
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Moved, PerdureError
 from perdure.ledger import call_identity, calls, tickets
 from perdure.ledger.call_identity import Free, Mine, Waits

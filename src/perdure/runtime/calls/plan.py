@@ -25,7 +25,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines.contract import CellWrite
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Forgotten, Invalid, Moved
 from perdure.ledger import call_identity, calls, repeat_guard, tickets
 from perdure.ledger.call_identity import Free, Mine, Reuse, Waits, fingerprint_of

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.contract import CellWrite
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Invalid, Moved, StaleHead
 from perdure.history import reader, writer
 from perdure.history.space import Space, removed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space
@@ -106,7 +106,7 @@ def _requested(steps: list[Step]) -> list[str]:
 
 
 def _all(space: Space) -> Iterator[CallRecord]:
-    found = paging.pages(
+    found = loops.pages(
         lambda after, limit: calls.listing(space, after=after, limit=limit), "", lambda call: call.record.id
     )
     return (call.record for call in found)

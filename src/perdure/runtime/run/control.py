@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import (
     Busy,
     Conflict,

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import CellWrite, Step
 from perdure.errors import Corrupt, Moved, StaleHead
 from perdure.history import reader
@@ -273,7 +273,7 @@ class RunBranch:
         if main.commit == self._base:
             return main
         space = self._journal.space
-        moves = paging.moves(space.engine, space.name, main.timeline, before=main.version + 1)
+        moves = loops.moves(space.engine, space.name, main.timeline, before=main.version + 1)
         left = next((move for move in moves if move.to == self._base), None)
         if left is None:
             raise Corrupt(

@@ -24,7 +24,7 @@ import msgspec
 
 from perdure.context.render.media import brought_in
 from perdure.engines.contract import CellWrite, Step
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved, OpReused
 from perdure.history import reader
 from perdure.history.changes.patch_builder import Touched

@@ -24,7 +24,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from perdure.engines.contract import Cell, CellWrite, Fence, Write
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Busy, Conflict
 from perdure.history import writer
 from perdure.history.space import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import CellWrite, Engine, Write
 from perdure.errors import NotFound
 from perdure.history import writer
@@ -97,7 +97,7 @@ def listing(space: Space, *, after: str = "", limit: int) -> list[RunRecord]:
 
 def open_runs(engine: Engine) -> Iterator[tuple[str, RunRecord]]:
     """Yield every run of the store that has not ended, with the space of its thread."""
-    return ((cell.space, read_record(cell, _records)) for cell in paging.listed(engine, prefix=RUN))
+    return ((cell.space, read_record(cell, _records)) for cell in loops.listed(engine, prefix=RUN))
 
 
 def last(space: Space, limit: int) -> list[RunRecord]:

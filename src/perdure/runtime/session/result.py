@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.errors import Conflict, Invalid
 from perdure.history import reader
@@ -96,7 +96,7 @@ def last_of(space: Space, record: RunRecord) -> Digest | None:
     if is_here and (record.state not in ENDED or _has_end(of_run(space, record.id, head), record)):
         return head
     found = head if is_here else None
-    for move in paging.moves(space.engine, space.name, record.timeline):
+    for move in loops.moves(space.engine, space.name, record.timeline):
         step = None if move.to is None else space.step(move.to)
         if step is not None and step.commit.run == record.id:
             if record.state not in ENDED or _has_end([step], record):

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import msgspec
 
 from perdure.context.render.media import brought_in
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved
 from perdure.history.artifacts import Staged
 from perdure.history.reader import head_of, is_ancestor
@@ -104,7 +104,7 @@ def queued(space: Space, run: str) -> list[Queued]:
 
 def _waiting(space: Space, run: str) -> Iterator[Cell]:
     prefix = f"{STEER}{run}/"
-    return paging.cells(space.engine, space.name, prefix=prefix, after=prefix)
+    return loops.cells(space.engine, space.name, prefix=prefix, after=prefix)
 
 
 def _add(space: Space, lease: Lease, steer: _Steer, staged: list[Staged]) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Engine, Write
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, NotFound
 from perdure.history.space import (
     ALIVE,
@@ -177,7 +177,7 @@ def remove(store: Space, thread: Space, id: str) -> None:
 
 def threads(store: Space) -> Iterator[tuple[str, Record]]:
     """Yield all threads, sorted by id."""
-    for cell, record in paging.pages(partial(_page_of_threads, store), "", lambda each: each[0].name):
+    for cell, record in loops.pages(partial(_page_of_threads, store), "", lambda each: each[0].name):
         if record is not None:
             yield cell.name.removeprefix(THREAD), record
 
@@ -193,7 +193,7 @@ def _page_of_threads(store: Space, after: str, limit: int) -> list[tuple[Cell, R
 
 def agents(store: Space) -> Iterator[AgentRecord]:
     """Yield all agents, sorted by name."""
-    yield from (read_record(cell, _agents) for cell in paging.cells(store.engine, STORE, prefix=AGENT))
+    yield from (read_record(cell, _agents) for cell in loops.cells(store.engine, STORE, prefix=AGENT))
 
 
 def _closed(store: Space, thread: Space) -> bool:
@@ -252,7 +252,7 @@ def _no_thread(store: Space, id: str, advice: str) -> NotFound:
 def _like(engine: Engine, id: str) -> Iterator[str]:
     """Yield ids that may be close to one: a bounded number with the same beginning, then the first ids."""
     for length in sorted({max(len(id) - 1, 1), max(len(id) - 2, 1), len(id) // 2, 0}, reverse=True):
-        for cell in islice(paging.cells(engine, STORE, prefix=THREAD + id[:length]), _COMPARED):
+        for cell in islice(loops.cells(engine, STORE, prefix=THREAD + id[:length]), _COMPARED):
             yield cell.name.removeprefix(THREAD)
 
 

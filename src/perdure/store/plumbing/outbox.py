@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Move, Step, Write
-from perdure.engines.retry import ATTEMPTS_MAX, delayed
+from perdure.engines.loops import ATTEMPTS_MAX, delayed
 from perdure.errors import Conflict, NotFound, PerdureError, StaleHead
 from perdure.history import ancestry, artifacts, gc_generation, writer
 from perdure.history.ancestry import Stretch
@@ -160,7 +160,7 @@ def finish(spaces: Spaces, thread: Space) -> None:
     Raises `Unavailable` if the store cannot be written now; the rest stays in the outbox.
     """
     # The engine returns cells by digest, so all are read before the first commit is known.
-    for cell in sorted(paging.cells(thread.engine, thread.name, prefix=OUTBOX), key=_order):
+    for cell in sorted(loops.cells(thread.engine, thread.name, prefix=OUTBOX), key=_order):
         _apply(spaces, thread, cell)
         _empty(thread, cell)
 
@@ -178,7 +178,7 @@ def finish_all(spaces: Spaces, store: Space) -> None:
     prevent a program from opening the store.
     """
     with suppress(PerdureError):
-        for name in dict.fromkeys(cell.space for cell in paging.listed(store.engine, prefix=OUTBOX)):
+        for name in dict.fromkeys(cell.space for cell in loops.listed(store.engine, prefix=OUTBOX)):
             with suppress(PerdureError):
                 finish(spaces, spaces(name))
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from perdure.engines.contract import Cell
-from perdure.engines.retry import Attempts
+from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Moved
 from perdure.history import timelines
 from perdure.history.space import Space

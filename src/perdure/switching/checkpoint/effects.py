@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.errors import Corrupt, Forgotten
 from perdure.history.space import Space
@@ -336,7 +336,7 @@ def with_named(space: Space, read: LedgerRead, stand: LedgerSnapshot, named: Nam
     more: list[CallAtPosition] = []
     waiting: list[Ticket] = []
     # The entries of a commit are not far after the position that it has read.
-    for entry in islice(paging.entries(space.engine, space.name, after=read.position), ENTRIES_MAX):
+    for entry in islice(loops.entries(space.engine, space.name, after=read.position), ENTRIES_MAX):
         if not calls and not tickets:
             break
         step = decode_transition(entry.body)

@@ -20,7 +20,7 @@ import pytest
 
 pytest.register_assert_rewrite("perdure.testing.engines.laws")
 
-from perdure.testing.engines.laws.cells import AnswerLaws, CellLaws, LedgerLaws, TamperingLaws
+from perdure.testing.engines.laws.cells import CellLaws, LedgerLaws, QuestionLaws, TamperingLaws
 from perdure.testing.engines.laws.history import HistoryLaws, NameLaws, ObjectLaws
 from perdure.testing.engines.laws.processes import LifeLaws, PresenceLaws, ProcessLaws, RaceLaws
 from perdure.testing.engines.laws.removal import RemovalLaws
@@ -28,7 +28,7 @@ from perdure.testing.engines.laws.writes import HeadLaws, WriteLaws
 
 __all__ = [
     "EngineSuite",
-    "AnswerLaws",
+    "QuestionLaws",
     "CellLaws",
     "HeadLaws",
     "HistoryLaws",
@@ -52,7 +52,7 @@ class EngineSuite(
     HistoryLaws,
     CellLaws,
     LedgerLaws,
-    AnswerLaws,
+    QuestionLaws,
     NameLaws,
     RemovalLaws,
     LifeLaws,

@@ -22,7 +22,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
 from perdure.errors import Corrupt
@@ -307,7 +307,7 @@ class Index:
         return [row for (place,) in found for row in rows_at(place, upto)]
 
     def _all_of(self, connection: Database, space: int) -> Iterator[int]:
-        return paging.pages(lambda after, limit: self.rows_of(connection, space, after, limit), 0, int)
+        return loops.pages(lambda after, limit: self.rows_of(connection, space, after, limit), 0, int)
 
     def _catch_up(self, connection: Database) -> None:
         if self._seen < 0 or self._count > _FORGET_FROM:

@@ -18,7 +18,7 @@ from perdure.model.digest import Digest, Kind, digest_of
 from perdure.testing.engines.builders import SPACE, START, made, moved, portrait, value, write
 from perdure.testing.engines.subject import EngineSubject, StoredEdit, raises
 
-__all__ = ["AnswerLaws", "CellLaws", "LedgerLaws", "TamperingLaws"]
+__all__ = ["QuestionLaws", "CellLaws", "LedgerLaws", "TamperingLaws"]
 
 
 def put(name: str, expected: int, content: bytes | None, *, listed: bool = False) -> CellWrite:
@@ -454,7 +454,7 @@ def _filled(engine: Engine) -> None:
     engine.apply(write("op-3", first, moved(START, first)))
 
 
-class AnswerLaws(EngineSubject):
+class QuestionLaws(EngineSubject):
     """What `answers` promises."""
 
     def test_each_answer_is_that_of_its_method(self, engine: Engine) -> None:

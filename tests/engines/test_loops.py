@@ -7,10 +7,10 @@ from itertools import islice
 
 import pytest
 
-from perdure.engines import paging
+from perdure.engines import loops
 from perdure.engines.contract import CellWrite
+from perdure.engines.loops import ATTEMPTS_MAX, Attempts
 from perdure.engines.memory import MemoryEngine
-from perdure.engines.retry import ATTEMPTS_MAX, Attempts
 from perdure.errors import Conflict
 from perdure.testing.engines.builders import SPACE, write
 from tests.coded import raises
@@ -30,14 +30,14 @@ class Numbers:
 
 def test_pages_are_read_to_the_end() -> None:
     """Every item comes once, in order."""
-    assert list(paging.pages(Numbers().read, 0, int)) == list(range(1, 1_001))
+    assert list(loops.pages(Numbers().read, 0, int)) == list(range(1, 1_001))
 
 
 def test_a_caller_that_stops_early_has_read_little() -> None:
     """The first page is small."""
     numbers = Numbers()
 
-    assert list(islice(paging.pages(numbers.read, 0, int), 3)) == [1, 2, 3]
+    assert list(islice(loops.pages(numbers.read, 0, int), 3)) == [1, 2, 3]
     assert numbers.given < 20
 
 
@@ -50,10 +50,8 @@ def test_cells_and_entries_are_paged_in_both_directions(descending: bool) -> Non
     engine.apply(write("op", *cells, *(b"%d" % number for number in range(600))))
     step = -1 if descending else 1
 
-    cells_read = paging.cells(
-        engine, SPACE, prefix="a/", after="a/002", before="a/590", descending=descending
-    )
-    entries_read = paging.entries(engine, SPACE, after=3, before=591, descending=descending)
+    cells_read = loops.cells(engine, SPACE, prefix="a/", after="a/002", before="a/590", descending=descending)
+    entries_read = loops.entries(engine, SPACE, after=3, before=591, descending=descending)
 
     assert [cell.name for cell in cells_read] == names[3:590][::step]
     assert [entry.position for entry in entries_read] == [*range(4, 591)][::step]
