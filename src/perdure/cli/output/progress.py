@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from perdure.cli.output.formatting import size
 from perdure.cli.output.screen import console
-from perdure.history.verify import Progress as VerifyProgress
+
+if TYPE_CHECKING:
+    from perdure.history.verify import Progress as VerifyProgress
 
 __all__ = ["checking", "working", "ReportProgress"]
 
