@@ -449,12 +449,15 @@ def _begun(
         journal.stage(draft)
     taking = _taking(env, record, None, revision)
     lease = leases.taken(taking)
-    with _expecting(env, lease):
+    try:
         is_new = journal.write(
             op_id=inbound.op_id,
             intent=inbound.intent(env.timeline) if inbound.op_id else None,
             cells=(taking, *records.new(record)),
         )
+    except BaseException:
+        env.owners.give_up(space, lease)  # so that any process may take the timeline over
+        raise
     if not is_new:
         return None
     journal.hold(lease)
