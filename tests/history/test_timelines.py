@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from perdure.engines import loops
 from perdure.engines.contract import Engine, Step, Write
 from perdure.engines.loops import ATTEMPTS_MAX
 from perdure.errors import Conflict, Forgotten, NotFound, StaleHead

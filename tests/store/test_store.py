@@ -10,6 +10,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Limits, Store
+from perdure.engines import loops
 from perdure.engines.contract import CellWrite, Write
 from perdure.errors import Conflict, Invalid, NotFound, Unavailable
 from perdure.model.digest import Kind, digest_of

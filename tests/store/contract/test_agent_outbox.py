@@ -6,6 +6,7 @@ import pytest
 
 import perdure
 from perdure import Store, Thread
+from perdure.engines import loops
 from perdure.engines.contract import Write
 from perdure.errors import Conflict, Corrupt, NotFound, PerdureError, Unavailable
 from perdure.store.plumbing import directory, outbox
