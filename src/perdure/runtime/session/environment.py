@@ -69,23 +69,33 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     models: Callable[[], Catalog] = shipped  # what is known of models
     memory: OwnerMemory | None = None  # of the thread's owner; None: it has none
     parent_run: str | None = None  # the run whose tool is running here; None: no tool is
-    # From `standing` and `store_runtime`, as fields because a run reads them at every turn.
+    # Those of `standing`, as fields because a run reads them at every turn.
     space: Space = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
     timeline: str = ""
-    owners: LeaseKeeper = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
-    feeds: Feeds = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
-    prompt_cache: PromptCache = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
-    lines: BackendCache = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
-        """Fill the fields that follow from others."""
-        put, standing, shared = msgspec.structs.force_setattr, self.standing, self.store_runtime
-        put(self, "space", standing.space)
-        put(self, "timeline", standing.timeline)
-        put(self, "owners", shared.owners)
-        put(self, "feeds", shared.feeds)
-        put(self, "prompt_cache", shared.prompt_cache)
-        put(self, "lines", shared.lines)
+        """Fill the fields that follow from `standing`."""
+        msgspec.structs.force_setattr(self, "space", self.standing.space)
+        msgspec.structs.force_setattr(self, "timeline", self.standing.timeline)
+
+    # Not fields: in a forked child the same store runtime has others.
+
+    @property
+    def owners(self) -> LeaseKeeper:
+        return self.store_runtime.owners
+
+    @property
+    def feeds(self) -> Feeds:
+        return self.store_runtime.feeds
+
+    @property
+    def prompt_cache(self) -> PromptCache:
+        return self.store_runtime.prompt_cache
+
+    @property
+    def lines(self) -> BackendCache:
+        """The backend of each timeline, as it was found last."""
+        return self.store_runtime.lines
 
     @property
     def tool_threads(self) -> Executor:
