@@ -129,10 +129,7 @@ def commit(
     rebases = 0
     while True:
         steps, objects = _chain(space, onto, proposals, at)
-        if (events := sum([len(each.events) for each in proposals])) > space.limits.write_events_max:
-            raise _too_many_events(events, space.limits.write_events_max)
-        if (size := sum([len(each.body) for each in objects])) > space.limits.write_bytes_max:
-            raise _too_large(size, space.limits.write_bytes_max)
+        _check_limits(space, proposals, objects)
         intent = intent or steps[0].commit.changeset
         moved = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
         others = [_along(timeline, head, steps[-1]) for timeline, head in also] if also else ()
@@ -286,6 +283,16 @@ def _check_labels(proposal: Proposal) -> None:
         names.check_label("author", proposal.author)
     if proposal.run is not None:
         names.check_id("run", proposal.run)
+
+
+def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:
+    limits = space.limits
+    events = sum([len(each.events) for each in proposals])
+    if events > limits.write_events_max:
+        raise _too_many_events(events, limits.write_events_max)
+    size = sum([len(each.body) for each in objects])
+    if size > limits.write_bytes_max:
+        raise _too_large(size, limits.write_bytes_max)
 
 
 def _too_many_events(events: int, limit: int) -> Invalid:

@@ -55,7 +55,7 @@ from perdure.engines.sqlite.format.pack import (
 )
 from perdure.engines.sqlite.format.rows import LogRow, Rows, moves_of
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, PerdureError
-from perdure.model.commit import Act, Changeset, Commit, LedgerRead, MoveRecord, encode_move
+from perdure.model.commit import Act, Commit, LedgerRead, MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.head import MAIN, Head
 
@@ -192,6 +192,7 @@ class Adding:
 
 _NO_KEYS: list[bytes] = []
 _NO_LINES: dict[int, FirstParentPlace] = {}
+_NO_DIGEST = Digest("")
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
 
 
@@ -269,19 +270,75 @@ class Applier:
 
     def _apply_ordinary(self, write: Write, row: OrdinaryRow) -> AppliedWrite | None:
         """Apply a write whose row was laid out; None, having changed nothing, if the general path has to decide."""
-        known, space, move = self.known, row.space, write.moves[0]
-        timeline, to, expected = move.timeline, move.to, move.expected
-        recent = self._rows.index.keys_of(space)
-        held, end = known.held(space, timeline), known.ends.get(space)
-        if held is None or end is None or expected is None or expected.commit is None or to is None:
+        found = self._compared(write, row)
+        if found is None:
             return None
-        before, _, part = held
-        parent = known.lines.get((space, expected.commit))
+        before, part, parent, end, cells = found
+        known, space, move = self.known, row.space, write.moves[0]
+        timeline, to, head = move.timeline, move.to or _NO_DIGEST, before.head
+        self.has_changed = True
+        number = known.next_row(1)
+        record = MoveRecord(
+            timeline=timeline,
+            version=head.version + 1,
+            act=Act.COMMIT,
+            op_id=write.op_id,
+            from_=head.commit,
+            to=to,
+            previous=before.move,
+        )
+        moved = encode_move(record)
+        moved_digest = digest_of(Kind.MOVE, moved)
+        hold = Hold(Head(timeline, record.version, to), sealed=False, move=moved_digest)
+        moved_part = sealed_head(timeline, moved_digest)
+        seal, ledger = end.seal + moved_part - part + sealed_rows(number), end.ledger
+        position, chain = 0, None
+        if write.entries:
+            seal -= sealed_ledger(ledger.position, ledger.chain)
+            ledger = self._append_entries(space, write, ledger)
+            position, chain = ledger.position, ledger.chain
+            seal += sealed_ledger(position, chain)
+        if cells:
+            seal += self._put_cells(space, write, cells, position)
+        revisions = tuple([cell.expected + 1 for cell in write.cells])
+        op = Op(
+            b"",
+            bytes.fromhex(write.intent),
+            (pack_move(record, to, head.commit),),
+            revisions,
+            position,
+            None if chain is None else bytes.fromhex(chain),
+            (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
+            end.writes + 1,
+        )
+        self._insert_ordinary(write, row, number, parent, op)
+        self._cursor.execute(_HEAD, (space, timeline, moved.decode(), bytes.fromhex(moved_digest), number))
+        known.note_hold(space, timeline, hold, number, moved_part)
+        known.note_end(space, SpaceEnd(seal, end.writes + 1, ledger))
+        receipt = Receipt(
+            op_id=write.op_id, heads=(hold.head,), revisions=revisions, position=position, chain=chain
+        )
+        return AppliedWrite(receipt, space, [hold])
+
+    def _compared(
+        self, write: Write, row: OrdinaryRow
+    ) -> tuple[Hold, int, FirstParentPlace, SpaceEnd, list[SealedCell]] | None:
+        """Compare an ordinary write with what is stored; None if anything differs, or is not in the cache.
+
+        Returns the timeline and its part of the seal, the place of the parent, the end of the space, and the cells.
+        """
+        known, space, move = self.known, row.space, write.moves[0]
+        recent = self._rows.index.keys_of(space)
+        held, end = known.held(space, move.timeline), known.ends.get(space)
+        before = None if held is None else held[0]
+        if held is None or before is None or end is None or before.head.commit is None:
+            return None
+        parent = known.lines.get((space, before.head.commit))
         if (
-            before is None
-            or parent is None
-            or before.head != expected
+            parent is None
+            or before.head != move.expected
             or before.sealed
+            or row.depth != parent.depth + 1
             or row.epoch != self._bases.epoch
             or not recent.keys().isdisjoint(row.keys)
             or (row.named[0] in recent if write.is_new else self._rows_named(space, write.op_id))
@@ -297,69 +354,29 @@ class Applier:
                 if old.revision != cell.expected:
                     return None
                 cells.append(old)
-        changeset, commit = write.objects[-2].record, write.objects[-1].record
-        assert isinstance(changeset, Changeset)
-        assert isinstance(commit, Commit)
-        if commit.depth != parent.depth + 1:
-            return None
-        # Nothing below is refused.
-        self.has_changed = True
-        number, version, digest = known.next_row(1), expected.version + 1, bytes.fromhex(to)
+        return before, held[2], parent, end, cells
+
+    def _insert_ordinary(
+        self, write: Write, row: OrdinaryRow, number: int, parent: FirstParentPlace, op: Op
+    ) -> None:
+        """Insert the row of an ordinary write, whose parent has this place, and note what it holds."""
+        space, commit = row.space, write.objects[-1]
+        record = commit.record
+        assert isinstance(record, Commit)
         is_same_run = row.run is not None and row.run == parent.run
-        keys = row.keys
-        if not is_same_run and commit.run is not None:
-            keys += label_keys(commit.run)
-        keys += row.named
+        of_run = () if is_same_run or record.run is None else label_keys(record.run)
+        keys = [*row.keys, *of_run, *row.named]
         line = FirstParentPlace(
             number,
-            digest,
-            known.jump_from(parent, _NO_LINES),
-            commit.depth,
+            bytes.fromhex(commit.digest),
+            self.known.jump_from(parent, _NO_LINES),
+            row.depth,
             parent.turn + (not is_same_run),
             parent.sequence + parent.events,
-            len(changeset.events),
+            row.events,
             row.run,
         )
-        record = MoveRecord(
-            timeline=timeline,
-            version=version,
-            act=Act.COMMIT,
-            op_id=write.op_id,
-            from_=expected.commit,
-            to=to,
-            previous=before.move,
-        )
-        moved = encode_move(record)
-        moved_digest = digest_of(Kind.MOVE, moved)
-        hold = Hold(Head(timeline, version, to), sealed=False, move=moved_digest)
-        moved_part = sealed_head(timeline, moved_digest)
-        seal, ledger, position, chain = (
-            end.seal + moved_part - part + sealed_rows(number),
-            end.ledger,
-            0,
-            None,
-        )
-        if write.entries:
-            seal -= sealed_ledger(ledger.position, ledger.chain)
-            ledger = self._append_entries(space, write, ledger)
-            position, chain = ledger.position, ledger.chain
-            seal += sealed_ledger(position, chain)
-        if cells:
-            seal += self._put_cells(space, write, cells, position)
-        revisions = tuple([cell.expected + 1 for cell in write.cells])
-        pack = encode_pack(
-            row.items,
-            Op(
-                b"",
-                bytes.fromhex(write.intent),
-                (pack_move(record, to, expected.commit),),
-                revisions,
-                position,
-                None if chain is None else bytes.fromhex(chain),
-                (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
-                end.writes + 1,
-            ),
-        )
+        timeline = write.moves[0].timeline
         self._cursor.execute(
             _COMMIT_ROW,
             (
@@ -373,27 +390,20 @@ class Applier:
                 line.events,
                 line.run,
                 b"".join(keys),
-                commit.at,
-                digest,
-                bytes.fromhex(commit.root),
+                record.at,
+                line.digest,
+                bytes.fromhex(record.root),
                 row.text,
                 row.spans,
                 row.bodies,
-                pack,
+                encode_pack(row.items, op),
                 None if timeline == MAIN else timeline,
             ),
         )
-        self._cursor.execute(_HEAD, (space, timeline, moved.decode(), bytes.fromhex(moved_digest), number))
         for found, index, depth in row.bases:
             self._bases.note(space, found, number, index, depth)
         self._rows.index.add(space, number, keys)
-        known.note_line(space, to, line)
-        known.note_hold(space, timeline, hold, number, moved_part)
-        known.note_end(space, SpaceEnd(seal, end.writes + 1, ledger))
-        receipt = Receipt(
-            op_id=write.op_id, heads=(hold.head,), revisions=revisions, position=position, chain=chain
-        )
-        return AppliedWrite(receipt, space, [hold])
+        self.known.note_line(space, commit.digest, line)
 
     def _rows_named(self, space: int, op_id: str) -> bool:
         """True if a row may hold an earlier write with this op_id."""

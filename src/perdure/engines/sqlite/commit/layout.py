@@ -122,26 +122,38 @@ class OrdinaryRow(msgspec.Struct, frozen=True, gc=False):
     text: str
     spans: str | None
     run: int | None
+    depth: int
+    events: int
+
+
+def _is_ordinary(write: Write) -> bool:
+    """True if the write is one commit on top of the head of one timeline, made by our own types."""
+    objects = write.objects
+    if len(write.moves) != 1 or len(objects) < 2:
+        return False
+    move, commit = write.moves[0], objects[-1].record
+    return (
+        isinstance(commit, Commit)
+        and isinstance(objects[-2].record, Changeset)
+        and move.expected is not None
+        and commit.parents == (move.expected.commit,)
+        and commit.changeset == objects[-2].digest
+        and move.to == objects[-1].digest
+        and move.act is Act.COMMIT
+        and not move.seal
+    )
 
 
 def prepare_ordinary(write: Write, space: int, bases: Bases) -> OrdinaryRow | None:
     """Return the row of an ordinary write; None if the write is not ordinary."""
-    objects = write.objects
-    if len(write.moves) != 1 or len(objects) < 2:
+    if not _is_ordinary(write):
         return None
-    move, stored, last = write.moves[0], objects[-2], objects[-1]
+    objects, move = write.objects, write.moves[0]
+    stored, last = objects[-2], objects[-1]
     commit, changeset, expected = last.record, stored.record, move.expected
-    if (
-        not isinstance(commit, Commit)
-        or not isinstance(changeset, Changeset)
-        or expected is None
-        or commit.parents != (expected.commit,)
-        or commit.changeset != stored.digest
-        or move.to != last.digest
-        or move.act is not Act.COMMIT
-        or move.seal
-    ):
-        return None
+    assert isinstance(commit, Commit)
+    assert isinstance(changeset, Changeset)
+    assert expected is not None
     epoch = bases.epoch  # first: a change after this makes the result out of date
     items: list[tuple[object, ...]] = []
     keys: list[bytes] = []
@@ -186,6 +198,8 @@ def prepare_ordinary(write: Write, space: int, bases: Bases) -> OrdinaryRow | No
         text,
         spans_of(changeset, spans.get) if spans else None,
         None if commit.run is None else run_key(commit.run),
+        commit.depth,
+        len(changeset.events),
     )
 
 
