@@ -30,8 +30,8 @@ def main(words: Sequence[str] | None = None) -> None:
     asked = tuple(sys.argv[1:] if words is None else words)
     _streams.accept_any_text()
     text = _known_text(asked)
-    if text is not None:
-        sys.exit(_printed(text))
+    if text is not None and sys.stdout is not None and (code := _printed(text)) is not None:
+        sys.exit(code)
     gc.disable()  # modules are no garbage, and looking for some takes a fifth of the time of loading them
     from perdure.cli.run import run
 
@@ -50,10 +50,13 @@ def _known_text(words: tuple[str, ...]) -> str | None:
     return None
 
 
-def _printed(text: str) -> int:
+def _printed(text: str) -> int | None:
+    """Return the code to exit with; None: it cannot be printed, which the general way reports."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         return _streams.end_without_reader()
+    except OSError:
+        return None
     return 0

@@ -123,40 +123,32 @@ def recent(space: Space, at: Digest | None) -> Iterator[Step]:
 def eventful(space: Space, at: Digest | None) -> Iterator[Step]:
     """Yield the commits with events from `at` backwards along first parents, newest first.
 
-    Costs what it yields: a commit counts the events before it, so a stretch of commits that only change state is
-    found by halving and is not read.
+    Every commit on the way is read and compared with its digest, once in a process: a long stretch without events is
+    remembered.  A row also counts the events before its commit, but no digest covers that number, so a reader that
+    skipped commits by it could miss a message that an edit hides.
     """
-    limit, cached = _FIRST_PAGE, 0
+    limit, cached, skips = _FIRST_PAGE, 0, space.steps.skips
     while at is not None:
+        if at in skips:
+            at = skips[at]
+            continue
         known = space.steps.get(at)
         page = space.back(at, limit=limit) if known is None else (known,)
+        begin, length = at, 0  # of the stretch without events
         for step in page:
             if known is None and cached < _CACHED:
                 space.steps.put(step)
                 cached += 1
             if step.changeset.events:
                 yield step
-        last = page[-1]
-        if len(page) == limit and not any(step.changeset.events for step in page) and last.place.sequence:
-            last = _last_before(space, last)
-            yield last
+                begin, length = None, 0
+            else:
+                begin, length = begin or step.digest, length + 1
+        at = page[-1].commit.first_parent
+        if begin is not None and length >= _FIRST_PAGE:
+            space.steps.skip(begin, at)
         if known is None:
-            limit = min(2 * limit, _PAGE)
-        at = last.commit.first_parent if last.place.sequence else None  # 0: nothing before it has events
-
-
-def _last_before(space: Space, step: Step) -> Step:
-    """Return the last commit with events before `step`; there is one."""
-    gap = _PAGE
-    while True:
-        far = space.back(step.digest, skip=min(gap, step.place.depth), limit=1)[0]
-        events = len(far.changeset.events)
-        if far.place.sequence + events == step.place.sequence:  # no events are between them
-            if events:
-                return far
-            step, gap = far, 2 * gap
-        else:
-            gap = min(gap, step.place.depth) // 2
+            limit = min(2 * limit, _PAGE_MAX)
 
 
 def log(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Step]:

@@ -62,6 +62,7 @@ ALIVE = "alive"  # the cell that is written when a thread is removed
 
 _MARKED = b"{}"
 _STEPS_MAX = 512
+_SKIPS_MAX = 4_096
 _PAGE = 100
 
 _T = TypeVar("_T")
@@ -74,12 +75,14 @@ class CommitCache:
     of generation is dropped.  Every change is one operation on a dictionary, so no lock is needed.
     """
 
-    __slots__ = ("_old", "_young")
+    __slots__ = ("_old", "_young", "skips")
 
     def __init__(self) -> None:
         """Begin empty."""
         self._young: dict[Digest, Step] = {}
         self._old: dict[Digest, Step] = {}
+        # Stretches of commits without events, all of which were read: the newest, and the commit before the oldest.
+        self.skips: dict[Digest, Digest | None] = {}
 
     def get(self, digest: Digest) -> Step | None:
         """Return the commit if it is cached."""
@@ -89,6 +92,12 @@ class CommitCache:
             if found is not None:
                 self.put(found)
         return found
+
+    def skip(self, newest: Digest, before: Digest | None) -> None:
+        """Remember a stretch of commits without events."""
+        if len(self.skips) >= _SKIPS_MAX:
+            self.skips = {}
+        self.skips[newest] = before
 
     def put(self, step: Step) -> None:
         """Cache a commit."""

@@ -351,7 +351,8 @@ def _rebased(
         else:
             raise stale
         root = proposal.root
-        rebased.append(proposal)
+        # The ledger has gone on with the commits between: it is read again.
+        rebased.append(msgspec.structs.replace(proposal, ledger=None))
     return tuple(rebased)
 
 

@@ -297,13 +297,13 @@ def _filled(path: Path, commits: int) -> Path:
 def test_a_verification_decodes_each_row_once_with_few_statements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row is unpacked once and hashed once; 600 rows take fewer than 200 statements."""
+    """A row is unpacked once and its changeset put together once; 600 rows take fewer than 200 statements."""
     path = _filled(tmp_path / "agents.db", 600)
 
     calls = _counted(path)
 
     assert 600 <= calls["decode_pack"] <= 620
-    assert 600 <= calls["encode_changeset"] <= 620
+    assert 600 <= calls["unpack_changeset"] <= 620
     assert calls["SQL"] < 200
     monkeypatch.setattr(scan, "_ROWS_MAX", 1)  # the control: row by row it is many times that
     assert _counted(path)["SQL"] > 600

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -58,6 +60,8 @@ def verify(
     when it is read, or without --since.
     """
     points = None if since is None else _points(since)
+    if save is not None:
+        _check_replaceable(save)
     with engine(everywhere) as opened, checking("Checking", quiet=everywhere.json) as progress:
         for name in space or ():
             if opened.standing(name) == 0:
@@ -85,12 +89,31 @@ def _points(file: str) -> dict[str, VerifiedPoint]:
         ) from error
 
 
+def _check_replaceable(file: str) -> None:
+    """Raise `Invalid` if `file` is there and is not a file of points: it may be a store."""
+    path = Path(file)
+    if not path.is_file():
+        return
+    try:
+        decode_points(path.read_bytes())
+    except (errors.Corrupt, OSError) as error:
+        raise errors.Invalid(
+            f"{file} is there, and is not a file that `perdure verify --save` wrote; nothing was checked or saved.",
+            code="file_exists",
+            advice="Choose another name.",
+            file=file,
+        ) from error
+
+
 def _save(file: str, points: dict[str, VerifiedPoint]) -> None:
     """Write the file whole or not at all: a check that is interrupted leaves the earlier one."""
-    path, new = Path(file), Path(f"{file}.new")
+    path = Path(file)
     try:
-        new.write_bytes(encode_points(points))
-        new.replace(path)
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
+            new.write(encode_points(points))
+            new.flush()
+            os.fsync(new.fileno())
+        Path(new.name).replace(path)
     except OSError as error:
         raise errors.Unavailable(
             f"{file} cannot be written ({error.strerror}); the store was checked, and nothing was saved.",

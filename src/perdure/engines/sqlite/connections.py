@@ -267,10 +267,11 @@ class StoreFiles:
         except OSError:
             self._check_each()
             return
-        seen = status.st_dev, status.st_ino, status.st_mtime_ns
+        # Not the time of modification: `rsync -a`, `tar` and `cp -a` set that one back.
+        seen = status.st_dev, status.st_ino, status.st_ctime_ns
         if seen != self._seen:
             self._check_each()
-            is_old = time.time_ns() - status.st_mtime_ns > _TICK_NS
+            is_old = time.time_ns() - status.st_ctime_ns > _TICK_NS
             self._seen = seen if is_old and None not in self._opened.values() else None
 
     def _check_each(self) -> None:

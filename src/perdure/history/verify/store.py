@@ -364,6 +364,10 @@ def verify(
     with findings.watching("store"):
         # All names first: a writer that begins threads all the time must not keep the check from ending.
         names.extend(loops.spaces(engine) if spaces is None else spaces)
+    for name in sorted(set(since or ()).difference(names)) if spaces is None else ():
+        findings.space = name
+        findings.add("point", "the space that was verified is not in the store any more", name=name)
+    findings.space = STORE
     weights = {name: _weight(engine, name) for name in names} if progress else {}
     findings.total = sum(weights.values())
     for name in names:

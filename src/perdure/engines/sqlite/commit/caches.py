@@ -309,12 +309,16 @@ class Recent:
         self._mutex = Lock()
         self._seen: dict[Question, Answer] = {}
         self._writes = _NEVER  # how many there were when the cache was valid
+        self._changes = (
+            0  # how often something that was seen was dropped: answers from before and after do not mix
+        )
 
     def ask(
         self, questions: Sequence[Question], read: Callable[[Sequence[Question]], Sequence[Answer]]
     ) -> Sequence[Answer]:
         """Answer questions, all of them by `read` if one is not known."""
         # First: later writes may be missed.
+        changes = self._changes
         writes = self._writes if self._lock.is_held else self._lock.writes()
         if writes == self._writes:
             seen, found = self._seen, list[Answer]()
@@ -324,7 +328,8 @@ class Recent:
                     break
                 found.append(answer)
             else:
-                return found
+                if changes == self._changes:
+                    return found
         fresh = read(questions)
         if writes >= 0:
             self._note(questions, fresh, writes)
@@ -343,13 +348,15 @@ class Recent:
     # ---- by who writes
 
     def begin(self, writes: int) -> None:
-        """Note that this process has the lock, and how many writes there were before."""
+        """Note that this process has the lock, and how many writes there were before; -1 if that is not certain."""
         with self._mutex:
-            if writes != self._writes or len(self._seen) > _HELD_MAX:
+            if writes != self._writes or writes < 0 or len(self._seen) > _HELD_MAX:
+                self._changes += 1
                 self._seen, self._writes = {}, writes
 
     def unknow(self, write: Write) -> None:
         """Drop what this write changes, before it becomes true."""
+        self._changes += 1  # first
         seen, space = self._seen, write.space
         for move in write.moves:
             seen.pop(HeadOf(space, move.timeline), None)
@@ -370,6 +377,7 @@ class Recent:
 
     def forget(self) -> None:
         """Drop everything, because anything may change."""
+        self._changes += 1
         self._seen = {}
 
     def end(self, writes: int) -> None:

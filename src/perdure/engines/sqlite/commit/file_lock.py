@@ -88,6 +88,10 @@ class FileLock:
             else -1
         )
 
+    def is_removed(self) -> bool:
+        """True if the file has no name any more: other processes lock and count in another one."""
+        return not os.fstat(self._file).st_nlink
+
     def was_left(self) -> bool:
         """True if something is unsettled and no process is about to settle it."""
         if self._holder() == "":

@@ -350,7 +350,10 @@ class WriteGroup:
             raise translated(error, doing, self._place) from error
         try:
             self._check_files()
-            self._recent.begin(self._file_lock.count)
+            # A holder that died may have written without counting, and others count in another file if this one was removed.
+            self._recent.begin(
+                -1 if self._in_doubt or self._file_lock.is_removed() else self._file_lock.count
+            )
             if self._in_doubt:
                 self._barrier(doing)
             done = work()

@@ -362,7 +362,7 @@ class _Batch:
             if form == PackForm.BODIES:
                 body = row.bodies[start : start + item.size]
                 start += item.size
-            elif form == PackForm.CHANGESET and columns.changeset is not None:
+            elif form == PackForm.CHANGESET and kind is Kind.CHANGESET and columns.changeset is not None:
                 body, record = text, columns.changeset
             elif form == PackForm.COMMIT:
                 record = unpack_commit(item.data, columns)
