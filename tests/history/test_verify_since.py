@@ -169,6 +169,19 @@ def test_a_damaged_space_has_no_point(hand: Hand) -> None:
     assert verify(hand.engine).points == {}
 
 
+def test_a_space_that_is_gone_is_found(hand: Hand) -> None:
+    """Another store under the same name has none of the spaces that were verified, and was once called sound."""
+    points = verify(hand.engine).points
+    other = MemoryEngine()
+    other.apply(Write(space="thread:2", op_id="ledger", intent=EMPTY, entries=(b"{}",)))
+
+    report = verify(other, since=points)
+
+    assert verify(other).ok
+    assert [(fault.kind, fault.space, fault.name) for fault in report.faults] == [("point", NAME, NAME)]
+    assert verify(other, since=points, spaces=["thread:2"]).ok  # of the others nothing was asked
+
+
 def test_a_removed_thread_is_no_fault(hand: Hand) -> None:
     """Its moves are gone, and the cell that says so is sealed."""
     points = verify(hand.engine).points

@@ -121,6 +121,24 @@ def test_the_version_and_the_first_page_load_no_library(command: str, tmp_path: 
     assert loaded_by(command, tmp_path) & (LIBRARIES | STORE) == set()
 
 
+@pytest.mark.parametrize("command", ["--version", "--help"])
+def test_a_full_disk_under_the_output_is_told_in_words(command: str, tmp_path: Path) -> None:
+    """What is printed by plain code ended in a traceback there."""
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "perdure", command],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "No space left" in ended.stderr
+
+
 def test_another_page_of_help_loads_the_libraries(tmp_path: Path) -> None:
     """Control: the names are right."""
     assert loaded_by("threads --help", tmp_path) & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}

@@ -122,6 +122,20 @@ def test_verify_refuses_points_that_are_not_as_they_were_saved(shell: Shell) -> 
     assert shell("verify", "--save", "no/such/directory/points.json").code == 7
 
 
+@pytest.mark.parametrize("file", ["perdure.db", "notes.txt", "empty.txt"])
+def test_verify_saves_over_nothing_but_points(shell: Shell, file: str) -> None:
+    """`--save` once replaced whatever stood there: a store, or notes.  The file is refused and stays as it was."""
+    (shell.directory / "notes.txt").write_text("Buy milk.")
+    (shell.directory / "empty.txt").touch()
+    before = (shell.directory / file).read_bytes()
+
+    ended = shell("verify", "--save", file, "--json")
+
+    assert (shell.directory / file).read_bytes() == before
+    assert (ended.code, ended.error["code"]) == (2, "file_exists")
+    shell.ok("threads", "--json")
+
+
 def test_verify_finds_a_store_that_was_put_back(shell: Shell) -> None:
     """An older copy is sound by itself; the saved points tell that it is older."""
     shell.ok("backup", "older.db")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 import pytest
 
-from perdure.engines.contract import CellWrite, Hold, Receipt
+from perdure.engines.contract import Cell, CellOf, CellWrite, Hold, Question, Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError
@@ -18,6 +20,7 @@ from perdure.testing.engines.builders import SPACE, START, made, moved, write
 from tests.crash.spying import spied
 
 MILK, EGGS = made("milk"), made("eggs")
+SEAT = CellWrite(name="seat", expected=0, value=b"1")
 AFTER_MILK = Head("main", 1, MILK.digest)
 
 
@@ -117,6 +120,81 @@ def test_where_the_lock_file_was_removed_the_database_is_asked(
 
     assert head(engine) == Head("main", 2, EGGS.digest)
     other.close()
+
+
+def test_a_reader_during_a_write_does_not_believe_a_removed_lock_file(
+    path: Path, engine: SqliteEngine
+) -> None:
+    """While this process wrote, its other threads were given what it had seen before others counted elsewhere."""
+    assert head(engine) == AFTER_MILK
+    os.unlink(path.with_name(path.name + "-lock"))
+    other = SqliteEngine(path)
+    other.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+    other.close()
+    seen: list[Head] = []
+
+    def ask(statement: str) -> None:
+        if statement.startswith("COMMIT"):
+            seen.append(head(engine))
+
+    spied(engine, before=ask, after=ask)
+    engine.apply(write("seat", SEAT))
+
+    assert seen == [Head("main", 2, EGGS.digest)] * 2
+
+
+def test_what_a_holder_wrote_that_died_before_it_counted_is_seen(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between COMMIT and the release of the lock, it left the count as it was, and caches looked valid."""
+    assert head(engine) == AFTER_MILK
+
+    def killed(self: FileLock, *, settled: bool) -> None:
+        """Let go as the kernel does it: the file stays as the holder left it."""
+        self.count, self.is_held = -1, False
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileLock, "release", killed)
+        other.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+    engine.apply(write("seat", SEAT))
+
+    assert head(engine) == Head("main", 2, EGGS.digest)
+
+
+def test_answers_are_from_one_moment_also_within_a_process(engine: SqliteEngine) -> None:
+    """A write of another thread between two looks into the cache once gave one answer from before and one from after."""
+
+    def both(number: int) -> Write:
+        value = b"%d" % number
+        cells = (CellWrite(name=name, expected=number, value=value) for name in ("a", "b"))
+        return write(f"both {number}", *cells)
+
+    engine.apply(both(0))
+    questions = CellOf(SPACE, "a"), CellOf(SPACE, "b")
+    engine.answers(questions)
+
+    class Paused(tuple[Question, ...]):
+        """Between the first and the second look at them, another thread writes."""
+
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Question]:
+            """Yield both."""
+            yield self[0]
+            writer = threading.Thread(target=engine.apply, args=[both(1)])
+            writer.start()
+            writer.join()
+            yield self[1]
+
+    first, second = engine.answers(Paused(questions))
+
+    now = engine.cell(SPACE, "a")
+    assert isinstance(first, Cell)
+    assert isinstance(second, Cell)
+    assert first.revision == second.revision
+    assert now is not None
+    assert now.revision == 2  # the other thread has written
 
 
 def test_no_reader_sees_a_head_that_is_not_durable(engine: SqliteEngine) -> None:

@@ -10,6 +10,7 @@ from random import Random
 from types import FrameType
 
 import apsw
+import msgspec
 import pytest
 
 import perdure
@@ -17,6 +18,7 @@ from perdure import Thread
 from perdure.engines.contract import Fact
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.engine import SqliteEngine
+from perdure.engines.sqlite.format.pack import PackForm, decode_pack, encode_pack
 from perdure.engines.sqlite.maintenance import scan
 from perdure.engines.sqlite.maintenance.scan import facts_of
 from perdure.errors import Corrupt
@@ -228,6 +230,25 @@ def test_a_row_that_was_moved_to_another_space_is_named(tmp_path: Path) -> None:
         faults = store.verify().faults
 
     assert any("row 100 of the log is not found" in str(fault) for fault in faults), faults
+
+
+def test_a_changeset_that_is_called_another_kind_is_named(path: Path) -> None:
+    """A scan took the kind from the column, so this byte could change unseen; the pack's checksum is made again."""
+    db = apsw.Connection(str(path))
+    pack = decode_pack(bytes(db.execute("SELECT pack FROM log WHERE depth = 15").get))
+    items = [msgspec.structs.astuple(item) for item in pack.items]
+    unchanged = encode_pack(list(items), pack.op)
+    at = next(at for at, item in enumerate(pack.items) if item.form == PackForm.CHANGESET)
+    items[at] = (0, *items[at][1:])
+
+    found: list[bool] = []
+    for new in (unchanged, encode_pack(items, pack.op)):
+        db.execute("UPDATE log SET pack = ? WHERE depth = 15", (new,))
+        with perdure.open(str(path)) as store:
+            found.append(store.verify().ok)
+    db.close()
+
+    assert found == [True, False]
 
 
 @pytest.mark.parametrize("seed", range(120))

@@ -14,6 +14,7 @@ import pytest
 
 import perdure
 from perdure import Agent
+from perdure.engines.sqlite import connections
 from perdure.engines.sqlite.errors import translated
 from perdure.errors import Corrupt, Unavailable
 from perdure.testing import Script, say
@@ -108,6 +109,27 @@ def test_a_store_whose_file_is_gone_takes_no_writes(tmp_path: Path, harm: Callab
         for number in range(3):
             with raises(Unavailable, "file_replaced"):
                 thread.put("/n", number)
+
+
+def test_a_copy_is_noticed_though_the_time_of_the_directory_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rsync -a`, `tar` and `cp -a` set it back, and what was written to the replaced files was lost."""
+    monkeypatch.setattr(connections, "_TICK_NS", 0)  # a time is believed at once
+    path = tmp_path / "store.db"
+    with perdure.open(path) as store:
+        thread = store.thread("t", agent="a")
+        for number in range(3):
+            thread.put("/n", number)
+        before = tmp_path.stat()
+        while tmp_path.stat().st_ctime_ns == before.st_ctime_ns:  # until the kernel's clock has ticked
+            replaced(path)
+            os.utime(tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        with raises(Unavailable, "file_replaced"):
+            thread.put("/n", 3)
+
+    assert tmp_path.stat().st_mtime_ns == before.st_mtime_ns
 
 
 def test_a_file_that_was_put_back_is_written_again(tmp_path: Path) -> None:

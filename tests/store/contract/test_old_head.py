@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+import perdure
 from perdure import Head, Store, Thread
+from perdure.engines.contract import Receipt, Write
 from perdure.errors import NotFound, StaleHead
 from tests.coded import raises
+
+
+@perdure.tool(effect="external_write")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
 
 
 def three_turns(thread: Thread) -> None:
@@ -56,6 +64,32 @@ def test_rebase_never_goes_across_an_undo(thread: Thread, other: Store) -> None:
         change.put("/elsewhere.json", "late")
         other.thread("trip-42").redo()
         other.thread("trip-42").put("/other.json", 1)
+
+
+def test_a_rebased_commit_names_the_ledger_as_it_is_then(
+    thread: Thread, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once named the ledger of the head that it began from, so a call that came between was not in its view."""
+    thread.call(pay, {"amount": 1}, id="first")
+    engine, mine = thread._space.engine, [thread]
+    apply = engine.apply
+
+    def late(write: Write) -> Receipt:
+        if mine:
+            mine.pop()
+            other.thread("trip-42").call(pay, {"amount": 2}, id="second")
+            other.thread("trip-42").put("/other.json", 2)
+        return apply(write)
+
+    monkeypatch.setattr(engine, "apply", late)
+    with thread.change("late", on_conflict="rebase") as change:
+        change.put("/elsewhere.json", 3)
+
+    commit = thread.head.commit
+    assert commit is not None
+    new, parent = thread._space.back(commit, limit=2)
+    assert (mine, parent.commit.reason) == ([], "put")
+    assert new.commit.ledger.position >= parent.commit.ledger.position > 2
 
 
 def test_a_thread_begun_again_is_another_thread(store: Store, thread: Thread, other: Store) -> None:
