@@ -246,8 +246,6 @@ class Change(Edits):
     _base: Digest | None = None
     _ledger: LedgerRead | None = None  # its end when the block is left
     _lease: Cell | None = None  # of the timeline, when the block is left
-    head: Head | None = None  # the head on entering; after leaving, the new head
-    receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
 
     def __init__(self, standing: TimelineContext, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` does the work that follows its commit."""
@@ -262,6 +260,8 @@ class Change(Edits):
         self._minted: set[str] = set()
         self._links: list[Proposal] = []  # the commits of a chain so far
         self._run = how.run
+        self.head: Head | None = None  # the head on entering; after leaving, the new head
+        self.receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
 
     def __enter__(self) -> Self:
         """Read the head."""

@@ -203,9 +203,13 @@ class Agent:
             route = replace(route, primary=None)
         return replace(self, backend=backend, route=route)
 
-    @cached_property
+    @property
     def toolbox(self) -> dict[str, Tool]:
         """Its tools by name."""
+        return self._toolbox
+
+    @cached_property
+    def _toolbox(self) -> dict[str, Tool]:
         return {each.name: each for each in cast("Sequence[Tool]", self.tools)}
 
     @property
@@ -214,9 +218,13 @@ class Agent:
         tools = cast("Sequence[Tool]", self.tools)
         return tuple(each.spec for each in tools if each.serves != "openai.mcp_approval")
 
-    @cached_property
+    @property
     def declared(self) -> tuple[State, ...]:
         """All state that is declared: its own, and that of its plug-ins."""
+        return self._declared
+
+    @cached_property
+    def _declared(self) -> tuple[State, ...]:
         return (*self.state, *(each for plugin in self.plugins for each in plugin.state))
 
     @property
