@@ -241,10 +241,10 @@ class Index:
         """Note a row that this process has written."""
         with self._lock:
             if row == self._seen + 1:
-                self._see(space, row, len(keys))
                 if space in self._later:
                     self._split(space)
                 self._remember(space, row, keys)
+                self._see(space, row, len(keys))
 
     def catch_up(self, connection: Database) -> int:
         """Read the keys of rows that other processes wrote; return the last row."""
@@ -262,8 +262,8 @@ class Index:
     def reset(self) -> None:
         """Drop everything, because rows that were seen were rolled back."""
         with self._lock:
+            self._seen = -1  # first: after an interruption everything is read again
             self._clear()
-            self._seen = -1
 
     def is_due(self) -> bool:
         """True if there are enough keys to sort in; more in a larger store, where it costs more."""
@@ -322,17 +322,19 @@ class Index:
         ):
             if row != self._seen + 1:
                 raise _lost(self._seen + 1)
-            self._see(space, row, len(keys) // KEY_BYTES)
             self._later.setdefault(space, []).append((row, keys))
+            self._see(space, row, len(keys) // KEY_BYTES)
 
     def _see(self, space: int, row: int, keys: int) -> None:
-        self._seen = row
+        """Note a row whose keys were noted.  `_seen` comes last: after an interruption before it the row is read again."""
         self._owners[row] = space
         self._count += keys
         rows = self._rows.get(space)
         if rows is None:
             rows = self._rows[space] = []
-        rows.append(row)
+        if not rows or rows[-1] < row:
+            rows.append(row)
+        self._seen = row
 
     def _split(self, space: int) -> None:
         """Take in the keys of rows that others wrote, now that a caller asks for keys of their space."""
