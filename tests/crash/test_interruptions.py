@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError, Unavailable
 
@@ -69,6 +70,29 @@ def test_interrupted_writes_lose_nothing_and_block_no_writer(
     assert set(acknowledged) <= set(thread.paths("/n"))
     assert store.verify().ok
     store.close()
+
+
+def test_a_reader_that_was_interrupted_leaves_no_past_behind(tmp_path: Path) -> None:
+    """An interruption can leave the snapshot of a read open; the next reader on that connection sees what is true now."""
+    with perdure.open(str(tmp_path / "agents.db")) as store:
+        thread = store.thread("t", agent="a")
+        thread.put("/n.json", 1)
+        engine = store._resources.engine
+        assert isinstance(engine, SqliteEngine)
+        space = thread._space.name
+        before = engine.standing(space)
+        connection = engine._connections.take()
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM log").fetchall()
+        engine._connections.give_back(connection)
+
+        thread.put("/n.json", 2)
+
+        assert engine._connections._idle[-1] is connection, (
+            "the control: the next reader gets that connection"
+        )
+        assert engine.standing(space) > before
+        assert store.verify().ok
 
 
 def test_a_wait_for_the_lock_that_is_interrupted_is_given_up_for_good(

@@ -462,6 +462,8 @@ class SqliteEngine:
                         self._unchanged.check()
         db = self._guard("reading", self._connections.take)
         try:
+            if db.in_transaction:  # of a reader that was interrupted: it would show the past
+                self._guard("reading", lambda: db.execute("ROLLBACK"))
             return self._confirmed(read, db)
         finally:
             self._connections.give_back(db)
