@@ -82,7 +82,7 @@ def child(program: str, environment: dict[str, str], *arguments: str) -> str:
 
 
 def measured(at: Path, *more: str) -> dict[str, dict[str, Any]]:
-    """The rows that the yardstick prints; nothing is asserted about times of ours, which are nobody's promise here."""
+    """The rows that the yardstick prints; the test asserts nothing about times, which no test promises."""
     command = [sys.executable, "-m", "bench", "--tiny", "--json", "--at", str(at), *more]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=1_700, check=False)
     assert done.returncode == 0, done.stderr.decode()

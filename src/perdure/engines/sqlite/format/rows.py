@@ -336,7 +336,7 @@ class Rows:
         return found
 
     def _rows(self, connection: Database, numbers: Iterable[int]) -> dict[int, Packed]:
-        """Return the rows of these numbers, without those that are missing or damaged: whoever needs one meets the damage."""
+        """Return the rows of these numbers, without those that are missing or damaged: a caller that needs one raises for it."""
         with self._lock:
             epoch, found = self._epoch, {row: kept for row in numbers if (kept := self._cache.get(row))}
         others = [row for row in numbers if row not in found]
