@@ -4,12 +4,13 @@
 PYTHON ?= python3
 python := .venv/bin/python
 pip := $(python) -m pip --disable-pip-version-check -qq
+cluster_pip := build/cluster/bin/python -m pip --disable-pip-version-check -qq
 
 # Two stamps.  The first says that Perdure itself can run (about 60 MB), the second that every check can (about 950 MB).
 ready := .venv/.ready
 dev := .venv/.dev
 
-.PHONY: test demo model style types imports pytest deep bench fmt pictures dist venv clean
+.PHONY: test demo model style types imports pytest deep cluster bench fmt pictures docs dist venv clean
 
 # The tests start hundreds of interpreters; without compiled files each of them would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,6 +38,22 @@ pytest: $(dev)
 deep: $(dev)
 	PERDURE_DEEP=1 $(python) -m pytest -n auto --dist worksteal --timeout 7200
 
+# A replicated cluster on this machine, in an environment of its own.  As root its servers run as `nobody`, who must be
+# able to run this Python and to read this directory: make cluster PYTHON=/usr/bin/python3
+cluster: build/cluster/.ready
+	build/cluster/bin/python -m pytest -n 0 -s tests/cluster
+
+ifneq ($(shell cat build/cluster/.ready 2>/dev/null),$(PYTHON) $(CURDIR))
+.PHONY: build/cluster/.ready
+endif
+
+build/cluster/.ready: pyproject.toml
+	@echo 'Setting up a cluster in build/cluster: PostgreSQL, patroni, etcd and the test runner, about 300 MB ...'
+	@$(PYTHON) -m venv --clear build/cluster
+	@$(cluster_pip) install --upgrade 'pip>=25.1'
+	@$(cluster_pip) install --editable . --group tests --group cluster
+	@echo '$(PYTHON)' "$$(pwd -P)" > $@
+
 bench: $(dev)
 	-$(pip) install --group bench
 	$(python) -m bench
@@ -50,6 +67,12 @@ fmt: $(dev)
 # The pictures of the documentation; the recording is taken from a real run of the demo.
 pictures: $(ready)
 	$(python) -m tools.pictures
+
+# The site with search, from docs/; a link or an anchor that leads nowhere fails the build.
+docs: $(ready)
+	@$(pip) install --group docs
+	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
+	@echo 'Open build/site/index.html'
 
 # The wheel is built from the source distribution and then has to run in an environment that holds nothing else.
 dist: $(ready)

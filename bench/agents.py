@@ -59,13 +59,14 @@ class Running:
         store: Store | None = None,
         with_state: bool = True,
         window: int | None = None,
+        url: str | None = None,
     ) -> None:
-        """Run on one thread; `window` is how many tokens the model takes, None: any number."""
+        """Run on one thread; `window` is how many tokens the model takes, None: any number; `url` None: in a file."""
         self.path = directory / "perdure.db"
         self._owned = store is None
         with without_syncs(not durable):
             durability = "power_loss" if durable else "process_crash"
-            self.store = store or perdure.open(self.path, durability=durability)
+            self.store = store or perdure.open(url or self.path, durability=durability)
         self._model = _Prompt()
         tools, limits = [_tool(self._model, with_state=with_state)], ContextLimits(window=window)
         agent = perdure.Agent("bench", backend=self._model, tools=tools, context=limits)
@@ -75,6 +76,9 @@ class Running:
         self._model.turn = turn
         result = self.thread.run(cast("Message", turn.steps[0].message))
         assert result.status == "succeeded", result
+
+    def round_trips(self) -> int:
+        return self.store.counters()["round_trips"]
 
     def close(self) -> None:
         if self._owned:

@@ -52,18 +52,22 @@ class Face:
 
 
 class EngineAlone:
-    """The SQLite engine under ready-made writes."""
+    """An engine under ready-made writes: SQLite's, or the one at `url`."""
 
     name = "its engine alone"
 
-    def __init__(self, directory: Path, turns: Sequence[Turn]) -> None:
+    def __init__(
+        self, directory: Path, turns: Sequence[Turn], *, url: str | None = None, thread: str = "t"
+    ) -> None:
         store, taken = recorded_store()
-        face = Face(directory, store=store)
+        face = Face(directory, store=store, thread=thread)
         begun = len(taken)
         for turn in turns:
             face.turn(turn)
         self.path = directory / "engine.db"
-        self._engine = open_engine(str(self.path), read_only=False, create=True, durability="power_loss")
+        self._engine = open_engine(
+            url or str(self.path), read_only=False, create=True, durability="power_loss"
+        )
         for write in taken[:begun]:
             self._engine.apply(write)
         self._writes = iter(taken[begun:])

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.engines.postgres.server import Server, ServerNotStarted, shared_server
+from tests.engines.postgres.stores import SERVER
 
 settings.register_profile("short", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=2_000)
@@ -26,3 +32,16 @@ if (
     and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES_MIN
 ):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Generator[Server]:
+    """A PostgreSQL server with one database that holds the schema; `stores` gives each test a tenant there."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(shared_server())
+        except ServerNotStarted as reason:
+            pytest.skip(str(reason))
+        os.environ[SERVER] = server.url()
+        yield server
+        del os.environ[SERVER]

@@ -28,7 +28,10 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 
 class EnteredModules:
-    """Records the modules of `root` whose functions are called, on every thread that starts after it is installed."""
+    """Records the modules of `root` whose functions are called, on every thread that starts after it is installed.
+
+    Daemon threads are left out: they renew leases and wait for news, and what they do meanwhile depends on the time.
+    """
 
     def __init__(self, root: Path) -> None:
         self._prefix = f"{root}{os.sep}"
@@ -39,6 +42,11 @@ class EnteredModules:
         threading.setprofile(self._record)
         sys.setprofile(self._record)
 
+    def remove(self) -> None:
+        """Record no more: at the end of the interpreter nothing can be asked about threads."""
+        threading.setprofile(None)
+        sys.setprofile(None)
+
     def during(self, operation: Callable[[], object]) -> list[str]:
         """Run `operation` and return the modules that it enters."""
         self._files.clear()
@@ -46,7 +54,7 @@ class EnteredModules:
         return sorted(self._module(name) for name in list(self._files) if name.startswith(self._prefix))
 
     def _record(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
+        if event == "call" and not threading.current_thread().daemon:
             self._files.add(frame.f_code.co_filename)
 
     def _module(self, file: str) -> str:
@@ -81,6 +89,7 @@ def main() -> None:
     entered.install()
     with TemporaryDirectory() as directory, perdure.open(Path(directory) / "agents.db") as store:
         print(json.dumps(walk(store, entered)))
+    entered.remove()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ _WINDOW = 8_000  # tokens of the model: without a limit it would be shown the wh
 def main(directory: str) -> None:
     slow_syncs_as_told()
     turns = make_turns(2, keys=3, seed=1_000)
-    with perdure.open("memory:") as scratch:
+    with perdure.open(Path(directory) / "scratch.db") as scratch:
         Running(Path(directory), store=scratch).turn(turns[0])
     start = time.process_time()
     running = Running(Path(directory), window=_WINDOW)

@@ -1,7 +1,7 @@
 """The first run of a process on a long thread against one on a short thread, each in a process of its own.
 
-Counted is the processor time from opening the store until the run has ended.  The process ran an agent on a store in
-memory before, so that modules are imported and the difference is what the thread's length costs.
+Counted is the processor time from opening the store until the run has ended.  The process ran an agent on another
+store before, so that modules are imported and the difference is what the thread's length costs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LangGraph with its SqliteSaver: a real graph of four steps, checkpointed after each.
+"""LangGraph with its SqliteSaver, or its PostgresSaver: a real graph of four steps, checkpointed after each.
 
 Messages and state are channels of the graph; a turn is one `invoke`, with four supersteps.
 Durability is SQLite's default, FULL, which is as good as the baseline's EXTRA where there is a write-ahead log.
@@ -7,6 +7,8 @@ Durability is SQLite's default, FULL, which is as good as the baseline's EXTRA w
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -32,12 +34,8 @@ class _State(TypedDict):
 
 
 class _LangGraph:
-    name = "LangGraph SqliteSaver"
-
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / "langgraph.db"
-        self._db = sqlite3.connect(self.path, check_same_thread=False)
-        saver = SqliteSaver(self._db)
+    def __init__(self, name: str, saver: Any, close: Callable[[], object], path: Path = Path()) -> None:
+        self.name, self.path, self._close = name, path, close
         saver.setup()
         graph = StateGraph(_State)
         for at in range(STEPS):
@@ -53,7 +51,7 @@ class _LangGraph:
         self._graph.invoke({"messages": [], "state": {}}, config, durability="sync")
 
     def close(self) -> None:
-        self._db.close()
+        self._close()
 
     def _step(self, at: int) -> Any:
         def step(_: _State) -> dict[str, Any]:
@@ -67,4 +65,15 @@ class _LangGraph:
 
 def open_peer(directory: Path) -> _LangGraph:
     """A graph on a new database."""
-    return _LangGraph(directory)
+    path = directory / "langgraph.db"
+    database = sqlite3.connect(path, check_same_thread=False)
+    return _LangGraph("LangGraph SqliteSaver", SqliteSaver(database), database.close, path)
+
+
+def open_on_server(url: str) -> _LangGraph:
+    """A graph on a database of a server, over one connection of its own."""
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    entered = ExitStack()
+    saver = entered.enter_context(PostgresSaver.from_conn_string(url))
+    return _LangGraph("LangGraph PostgresSaver", saver, entered.close)

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
     from perdure.projections.state import CanonicalAgentState
     from perdure.providers.backend import Backend
-    from perdure.runtime.agent.agent import Agent, Stop
-    from perdure.runtime.agent.plugin import Plugin
+    from perdure.runtime.agent.agent import Agent, RunLimits, Stop
+    from perdure.runtime.agent.plugin import Guard, Plugin
     from perdure.runtime.agent.state import state
     from perdure.runtime.session.result import Result
     from perdure.runtime.tools.call import Call, Outcome
     from perdure.runtime.tools.mcp import mcp_tools
     from perdure.runtime.tools.tool import Retry, Tool, tool
     from perdure.store.change import Change
-    from perdure.store.open_store import open
+    from perdure.store.open_store import open, restore
     from perdure.store.store import Store
     from perdure.store.thread import Thread
     from perdure.store.view import View
@@ -50,6 +50,7 @@ __all__ = [
     "ContextLimits",
     "Checkpoint",
     "File",
+    "Guard",
     "Head",
     "Image",
     "Limits",
@@ -63,6 +64,7 @@ __all__ = [
     "Result",
     "Retry",
     "Route",
+    "RunLimits",
     "Stop",
     "Store",
     "Text",
@@ -76,6 +78,7 @@ __all__ = [
     "load_checkpoint",
     "mcp_tools",
     "open",
+    "restore",
     "state",
     "testing",
     "tool",
@@ -91,6 +94,7 @@ _HOMES = {
     "ContextLimits": "perdure.context.limits",
     "Checkpoint": "perdure.model.checkpoint",
     "File": _MESSAGE,
+    "Guard": "perdure.runtime.agent.plugin",
     "Head": "perdure.model.head",
     "Image": _MESSAGE,
     "Limits": "perdure.model.limits",
@@ -104,6 +108,7 @@ _HOMES = {
     "Result": "perdure.runtime.session.result",
     "Retry": "perdure.runtime.tools.tool",
     "Route": "perdure.switching.route",
+    "RunLimits": "perdure.runtime.agent.agent",
     "Stop": "perdure.runtime.agent.agent",
     "Store": "perdure.store.store",
     "Text": _MESSAGE,
@@ -115,6 +120,7 @@ _HOMES = {
     "load_checkpoint": "perdure.switching.checkpoint.document",
     "mcp_tools": "perdure.runtime.tools.mcp",
     "open": "perdure.store.open_store",
+    "restore": "perdure.store.open_store",
     "state": "perdure.runtime.agent.state",
     "tool": "perdure.runtime.tools.tool",
 }

@@ -16,6 +16,7 @@
     ├── Corrupt             stored bytes are not what was written
     ├── Unsupported         this engine, platform or backend cannot do that
     ├── Refused             a policy said no
+    │   ├── Held            the thread came from another store and was not released here
     │   └── ServerChanged   the conversation would go to another server than the one on record
     ├── Unavailable         not now; trying again may work
     │   └── InDoubt         the outcome of a write is unknown; ask again by its op_id
@@ -47,6 +48,7 @@ __all__ = [
     "Corrupt",
     "Decided",
     "Forgotten",
+    "Held",
     "PerdureError",
     "PerdureWarning",
     "InDoubt",
@@ -297,6 +299,21 @@ class Refused(PerdureError):
         """Carry the report; `why` says the reason in one sentence, "" if the report itself is one."""
         self.report, self.why = report, why or str(report)
         super().__init__(f"refused, nothing was done: {self.why}", code=code, advice=advice, **facts)
+
+
+class Held(Refused):
+    """The thread came from another store: its runs and approvals wait until a person releases it.  Nothing was done."""
+
+    def __init__(self, thread: str, source: str) -> None:
+        """Name the thread, and the store that it came from."""
+        self.thread, self.source = thread, source
+        PerdureError.__init__(
+            self,
+            f"thread '{thread}' came from {source}, where the same run may go on, and was not released here; nothing "
+            "was done.",
+            advice=f"If nothing runs there any more, release it with release('{thread}').",
+        )
+        self.report, self.why = str(self), self.message
 
 
 class ServerChanged(Refused):

@@ -32,7 +32,7 @@ TWINS = [
     (agents.Definitions, aio.Definitions),
 ]
 
-MACHINERY = {"crew", "target", "work"}
+MACHINERY = {"crew", "target", "off_loop"}
 
 
 def names(kind: type) -> set[str]:
@@ -68,7 +68,7 @@ def test_both_faces_are_called_alike(blocking: type, awaitable: type) -> None:
     """Every method takes the same parameters, with the same defaults."""
     for name in sorted(names(blocking) & names(awaitable)):
         plain = inspect.getattr_static(blocking, name)
-        if isinstance(plain, property):
+        if not callable(plain):  # a property or an attribute
             continue
         twin = inspect.getattr_static(awaitable, name)
         # A descriptor stands for the method itself; the few that are written out are compared.
@@ -174,7 +174,7 @@ def test_a_commit_once_handed_over_is_not_cancelled(monkeypatch: pytest.MonkeyPa
 
     async def story(opened: aio.Store) -> None:
         held = await opened.thread("trip-42", agent="planner")
-        engine = held._held._space.engine
+        engine = held._held._resources.engine
         applied, begun, go_on = type(engine).apply, asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
 
@@ -261,7 +261,7 @@ def test_the_loop_goes_on_while_a_worker_waits(monkeypatch: pytest.MonkeyPatch) 
 
     async def story(opened: aio.Store) -> None:
         held = await opened.thread("trip-42", agent="planner")
-        engine = type(held._held._space.engine)
+        engine = type(held._held._resources.engine)
         applied = engine.apply
 
         def slow(self: object, write: object) -> object:
@@ -269,7 +269,7 @@ def test_the_loop_goes_on_while_a_worker_waits(monkeypatch: pytest.MonkeyPatch) 
             return applied(self, write)  # pyright: ignore[reportArgumentType]
 
         async def blocking() -> None:
-            held._held._space.engine.apply(write)
+            held._held._resources.engine.apply(write)
 
         monkeypatch.setattr(engine, "apply", slow)
         write = Write(space="thread:x", op_id="op-1", intent=EMPTY)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, ClassVar
 
 import msgspec
@@ -39,6 +39,7 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.testing import EngineSuite
+from perdure.testing.engines.laws import news
 from perdure.testing.engines.subject import StoredEdit
 from tests.conformance.test_memory import tampered
 
@@ -47,7 +48,7 @@ FAILURE = (
     PerdureError,
     pytest.fail.Exception,
 )  # anything else would be a bug of the control
-check_move, record_of = shared_rules.check_move, shared_rules.record_of
+check_move, record_of, labels = shared_rules.check_move, shared_rules.record_of, shared_rules.labels
 apply, drop, forget = MemoryEngine.apply, MemoryEngine.drop, MemoryEngine.forget
 cells, entries = MemoryEngine.cells, MemoryEngine.entries
 bodies_of, cells_of = SpaceState.bodies_of, MemoryEngine.cells_of
@@ -142,6 +143,11 @@ def never_finds_a_head_stale(move: Move, hold: Hold | None) -> None:
     if move.expected and hold:
         move = msgspec.structs.replace(move, expected=hold.head)
     check_move(move, hold)
+
+
+def takes_any_move_before(move: Move, hold: Hold | None) -> None:
+    """Do not look at the move that the writer names."""
+    check_move(msgspec.structs.replace(move, previous=None), hold)
 
 
 def begins_timelines_twice(move: Move, hold: Hold | None) -> None:
@@ -312,6 +318,16 @@ def names_every_commit_of_a_run(commit: Any, changeset: Any, parent_run: str | N
     return {event.id for event in changeset.events} | ({commit.run} if commit.run else set())
 
 
+def forgets_names(commit: Any, changeset: Any, parent_run: str | None) -> set[str]:
+    """Find a commit by its messages and its run alone."""
+    return {label for label in labels(commit, changeset, parent_run) if "\n" not in label}
+
+
+def takes_names_for_ids(commit: Any, changeset: Any, parent_run: str | None) -> set[str]:
+    """File a name as if it was the id of a message."""
+    return {label.removeprefix("name\n") for label in labels(commit, changeset, parent_run)}
+
+
 def gives_other_bodies(self: SpaceState, step: Step) -> dict[Digest, bytes]:
     """Bodies that are not those of their digests."""
     return {digest: body[::-1] for digest, body in bodies_of(self, step).items()}
@@ -396,6 +412,37 @@ def takes_any_text_for_a_name(self: MemoryEngine, holder: str) -> bool:
     return holder not in self._names.values()
 
 
+def takes_what_is_unknown_for_gone(self: MemoryEngine, holder: str) -> bool:
+    """Count every use that is not known to be open as over."""
+    return len(holder) == 32 and holder not in self._names.values()
+
+
+def waits_for_writes_from_now_on(
+    self: MemoryEngine, seen: Mapping[str, int], seconds: float, *, woken: Event | None = None
+) -> Mapping[str, int]:
+    """Begin with the standing of now, whatever the caller has seen."""
+    now = {space: max(at, self.standing(space)) for space, at in seen.items()}
+    return self._waiters.wait(now, min(seconds, 1.0), woken)
+
+
+def wakes_for_any_space(
+    self: MemoryEngine, seen: Mapping[str, int], seconds: float, *, woken: Event | None = None
+) -> Mapping[str, int]:
+    """Take a write anywhere for news."""
+    before = sum(self.standing(space) for space in self._store.spaces)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if sum(self.standing(space) for space in self._store.spaces) > before:
+            return {space: self.standing(space) + 1 for space in seen}
+        time.sleep(0.001)
+    return {}
+
+
+def goes_on_waiting_when_closed(self: MemoryEngine) -> None:
+    """Close without a word to those who wait."""
+    self._closed = True
+
+
 def goes_back(self: MemoryEngine) -> Instant:
     """Count down."""
     return Instant("back", -time.monotonic_ns() // 1_000)
@@ -471,6 +518,13 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
     (SpaceState, "back", jumps_too_far, "test_any_distance_back_is_found_at_any_length"),
     (SpaceState, "back", jumps_too_far, "test_lines_do_not_mix_however_they_are_tangled"),
     (shared_rules, "labels", names_every_commit_of_a_run, "test_a_run_id_names_the_first_commit_of_the_run"),
+    (
+        shared_rules,
+        "labels",
+        forgets_names,
+        "test_a_name_of_another_framework_leads_to_every_commit_that_has_it",
+    ),
+    (shared_rules, "labels", takes_names_for_ids, "test_a_name_is_no_message_id_and_no_run_id"),
     (SpaceState, "bodies_of", gives_other_bodies, "test_steps_come_with_their_bodies_where_asked"),
     (
         SpaceState,
@@ -499,6 +553,15 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
     (MemoryEngine, "forget", forgets_unnoticed, "test_a_fence_tells_that_something_was_forgotten"),
     (MemoryEngine, "holder", has_a_new_name_each_time, "test_a_holder_has_one_name"),
     (MemoryEngine, "gone", takes_any_text_for_a_name, "test_what_cannot_be_a_name_is_not_proven_gone"),
+    (
+        shared_rules,
+        "check_move",
+        takes_any_move_before,
+        "test_a_move_that_names_another_move_before_it_is_stale",
+    ),
+    (MemoryEngine, "wait", waits_for_writes_from_now_on, "test_a_write_before_the_wait_ends_it_at_once"),
+    (MemoryEngine, "wait", wakes_for_any_space, "test_a_wait_without_news_ends_after_its_time"),
+    (MemoryEngine, "wait", wakes_for_any_space, "test_of_several_spaces_those_with_news_are_named"),
     (MemoryEngine, "instant", goes_back, "test_the_clock_never_goes_back"),
     (MemoryEngine, "instant", has_a_new_clock_each_time, "test_the_clock_never_goes_back"),
     (MemoryEngine, "instant", counts_milliseconds, "test_the_clock_counts_microseconds"),
@@ -551,6 +614,32 @@ def test_the_suite_catches_an_engine_that(
         judge(law)
 
 
+def test_the_suite_catches_an_engine_that_takes_what_is_unknown_for_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does for which a missing file is a proof."""
+    one, other = directories(tmp_path)
+    law = Memory().test_a_use_of_which_nothing_is_known_is_not_gone
+    law(MemoryEngine(), one)
+    monkeypatch.setattr(MemoryEngine, "gone", takes_what_is_unknown_for_gone)
+
+    with pytest.raises(FAILURE):
+        law(MemoryEngine(), other)
+
+
+def test_the_suite_catches_an_engine_that_lets_others_wait_when_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They would wait until their time is over."""
+    monkeypatch.setattr(news, "LONG", 1.0)
+    monkeypatch.setattr(news, "SOON", 0.5)
+    judge("test_closing_ends_every_wait")
+    monkeypatch.setattr(MemoryEngine, "close", goes_on_waiting_when_closed)
+
+    with pytest.raises(FAILURE):
+        judge("test_closing_ends_every_wait")
+
+
 def test_the_suite_catches_an_engine_that_acknowledges_too_early(tmp_path: Path) -> None:
     """A buffer that dies with its process loses acknowledged writes; one that is flushed does not."""
     flushed, lazy = directories(tmp_path)
@@ -586,8 +675,8 @@ def test_the_suite_catches_an_engine_that_boasts(law: str, tmp_path: Path) -> No
         "test_a_backup_is_a_store_of_its_own",
         "test_two_openings_are_one_store_if_it_is_shared",
         "test_all_who_share_a_store_read_one_clock",
-        "test_every_opening_has_a_name_of_its_own",
-        "test_a_stopped_holder_is_not_gone",
+        "test_an_opening_that_was_closed_is_gone",
+        "test_a_killed_holder_is_gone_at_once",
         "test_a_forked_child_does_not_keep_its_parent_alive",
     ],
 )

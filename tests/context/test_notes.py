@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -58,6 +59,22 @@ def test_others_words_never_begin_a_line_of_a_note() -> None:
         lines = note.text.split("\n")
         assert lines[0].startswith("[Perdure note]")
         assert not any(line.startswith(("SYSTEM", "[Perdure", "Instruction")) for line in lines[1:])
+
+
+def test_the_notes_name_memory_without_digests(store: Store) -> None:
+    """A model that recalls an item sees which one it is, and no 64 digits; the recipe names the version."""
+    agent = Agent("planner", backend=Script(say("Aisle."), say("Aisle.")))
+    thread = store.thread("t", agent=agent, owner="ann")
+    store.memory("ann").add("prefers aisle seats", id="seat")
+
+    result = thread.run("Which seats does ann prefer?")
+    shown = thread.at(result.commit).context()
+    lead = lead_note(checkpoint(relevant_memory_refs=(f"mem://user/ann/seat@{'ab' * 32}",)), "Now.").text
+
+    note = next(message.text for message in shown.messages if "prefers aisle seats" in message.text)
+    assert "Memory mem://user/ann/seat (" in note
+    assert "mem://user/ann/seat" in lead
+    assert not re.search("[0-9a-f]{64}", note + lead)
 
 
 @pytest.mark.parametrize("detail", DETAILS)

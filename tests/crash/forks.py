@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
-from perdure.engines.sqlite import SqliteEngine, process
+from perdure.engines import forks as fork_registry
+from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.connections import Connections
 from perdure.errors import PerdureError
 from perdure.testing.engines.builders import SPACE, Pen, value, write
@@ -69,7 +70,7 @@ def child_writes_after_parent_closed(pipe: Pipe, path: str, how: str = "") -> No
     """The child uses the store, the parent closes it, the child writes on; the unprepared one forks as it is."""
     engine = SqliteEngine(Path(path))
     if how == "unprepared":
-        process._watched.clear()
+        fork_registry._watched.clear()
         Connections.remember_files = lambda self: None  # else the child is refused: its log was deleted
     Pen(engine, space="parent").commit("before the fork")
     opened, closed = Signal(), Signal()

@@ -101,6 +101,9 @@ class Log:
     stale: int = 0
     errors: list[str] = field(default_factory=list[str])
     added: dict[str, int] = field(default_factory=dict[str, int])  # by each rebasing writer
+    apart: dict[str, list[Wrote]] = field(
+        default_factory=dict[str, list[Wrote]]
+    )  # by thread, each of one writer
 
 
 def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: float, how: str = "") -> None:
@@ -108,6 +111,7 @@ def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: floa
 
     On `hot` each writer counts up one number and leaves a token, and tries again when another writer
     else came first.  On `side` everybody counts a number of their own, rebasing over the others.
+    With "apart" each writer also counts on a thread of its own.
     Checkpoints and the sorting-in of keys happen often in between.
     """
     points.often()
@@ -117,7 +121,7 @@ def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: floa
     with perdure.open(path) as store:
         until = time.monotonic() + seconds
         workers = [
-            Worker(target=_write_and_read, args=(store, f"{name}.{number}", until, log))
+            Worker(target=_write_and_read, args=(store, f"{name}.{number}", until, log, how))
             for number in range(threads)
         ]
         for worker in workers:
@@ -127,15 +131,17 @@ def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: floa
     pipe.send(log)
 
 
-def _write_and_read(store: perdure.Store, name: str, until: float, log: Log) -> None:
+def _write_and_read(store: perdure.Store, name: str, until: float, log: Log, how: str) -> None:
     hot, side, chance = store.thread("hot"), store.thread("side"), random.Random(name)
-    turn = 0
+    turn, apart = 0, store.thread(f"apart.{name}", agent="planner") if how == "apart" else None
     while time.monotonic() < until:
         turn += 1
         try:
             match chance.randrange(4):
+                case 0 if apart is not None:
+                    _count_up(apart, f"{name}:{turn}", log.apart.setdefault(apart.id, []))
                 case 0 | 1:
-                    _count_up(hot, f"{name}:{turn}", log)
+                    _count_up(hot, f"{name}:{turn}", log.wrote)
                 case 2:
                     _count_own(side, name, log)
                 case _:
@@ -146,14 +152,14 @@ def _write_and_read(store: perdure.Store, name: str, until: float, log: Log) -> 
             log.errors.append(f"{type(error).__name__}: {error}")
 
 
-def _count_up(thread: perdure.Thread, token: str, log: Log) -> None:
+def _count_up(thread: perdure.Thread, token: str, wrote: list[Wrote]) -> None:
     with thread.change("count") as change:
         number = change.get("/count.json", default=0) + 1
         change.put("/count.json", number)
         change.put(f"/tokens/{number}", token)
     assert change.head is not None
     assert change.head.commit is not None
-    log.wrote.append(Wrote(change.head.version, change.head.commit, token))
+    wrote.append(Wrote(change.head.version, change.head.commit, token))
 
 
 def _count_own(thread: perdure.Thread, name: str, log: Log) -> None:

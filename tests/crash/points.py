@@ -15,7 +15,7 @@ from typing import Any
 
 from perdure import Store
 from perdure.engines.sqlite import SqliteEngine
-from perdure.engines.sqlite.commit import apply, group
+from perdure.engines.sqlite.commit import group
 from perdure.engines.sqlite.commit.group import WriteGroup
 from perdure.engines.sqlite.format import index
 from perdure.store.plumbing import directory, outbox
@@ -115,7 +115,7 @@ def _between_removals(engine: SqliteEngine, fall: Fall) -> None:
 
 POINTS: dict[str, Callable[[SqliteEngine, Fall], None]] = {
     "before BEGIN": _at("BEGIN"),
-    "after INSERT": _after_call(apply.Applier, "_insert_ordinary"),
+    "after INSERT": _after_call(index.Index, "add"),  # which both ways to insert a row call next
     "before COMMIT": _at("COMMIT"),
     "after COMMIT, before the answer": _after("COMMIT"),
     "before the checkpoint": _before_call(WriteGroup, "_checkpoint"),

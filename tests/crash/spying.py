@@ -51,7 +51,8 @@ def spied(
 ) -> None:
     """Tell of what the group of `engine` executes itself: BEGIN, COMMIT, barriers, upkeep."""
     group = group_of(engine)
-    group._db = Spy(group._db, before, after)  # pyright: ignore[reportAttributeAccessIssue]
+    group._db = spy = Spy(group._db, before, after)  # pyright: ignore[reportAttributeAccessIssue]
+    group._execute = spy.execute
 
 
 class Crowd:

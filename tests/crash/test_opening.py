@@ -299,3 +299,17 @@ def test_two_stores_side_by_side_do_not_meet(tmp_path: Path) -> None:
         a.apply(write("op", value("a")))
 
         assert b.recorded(SPACE, "op") is None
+
+
+def test_a_view_whose_text_is_damaged_is_named(tmp_path: Path) -> None:
+    """A byte that is not UTF-8, where SQLite itself does not mind, is damage like any other."""
+    path = tmp_path / "store.db"
+    perdure.open(path).close()
+    damaged = "cast(replace(cast(sql AS BLOB), cast('CREATE VIEW' AS BLOB), x'43524541544520564945572f2aff2a2f') AS TEXT)"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA writable_schema = 1")
+        database.execute(f"UPDATE sqlite_schema SET sql = {damaged} WHERE name = 'threads'")
+
+    for read_only in (False, True):
+        with raises(Corrupt, "schema_changed", name="threads"):
+            perdure.open(path, read_only=read_only)

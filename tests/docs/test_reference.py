@@ -30,6 +30,7 @@ from perdure.model.patch import OPS_VERSION, Op, Verb
 from perdure.model.run import REASONS, Usage
 from perdure.runtime.agent import builtin_tools
 from perdure.runtime.calls import settlement
+from perdure.runtime.run import child
 from perdure.runtime.session import lease_keeper
 from perdure.runtime.tools import execution, result
 from tests.architecture.source import modules
@@ -70,7 +71,14 @@ def _bare(hint: Any) -> str:
     if get_origin(hint) is typing.Literal:
         *most, last = get_args(hint)
         return f"{', '.join(most)} or {last}"
-    return {str: "text", int: "integer", bool: "boolean", _Digest: "digest", Usage: "object"}[hint]
+    return {
+        str: "text",
+        int: "integer",
+        bool: "boolean",
+        float: "number",
+        _Digest: "digest",
+        Usage: "object",
+    }[hint]
 
 
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, str]:
@@ -206,6 +214,7 @@ LIMITS: dict[str, dict[str, float]] = {
         "PAGE_CHARACTERS": builtin_tools.PAGE_CHARACTERS,
         "KEY_BYTES_MAX": call_identity.KEY_BYTES_MAX,
         "WHY_MAX": calls.WHY_MAX,
+        "CHILD_DEPTH_MAX": child.CHILD_DEPTH_MAX,
         "GRACE_S": execution.GRACE_S,
     },
     "Inside": {

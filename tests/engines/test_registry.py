@@ -13,7 +13,11 @@ from perdure.engines import registry
 from perdure.engines.contract import Engine
 from perdure.engines.memory import MemoryEngine
 from perdure.engines.registry import open_engine
-from perdure.errors import Invalid, NotFound, Unavailable, Unsupported
+from perdure.engines.sqlite.search import SqliteSearch
+from perdure.errors import Invalid, NotFound, Unavailable, Unsupported, WrongStore
+from perdure.model.names import shown_address
+from perdure.runtime.agent.agent import Agent
+from perdure.store.open_store import open as open_store
 from perdure.testing.engines.builders import SPACE, Pen, value, write
 from tests.coded import raises
 
@@ -162,18 +166,27 @@ def test_an_unknown_scheme_names_what_there_is(installed: list[EntryPoint]) -> N
     """The error says which engines exist and how another one comes."""
     installed.append(EntryPoint("yours", f"{__name__}:open_elsewhere", registry.GROUP))
 
-    with raises(Unsupported, "engine_not_installed", scheme="theirs", known=["memory", "sqlite", "yours"]):
+    with raises(
+        Unsupported,
+        "engine_not_installed",
+        scheme="theirs",
+        known=["memory", "postgresql", "sqlite", "yours"],
+    ):
         opened("theirs://host/store")
 
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("url", ["postgresql://host/db", "postgres://host/db"])
-def test_a_scheme_of_an_extra_names_the_extra(url: str) -> None:
-    """What we ship separately is said by name."""
-    with raises(Unsupported, "engine_not_installed") as refused:
+def test_a_driver_that_is_not_installed_names_the_extra(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine whose driver is an extra says which one."""
+    for name in [name for name in sys.modules if name.startswith("perdure.engines.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    with raises(Unsupported, "driver_not_installed") as refused:
         opened(url)
 
-    assert "PostgreSQL" in refused.value.advice
+    assert "perdure[postgres]" in refused.value.advice
 
 
 def test_a_package_that_cannot_be_loaded_is_unsupported(installed: list[EntryPoint]) -> None:
@@ -194,3 +207,130 @@ def test_two_packages_for_one_scheme_are_refused(installed: list[EntryPoint]) ->
 
     with raises(Invalid, "engine_ambiguous", scheme="yours"):
         opened("yours:store")
+
+
+# ---- what belongs to a store
+
+
+class Index:
+    """What another package's search is, as far as the registry knows."""
+
+    def __init__(self, url: str, owner: str, *, read_only: bool) -> None:
+        self.given = url, owner, read_only
+
+
+class Views:
+    """What another package's SQL is."""
+
+    def __init__(self, url: str, *, entries: object) -> None:
+        self.given = url, entries
+
+
+def refuse_vectors(url: str) -> None:
+    """What a server without the extension says."""
+    raise Unsupported(f"{url} has no vectors.", code="vector_package_missing")
+
+
+def registered(installed: list[EntryPoint], group: str, what: object) -> None:
+    """Register something of this module for the scheme `elsewhere`."""
+    installed.append(EntryPoint("elsewhere", f"{__name__}:{getattr(what, '__name__', '')}", group))
+
+
+def test_a_search_index_is_found_by_the_scheme_of_its_store(installed: list[EntryPoint]) -> None:
+    """The index of an owner is what the engine's package opens; one without an owner is in memory everywhere."""
+    registered(installed, "perdure.search", Index)
+
+    found = registry.open_search("elsewhere://host/db", "ann", read_only=True)
+
+    assert isinstance(found, Index)
+    assert found.given == ("elsewhere://host/db", "ann", True)
+    assert isinstance(registry.open_search("elsewhere://host/db", None, read_only=True), SqliteSearch)
+
+
+def test_a_store_without_a_search_of_its_own_is_searched_in_memory(installed: list[EntryPoint]) -> None:
+    """As every store but a file was."""
+    assert isinstance(registry.open_search("elsewhere://host/db", "ann", read_only=False), SqliteSearch)
+
+
+def test_views_in_sql_are_found_by_the_scheme_of_their_store(installed: list[EntryPoint]) -> None:
+    """A store without any says so, and shows no password."""
+    with raises(Unsupported, "not_sqlite", url="elsewhere://ann@host/db"):
+        registry.open_sql("elsewhere://ann:secret@host/db", entries=lambda nodes, root: ())
+    registered(installed, "perdure.sql", Views)
+
+    found = registry.open_sql("elsewhere://host/db", entries=lambda nodes, root: ())
+
+    assert isinstance(found, Views)
+    assert found.given[0] == "elsewhere://host/db"
+
+
+def test_vectors_are_checked_by_the_scheme_of_the_store(installed: list[EntryPoint]) -> None:
+    """The package that SQLite needs is not asked for elsewhere."""
+    registered(installed, "perdure.vectors", refuse_vectors)
+
+    registry.check_vectors("agents.db")
+    with raises(Unsupported, "vector_package_missing"):
+        registry.check_vectors("elsewhere://host/db")
+
+
+def test_our_own_schemes_cannot_be_taken_over(installed: list[EntryPoint]) -> None:
+    """A package that registers `sqlite` or `memory` is not even loaded."""
+    installed += [EntryPoint(scheme, "nowhere:Nothing", "perdure.search") for scheme in ("sqlite", "memory")]
+
+    for url in ("sqlite:///agents.db", "memory:", "agents.db"):
+        assert isinstance(registry.open_search(url, "ann", read_only=False), SqliteSearch)
+
+
+# ---- passwords
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:secret@host/db", "postgresql://ann@host/db"),
+        ("postgresql://ann@host/db", "postgresql://ann@host/db"),
+        ("postgresql://host/db", "postgresql://host/db"),
+        ("postgresql://ann:se:c@ret@host:5432,other:5433/db", "postgresql://ann@host:5432,other:5433/db"),
+        (
+            "postgresql://host/db?user=ann&password=secret&x=1",
+            "postgresql://host/db?user=ann&password=***&x=1",
+        ),
+        ("postgresql://host/db?sslpassword=secret", "postgresql://host/db?sslpassword=***"),
+        ("postgresql:ann:secret@host/db", "postgresql:ann@host/db"),
+        ("POSTGRESQL://ann:secret@host/db", "POSTGRESQL://ann@host/db"),
+        ("elsewhere://:secret@host", "elsewhere://@host"),
+        ("agents.db", "agents.db"),
+        ("/srv/a:b@c.db", "/srv/a:b@c.db"),
+        ("sqlite:////srv/a:b@c.db", "sqlite:////srv/a:b@c.db"),
+        ("memory:a:b@c", "memory:a:b@c"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    """What remains still says which store it is; paths are shown as they are."""
+    assert shown_address(url) == shown
+
+
+def test_no_face_of_a_store_shows_the_password(installed: list[EntryPoint]) -> None:
+    """Neither its url and repr, nor the errors that name it, whatever they are asked for."""
+    registered(installed, "perdure.engines", open_elsewhere)
+    url = "elsewhere://ann:secret@host/db"
+
+    with open_store(url) as store:
+        with pytest.raises(WrongStore) as wrong:
+            store.thread("t", agent=Agent("a", object_storage="elsewhere://ben:hidden@host/other"))
+        same = store.thread("t", agent=Agent("a", object_storage="elsewhere://ann:other@host/db"))
+
+    assert store.url == "elsewhere://ann@host/db"
+    texts = [repr(store), store.url, str(wrong.value), repr(wrong.value), str(wrong.value.facts), repr(same)]
+    assert not any(word in text for text in texts for word in ("secret", "hidden"))
+
+
+def test_control_an_address_that_is_shown_as_given_has_its_password(
+    installed: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same look finds it where nothing is left out."""
+    registered(installed, "perdure.engines", open_elsewhere)
+    monkeypatch.setattr("perdure.store.store.shown_address", lambda url: url)
+
+    with open_store("elsewhere://ann:secret@host/db") as store:
+        assert "secret" in repr(store)

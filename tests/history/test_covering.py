@@ -5,7 +5,9 @@ from __future__ import annotations
 from perdure.engines.contract import Step
 from perdure.history import writer
 from perdure.history.changes.patch_builder import Ops
+from perdure.history.verify import verify
 from perdure.history.writer import Proposal
+from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 from perdure.model.event import ConflictCovered
 from tests.history.hand import Hand
@@ -95,3 +97,26 @@ def test_entries_travel_with_the_commit() -> None:
 
     assert done.receipt.position == 2
     assert [entry.body for entry in hand.engine.entries(hand.space.name, limit=9)] == [b"{}", b"{}"]
+
+
+def test_ops_on_long_lists_are_run_again_on_what_is_there() -> None:
+    """An append finds the list that is there now; a list that was put and edited in one step is not stored before it."""
+    hand = Hand()
+    items: list[Json] = [f"item {number} " * 20 for number in range(100)]
+    hand.write({"/m": items, "/n": items})
+    head = hand.head()
+    ops = Ops(hand.space, last(hand).commit.root)
+    ops.edit("/m", "append", (), "mine")
+    ops.edit("/m", "append", (), items)  # an argument that is a long list itself
+    ops.put("/n", [*items, "put"])
+    ops.edit("/n", "append", (), "edited")
+    ops.edit("/n", "set", (0,), "first")
+    hand.write({"/m": [*items, "theirs"], "/n": "theirs"})
+
+    writer.commit(hand.space, head, proposal(ops), op_id="op", on_conflict="cover")
+
+    assert hand.state() == {
+        "/m": [*items, "theirs", "mine", items],
+        "/n": ["first", *items[1:], "put", "edited"],
+    }
+    assert verify(hand.engine).ok

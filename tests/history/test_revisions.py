@@ -9,7 +9,7 @@ from perdure.errors import Invalid, NotFound
 from perdure.history import revisions
 from perdure.history.revisions import Exactly
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import MessageAppended
+from perdure.model.event import MessageAppended, MomentNamed
 from perdure.model.head import Head
 from perdure.model.message import Message, Text
 from tests.coded import raises
@@ -116,6 +116,21 @@ def test_a_name_that_fits_two_kinds_is_refused(hand: Hand) -> None:
 
     with raises(Invalid, "revision_ambiguous", kinds=("a turn", "a run id")):
         at(hand, "turn:1")
+
+
+def test_a_name_of_another_framework_means_the_newest_commit_on_the_line(hand: Hand) -> None:
+    """Elsewhere if it is nowhere here; two elsewhere are refused."""
+    for number in (5, 6):
+        hand.write({"/n": number}, events=[MomentNamed(id=f"e-{number}", name="graph:1")])
+    hand.fork("what-if", revisions.resolve(hand.space, hand.head(), "HEAD~1"))
+    hand.fork("empty", None)
+    hand.write({"/n": 7}, timeline="empty", events=[MomentNamed(id="e-7", name="graph:2")])
+
+    assert at(hand, "graph:1") == 6
+    assert at(hand, "graph:1", hand.head("what-if")) == 5
+    assert at(hand, "graph:2") == 7
+    with raises(Invalid, "revision_ambiguous", kinds=("a name",)):
+        at(hand, "graph:1", hand.head("empty"))
 
 
 def test_a_run_that_is_on_two_lines_ends_where_the_line_says(hand: Hand) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -302,13 +303,13 @@ def test_a_hundred_equal_calls_are_looked_at_once(keeper: Keeper, monkeypatch: p
     for number in range(100):
         keeper.succeed(keeper.start(keeper.record(f"c{number}")))
     asked: list[str] = []
-    real = calls.find
+    real = calls.find_many
 
-    def find(space: object, id: str) -> VersionedCall | None:
-        asked.append(id)
-        return real(keeper.space, id)
+    def find_many(space: object, ids: Sequence[str]) -> list[VersionedCall | None]:
+        asked.extend(ids)
+        return real(keeper.space, ids)
 
-    monkeypatch.setattr(calls, "find", find)
+    monkeypatch.setattr(calls, "find_many", find_many)
 
     assert isinstance(keeper.check(keeper.record("last")), MayStart)
     assert asked == ["c99"]

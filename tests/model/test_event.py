@@ -16,9 +16,11 @@ from perdure.model.event import (
     CheckpointCreated,
     ConflictCovered,
     Event,
+    GuardRefused,
     MemoryWritten,
     Merged,
     MessageAppended,
+    MomentNamed,
     Picked,
     RunFinished,
     RunStarted,
@@ -56,6 +58,7 @@ EVENTS: list[Event] = [
     ApprovalDecided(id="e", call="c", ticket="t", decision="edit", by="ann", why="cheaper"),
     RunStarted(id="e", agent="planner", backend="anthropic:claude"),
     RunFinished(id="e", status="failed", why="out of money"),
+    GuardRefused(id="e", guard="cards", subject="output", why="it has a card number", message="m"),
     BackendSwitched(id="e", from_backend=None, to_backend="openai:gpt-5.6", checkpoint=ONE, why="price"),
     CheckpointCreated(id="e", checkpoint=ONE),
     MemoryWritten(id="e", owner="user-7", item="i", body=ONE, size=3),
@@ -65,6 +68,7 @@ EVENTS: list[Event] = [
     TimelinePromoted(id="e", timeline="what-if", kept_as="main.v3"),
     Merged(id="e", timeline="what-if", base=ONE, paths=3),
     Picked(id="e", commit=ONE),
+    MomentNamed(id="e", name="langgraph:1ef0"),
     ConflictCovered(id="e", path="/title.json", covered=None),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from perdure.model.message import (
     ToolResult,
     decode_message,
     encode_message,
+    plain_body,
     view,
 )
 from tests.coded import raises
@@ -201,3 +203,39 @@ def test_bytes_that_are_no_message_are_corrupt(body: bytes) -> None:
     """Damage is an error that says so, never an empty message."""
     with raises(Corrupt, "record_unreadable", what="message"):
         decode_message(body)
+
+
+WORDS = Message("assistant", (Text("Sure."),), (ToolCall("c1", "book", "{}"),))
+ANSWER = Message("tool", (), (), (ToolResult("c1", "success", (Text("done"), Text(""))),))
+
+
+@pytest.mark.parametrize("message", [WORDS, ANSWER, Message("user")], ids=["words", "answer", "empty"])
+def test_words_and_calls_are_encoded_without_a_second_look(message: Message) -> None:
+    """Their bytes are those of every message."""
+    assert plain_body(message) == encode_message(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        FULL,
+        Message("user", (Image("x:y", "image/png"),)),
+        Message("tool", (), (), (ToolResult("c1", "success", (Image("x:y", "image/png"),)),)),
+        Message("robot", (Text("hello"),)),  # pyright: ignore[reportArgumentType]
+        Message("user", [Text("hello")]),  # pyright: ignore[reportArgumentType]
+        Message("user", (Text(5),)),  # pyright: ignore[reportArgumentType]
+        Message("user", (Text("\ud800"),)),
+        Message("assistant", (), (ToolCall("", "book", "{}"),)),
+        Message("assistant", (), (ToolCall("c\n1", "book", "{}"),)),
+        Message("assistant", (), (ToolCall("c1", "", "{}"),)),
+        Message("assistant", (), (ToolCall("c1", "b" * 10_000, "{}"),)),
+        Message("assistant", (), (ToolCall("c1", "book", {}),)),  # pyright: ignore[reportArgumentType]
+        Message("tool", (), (), (ToolResult("", "success"),)),
+        Message("tool", (), (), (ToolResult("c1", "maybe"),)),  # pyright: ignore[reportArgumentType]
+        "hello",
+    ],
+    ids=range(15),
+)
+def test_any_other_message_is_looked_at_closely(message: Any) -> None:
+    """Media, vendors' data, and everything that is not as it is declared."""
+    assert plain_body(message) is None

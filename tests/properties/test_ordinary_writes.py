@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from perdure.engines.contract import Engine, Receipt, Write
 from perdure.engines.registry import open_engine
-from perdure.engines.sqlite.commit import apply
+from perdure.engines.sqlite.commit import apply, layout
 from perdure.engines.sqlite.commit.apply import Applier
 from perdure.errors import Conflict, Invalid, NotFound, OpReused
 from perdure.model.limits import Limits
@@ -51,6 +51,7 @@ acts = st.one_of(
     st.tuples(st.just("on"), st.sampled_from(("one", "two")), values),
     st.tuples(st.just("undo")),
     st.tuples(st.just("agent"), st.sampled_from(PATHS), values),
+    st.tuples(st.just("name"), st.sampled_from(("graph:1", "sdk:é")), texts),
     st.tuples(st.just("again"), st.sampled_from(("first", "second")), values),
 )
 
@@ -120,6 +121,11 @@ def _do(thread: Any, act: Act) -> None:
         case ("agent", path, value):
             with thread.change("agent") as change:
                 change.agent.put(path, value)
+        case ("name", name, text):
+            with thread.change("checkpoint") as change:
+                change.name(name)
+                change.name("graph:2")
+                change.say("user", text)
         case ("again", op_id, value):
             thread.put("/again", value, op_id=op_id)
         case _:
@@ -185,13 +191,15 @@ def test_most_writes_take_the_straight_path() -> None:
     assert taken.count(True) >= len(STORY) - 2
 
 
-@pytest.mark.parametrize("rule", ["sealed_rows", "digest_of"])
-def test_a_path_with_another_rule_is_noticed(rule: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "rule"), [(apply, "sealed_rows"), (layout, "digest_of"), (layout, "version_key")]
+)
+def test_a_path_with_another_rule_is_noticed(module: Any, rule: str) -> None:
     """Control: if one of the two computes a part of a row in another way, the rows differ."""
     writes = recorded(STORY)
-    real = getattr(apply, rule)
+    real = getattr(module, rule)
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        with mock.patch.object(apply, rule, lambda *given: _other(real(*given))):
+        with mock.patch.object(module, rule, lambda *given: _other(real(*given))):
             straight = stored(writes, Path(one))
         with general_path_only():
             general = stored(writes, Path(other))

@@ -53,7 +53,7 @@ def test_a_run_is_stopped_after_so_many_steps(store: Store) -> None:
 
     result = thread.run("go")
 
-    assert (result.status, result.steps, result.why) == ("stopped", 3, "the limit of 3 steps is reached")
+    assert (result.status, result.steps, result.why) == ("stopped", 3, "the run reached its limit of 3 steps")
     assert [call.state for call in thread.calls()] == ["succeeded"] * 3
     assert thread.log()[0].reason == "run_finished"
 
@@ -65,6 +65,11 @@ def test_a_run_that_ends_by_itself_is_not_stopped(store: Store) -> None:
     assert result.status == "succeeded"
 
 
+def test_a_limit_of_one_is_said_in_the_singular(store: Store) -> None:
+    """One step is a step."""
+    assert thread_of(store, Stop(steps=1), *endless()).run("go").why == "the run reached its limit of 1 step"
+
+
 def test_tokens_cost_and_time_are_counted(store: Store) -> None:
     """Each limit stops the run at the first step at which it is reached."""
     price = Stop(cost=2.5, price=lambda usage: usage.output_tokens / 3)
@@ -74,9 +79,9 @@ def test_tokens_cost_and_time_are_counted(store: Store) -> None:
     seconds = thread_of(store, Stop(seconds=30.0), *endless()).run("go")
 
     assert (tokens.status, tokens.steps) == ("stopped", 3)
-    assert (cost.status, cost.steps) == ("stopped", 3)
+    assert (cost.status, cost.steps, cost.why) == ("stopped", 3, "the run reached its cost limit of 2.5")
     assert seconds.status == "stopped"
-    assert seconds.why == "the limit of 30.0 seconds is reached"
+    assert seconds.why == "the run reached its limit of 30 seconds"
 
 
 def test_the_same_call_again_and_again_is_stopped(store: Store) -> None:
@@ -143,10 +148,10 @@ def test_what_is_stopped_under_on_success_reaches_the_line(store: Store) -> None
 
 
 @pytest.mark.parametrize(
-    "limits", [{"steps": 0}, {"tokens": -1}, {"seconds": 0.0}, {"cost": 1.0}, {"repeats": 0}]
+    "limits", [{"steps": 0}, {"tokens": -1}, {"seconds": 0.0}, {"cost": 0.0}, {"repeats": 0}]
 )
 def test_a_limit_that_no_run_could_keep_is_refused(limits: dict[str, float]) -> None:
-    """So is a cost without a price."""
+    """A limit is above 0."""
     with pytest.raises(errors.Invalid):
         Stop(**limits)  # pyright: ignore[reportArgumentType]
 

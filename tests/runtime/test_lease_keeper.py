@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.engines.contract import CellWrite, Receipt, Write
+from perdure.engines.contract import CellWrite, Instant, Receipt, Write
 from perdure.engines.memory import MemoryStore
 from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import Unavailable
@@ -172,9 +172,9 @@ def test_user_code_that_blocks_the_event_loop_loses_nothing(tmp_path: Path, told
 
 
 def test_a_lease_that_was_not_renewed_in_time_is_lost(
-    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever slept through it gives up, even if nobody has taken the line."""
+    """A process that slept through it gives up, even if no other has taken the line, and the log says so."""
     keeping = held(owners, space, told)
 
     engine.pass_(30)
@@ -183,6 +183,7 @@ def test_a_lease_that_was_not_renewed_in_time_is_lost(
     until(lambda: told.lost == 1)
     ticks(owners)
     assert told.lost == 1
+    assert "lost its lease" in caplog.text
     assert leases.state(space, keeping.lease, owners=owners) == "expired"
 
 
@@ -401,3 +402,39 @@ def test_a_forked_child_keeps_its_own_lines_and_not_its_parents(tmp_path: Path) 
         ended_well, still_ours, lost = other.answer()
 
     assert (ended_well, still_ours, lost) == (True, True, [])
+
+
+# ---- clocks of servers
+
+
+def test_the_error_of_the_engines_clock_is_counted_as_passed(
+    owners: LeaseKeeper, space: Space, engine: Failing, told: Told
+) -> None:
+    """The holder gives up before anybody else may see the end, when it takes the lease and when it renews it."""
+    engine.now = Instant(engine.now.clock, engine.now.at, error=2_000_000)
+
+    keeping = held(owners, space, told)
+
+    assert keeping.until_monotonic() == engine.seconds() + 28
+    first = keeping.lease
+    engine.now = Instant(engine.now.clock, engine.now.at + 11_000_000, error=3_000_000)
+    until(lambda: keeping.lease != first)
+    assert keeping.until_monotonic() == engine.seconds() + 27
+
+
+def test_a_lease_that_is_renewed_on_another_clock_lives_on_it(space: Space, engine: Failing) -> None:
+    """After a failover it is over for all until its holder renews it, and then dated on the new clock."""
+    lease = take(space)
+    engine.now = Instant("boot:2", 5_000_000)
+    assert leases.state(space, lease) == "expired"
+
+    for _ in range(2):
+        lease = leases.renew(space, lease, 30)
+
+        assert leases.current(space, "main") == lease
+        assert (lease.clock, lease.until) == ("boot:2", engine.now.at + 30_000_000)
+        assert leases.state(space, lease) == "live"
+        engine.pass_(10)
+
+    engine.pass_(21)
+    assert leases.state(space, lease) == "expired"

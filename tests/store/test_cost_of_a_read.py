@@ -13,10 +13,11 @@ import pytest
 import perdure
 from perdure import Store, Text
 from perdure.engines.sqlite.connections import Connections
+from perdure.engines.sqlite.format.index import Index
 from perdure.model.message import Message
 from perdure.projections import transcript
 
-WAYS = ("steps", "objects", "cell", "cells", "cells_of", "hold", "holds", "listed")
+WAYS = ("steps", "objects", "answers", "cell", "cells", "cells_of", "hold", "holds", "listed", "check")
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_a_transcript_is_read_by_a_statement_for_a_page_and_decoded_once(
     assert [entry.text for entry in found] == [f"message {number}" for number in range(messages)]
     assert (calls["steps"], calls["objects"]) == (pages, 0)
     assert sum("WITH RECURSIVE" in sql for sql in statements) == pages
-    assert len(statements) <= 5 * pages + 5
+    assert len(statements) <= 5 * pages + 6
     assert len(decoded) == len(set(decoded)) == messages
 
 
@@ -140,11 +141,11 @@ def test_values_under_a_prefix_are_those_of_its_paths(path: Path) -> None:
         assert thread.at(None).values() == {}
 
 
-@pytest.mark.parametrize(("threads", "pages"), [(5, 2), (100, 4)])
+@pytest.mark.parametrize(("threads", "pages"), [(5, 1), (100, 3)])
 def test_listing_threads_asks_the_engine_by_pages(
     path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, pages: int
 ) -> None:
-    """Whether threads were removed is asked once for a page, and the policy of an agent once."""
+    """One call lists a page; one asks which of its threads were removed, and for the policies of their agents."""
     with perdure.open(path, durability="process_crash") as store:
         for number in range(threads):
             store.thread(f"t{number:03d}", agent="planner")
@@ -154,4 +155,29 @@ def test_listing_threads_asks_the_engine_by_pages(
         listed = [thread.id for thread in store.threads()]
 
     assert listed == [f"t{number:03d}" for number in range(threads) if number != 1]
-    assert (calls["cells"], calls["cells_of"], calls["cell"]) == (pages, pages - 1, 1)
+    assert calls == {"cells": pages, "answers": pages, "check": 1}
+
+
+def test_the_place_and_the_row_of_a_node_are_read_together(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cold node takes one statement; the control reads it as a store does whose places may mean several rows."""
+    with perdure.open(path, durability="process_crash") as store:
+        thread = store.thread("trip", agent="planner")
+        with thread.change("fill") as change:
+            for number in range(3_000):
+                change.put(f"/notes/{number:06d}.json", {"number": number})
+    found: dict[bool, list[str]] = {}
+    for is_joined in (True, False):
+        with opened(path, monkeypatch) as (store, calls, statements):
+            monkeypatch.setattr(Index, "names_rows", is_joined)
+            thread = store.thread("trip")
+            calls.clear()
+            statements.clear()
+            assert thread.get("/notes/001500.json") == {"number": 1_500}
+            assert calls["objects"] >= 4
+            found[is_joined] = list(statements)
+
+    cold = sum("JOIN log" in sql for sql in found[True])
+    assert cold >= 3
+    assert len(found[True]) + cold <= len(found[False])

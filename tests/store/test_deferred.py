@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,18 @@ def test_a_name_that_the_module_lacks_is_an_attribute_error(module: str) -> None
         _ = deferred(module).leave
 
     assert missing.value.name == "leave"
+
+
+def test_threads_that_use_a_module_first_at_the_same_time_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one thread imports it, the others find it half made; none may take it so."""
+    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(0.3)\nvalue = 7\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = deferred("slow_module")
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: module.value, range(4)))
+
+    assert found == [7] * 4
+    sys.modules.pop("slow_module")

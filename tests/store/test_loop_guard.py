@@ -38,7 +38,8 @@ def test_a_blocking_call_is_refused_on_a_loop(twin: str, call: Callable[[Store, 
         async def on_loop() -> None:
             with pytest.raises(Invalid) as refused:
                 call(store, thread)
-            assert (refused.value.code, refused.value.advice) == ("blocks_event_loop", f"Use {twin}.")
+            assert refused.value.code == "blocks_event_loop"
+            assert str(refused.value.advice).startswith(f"Use {twin};")
 
         asyncio.run(on_loop())
 

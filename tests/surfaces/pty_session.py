@@ -38,12 +38,14 @@ def _as_in_a_terminal() -> None:
 
 
 class PtySession:
-    """`perdure WORDS` in `directory`, at a terminal of 80 columns; leaving the block ends it."""
+    """`perdure WORDS` in `directory`, at a terminal; leaving the block ends it."""
 
-    def __init__(self, directory: Path, *words: str, typed_ahead: str = "", **environment: str) -> None:
+    def __init__(
+        self, directory: Path, *words: str, typed_ahead: str = "", columns: int = 80, **environment: str
+    ) -> None:
         """Start it; `typed_ahead` waits in the terminal before the process begins."""
         self._ours, theirs = os.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         os.write(self._ours, typed_ahead.encode())
         clean = {name: value for name, value in os.environ.items() if name not in _UNSET}
         self._process = subprocess.Popen(

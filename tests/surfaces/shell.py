@@ -29,6 +29,7 @@ WITHOUT_STORE = (
     "models show",
     "checkpoints load",
     "providers ls",
+    "restore",
     "providers check",
 )
 
@@ -133,6 +134,8 @@ def commands() -> dict[str, list[str]]:
         "threads promote": ["shopping", "what-if"],
         "threads seal": ["shopping", "what-if"],
         "threads merge": ["shopping", "what-if"],
+        "threads cherry-pick": ["shopping", "3", "--onto", "what-if"],
+        "threads replay": ["shopping", "--onto", "what-if", "--dry-run"],
         "threads diff": ["shopping", "main", "what-if"],
         "threads bisect": ["shopping", "--path", "/count.json", "--above", "1"],
         "threads context": ["shopping", "--to", "openai-chat:gpt-5.6"],
@@ -149,6 +152,7 @@ def commands() -> dict[str, list[str]]:
         "runs show": ["shopping"],
         "runs resume": ["shopping", "--code", "tests.surfaces.paying:both"],
         "runs cancel": ["shopping"],
+        "runs release": ["--all"],
         "calls ls": ["shopping"],
         "calls show": ["shopping", "c1"],
         "calls reconcile": ["shopping", "c1", "--code", "tests.surfaces.paying:both"],
@@ -179,7 +183,10 @@ def commands() -> dict[str, list[str]]:
         "verify": [],
         "doctor": [],
         "backup": ["copy.db"],
+        "copy": ["perdure.db", "other.db"],
         "gc": [],
         "sql": [],
+        "costs": [],
+        "eval": ["shopping", "--code", "tests.surfaces.paying:payer"],
         "export": ["shopping", "--format", "openai-chat"],
     }

@@ -22,19 +22,22 @@ PYTHON = re.compile(
 )
 
 # Expressions and SQL, which are said to nobody.
-FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|VALUES)\b|l\.id")
+FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|JOIN|VALUES)\b|l\.id")
 
 # Of what programs declare and call: a person at a terminal meets it only as the cause of a --code that cannot be
 # loaded, where it is about their own program.
 DECLARED = {
-    "perdure.runtime.agent.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits", "price=", "accept="),
+    "perdure.runtime.agent.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits", "perdure.Guard", "perdure.RunLimits", "price=", "accept="),
     "perdure.runtime.agent.state": ("perdure.state",),
-    "perdure.runtime.agent.plugin": ("perdure.state", "scope='run'"),
+    "perdure.runtime.agent.plugin": ("perdure.state", "scope='run'", "input=", "output=", "arguments="),
     "perdure.runtime.tools.signature": ("tool(object.method)",),
     "perdure.runtime.event_loop": ("follow()",),
     "perdure.runtime.calls.direct_call": ("resolve()", "resume()"),
     "perdure.runtime.run.control": ("undo()", "redo()", "reconcile()", "resolve()"),
     "perdure.runtime.streaming": ("follow()",),
+    "perdure.runtime.tools.call": ("until=",),
+    "perdure.runtime.tools.waiting": ("datetime.now(UTC)", "timedelta(…)"),
+    "perdure.store.worker": ("limits=", "perdure.RunLimits"),
     "perdure.runtime.tools.tool": ("key=…", "name=…", "idempotent=True", "key_scope='store'"),
     "perdure.switching.policy": ("unfinished=", "wait_seconds="),
     "perdure.switching.route": ("budget_tokens=",),
@@ -45,7 +48,7 @@ DECLARED = {
     "perdure.runtime.session.steering": ("run()",),
     "perdure.store.change": ("on({})", "change()"),
     "perdure.store.plumbing.directory": ("agent=",),
-    "perdure.store.plumbing.handles": ("perdure.aio",),
+    "perdure.store.plumbing.handles": ("perdure.aio", "perdure.open(…, blocking=True)"),
 }  # fmt: skip
 
 FAILING = [
@@ -182,7 +185,7 @@ def test_advice_in_python_would_be_found() -> None:
         ("state get shopping /todo --store ./perdure.db", "`perdure state ls shopping`"),
         ("threads show shopping --timeline zzz", "`perdure threads show shopping`"),
         ("threads undo bread", "`perdure runs cancel bread`"),
-        ("threads redo shopping", "`perdure threads undo shopping --at REF`"),
+        ("threads redo shopping", "`perdure threads undo shopping --to REF`"),
         ("threads context shopping --at HEAD", "`perdure threads context shopping`"),
     ],
 )

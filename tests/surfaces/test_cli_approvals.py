@@ -166,7 +166,7 @@ def test_an_approved_call_goes_on_when_its_run_is_resumed(house: Shell) -> None:
     nothing_yet = list(paying.sent)
     house("runs", "resume", "house", "--code", CODE)
 
-    assert "Approved: pay is approved, " in ended.out
+    assert "Approved: pay, " in ended.out
     assert "Go on: perdure runs resume house" in ended.out
     assert nothing_yet == ["cat 13"]
     assert paying.sent == ["cat 13", "roofer 5000"]
@@ -266,24 +266,32 @@ def test_where_no_schema_was_recorded_an_edit_says_that_nobody_checked_it(bell: 
     assert "They were not checked: no schema was recorded." in ended.out
 
 
-def test_a_beginning_of_an_id_is_enough(bell: Shell) -> None:
-    """Of a call or of its ticket, to look and to decide, if no other begins like it."""
-    ticket = bell.ok("approvals", "show", "bell", "call-a", "--json").json["ticket"]["id"]
+def test_a_part_of_an_id_is_enough(bell: Shell) -> None:
+    """Of a call or of its ticket, to look and to decide, if no other has it: the beginning of an id that was made."""
+    ticket = bell.ok("approvals", "show", "bell", "call-a…", "--json").json["ticket"]["id"]
 
-    shown = bell.ok("calls", "show", "bell", "call-b", "--json").json
+    shown = bell.ok("calls", "show", "bell", "call-b…", "--json").json
     ended = bell.ok("approvals", "approve", "bell", ticket[:-1], "--json").json
 
     assert shown["call"]["id"] == "call-bob"
     assert (ended["ticket"], ended["call"]["id"]) == (ticket, "call-ann")
 
 
-def test_a_beginning_of_several_ids_is_refused(bell: Shell) -> None:
-    """It names them; a beginning that is too short counts as an id that is not there."""
-    several = bell("calls", "show", "bell", "call-")
-    short = bell("calls", "show", "bell", "cal")
+def test_the_beginning_of_an_id_that_a_person_chose_means_no_other(bell: Shell) -> None:
+    """A call `order-1` that is not there is not `order-17`: nothing is approved."""
+    refused = bell("approvals", "approve", "bell", "call-an")
+
+    assert refused.code == 3
+    assert len(bell.ok("approvals", "ls", "bell", "--json").json["approvals"]) == 2
+
+
+def test_a_part_of_several_ids_is_refused(bell: Shell) -> None:
+    """It names them; a part that is too short counts as an id that is not there."""
+    several = bell("calls", "show", "bell", "call-…")
+    short = bell("calls", "show", "bell", "ca…")
 
     assert (several.code, short.code) == (2, 3)
-    assert "begin with 'call-': call-ann, call-bob; nothing was done" in several.err
+    assert "'call-…' fits more than one call: call-ann, call-bob; nothing was done" in several.err
 
 
 def test_an_approval_of_what_was_undone_says_how_to_go_on(house: Shell) -> None:
@@ -372,7 +380,7 @@ def test_a_repetition_says_what_it_would_repeat(house: Shell) -> None:
     shown = house.ok("approvals", "show", "house", call).out
     told = house.ok("approvals", "show", "house", call, "--json").json
 
-    assert "It would repeat, or might:" in shown
+    assert "It repeats, or may repeat, an earlier call:" in shown
     assert earlier in shown
     assert told["ticket"]["action"] == "repeat"
     assert (told["repeats"]["id"], told["repeats"]["state"]) == (earlier, "needs_human")

@@ -121,7 +121,7 @@ def test_a_tool_is_asked_what_became_of_its_call(house: Shell) -> None:
     paying.ANSWERS[0] = "done"
     settled = house("calls", "reconcile", "house", call, "--code", CODE, "--json")
 
-    assert "needs_human, as before," in still.out
+    assert "still needs_human," in still.out
     assert (settled.json["before"], settled.json["call"]["state"]) == ("needs_human", "succeeded")
     assert house.ok("calls", "--json").json["calls"] == []
     assert '{"receipt":7}' in house.ok("calls", "show", "house", call).out
@@ -135,7 +135,7 @@ def test_not_done_is_believed_of_a_process_that_is_gone(bread: Shell) -> None:
     asked = bread("calls", "reconcile", "bread", call, "--code", CODE)
 
     assert asked.code == 0
-    assert "requested, was started," in asked.out
+    assert "from started to requested," in asked.out
     assert re.search(r"perdure runs resume bread \S+ --code MODULE:NAME", asked.out)
 
 
@@ -159,8 +159,8 @@ def test_a_person_says_what_became_of_a_call(house: Shell) -> None:
     opposite = house(*words, "not_done")
 
     shown = house.ok("calls", "show", "house", call).out
-    assert "Resolved as done: pay is resolved, was needs_human," in done.out
-    assert "resolved, as before," in again.out
+    assert "Resolved as done: pay, from needs_human to resolved," in done.out
+    assert "still resolved," in again.out
     assert opposite.code == 4
     assert "resolved  by ann  they called" in shown
     assert '{"receipt":8}' in shown

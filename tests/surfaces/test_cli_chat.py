@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import perdure
+from perdure import Policy
 from tests.surfaces import chatting
 from tests.surfaces.shell import Ended, Shell
 
@@ -77,7 +80,7 @@ def test_a_run_that_was_decided_elsewhere_goes_on_at_the_next_talk(empty: Shell)
     second = talk(empty).out
 
     assert "It waits. Decide it any time: perdure approvals show clerk-chat" in first
-    assert "going on with it" in second
+    assert "Resuming the run" in second
     assert chatting.paid == [3]
 
 
@@ -194,6 +197,40 @@ def test_a_backend_without_a_key_fails_the_run_with_the_name_to_set(
 
     assert ended.code == 1
     assert "Set OPENAI_API_KEY in the environment" in ended.err
+
+
+def test_another_backend_switches_a_thread_that_exists(empty: Shell) -> None:
+    """The chat shows the check and makes one commit; on the same backend nothing is switched again."""
+    talk(empty, "Pay five")
+    decided(empty, "deny")
+    talk(empty)
+    to = ("--to", "anthropic:claude-sonnet-5-5")
+
+    first = empty("chat", "clerk", *CODE, *to)
+    again = empty("chat", "clerk", *CODE, *to)
+
+    assert (first.code, again.code) == (0, 0)
+    assert "Compatibility check:" in first.out
+    assert "Switched main of clerk-chat to anthropic:claude-sonnet-5-5" in first.out
+    assert "Compatibility check:" not in again.out
+    assert empty.ok("threads", "show", "clerk-chat", "--json").json["backend"] == to[1]
+
+
+def test_a_switch_that_the_policy_refuses_is_said_and_no_chat_begins(
+    empty: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says why, the exit code is that of a refusal, and the thread stays where it is."""
+    talk(empty, "Pay five")
+    decided(empty, "deny")
+    talk(empty)
+    strict = replace(chatting.hired(), policy=Policy(block=["earlier_calls"]))
+    monkeypatch.setattr(chatting, "clerk", strict)
+
+    ended = empty("chat", "clerk", *CODE, "--to", "anthropic:claude-sonnet-5-5", stdin=b"Hello")
+
+    assert ended.code == 5
+    assert "Refused" in ended.err
+    assert empty.ok("threads", "show", "clerk-chat", "--json").json["backend"] == "script:clerk"
 
 
 def test_for_programs_the_output_says_where_it_was_left(empty: Shell) -> None:

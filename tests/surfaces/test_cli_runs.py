@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,10 @@ from itertools import islice
 from pathlib import Path
 
 import perdure
+from perdure import Agent, Stop
+from perdure.model.run import Usage
+from perdure.runtime.session import records
+from perdure.store.evaluation import Trial
 from perdure.testing import Script, say
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, payer
@@ -248,3 +253,116 @@ def test_the_next_run_is_waited_for(house: Shell) -> None:
     assert "run.finished" in seen + [json.loads(line)["type"] for line in rest[0].splitlines()]
     assert follower.returncode == 130
     assert json.loads(rest[1])["error"] == "Interrupted"
+
+
+def test_costs_adds_up_by_what_is_asked_for(shell: Shell) -> None:
+    """Threads, owners, agents, runs and turns have the same sum, and unknown prices are said."""
+    with perdure.open(shell.directory / "perdure.db") as store:
+        used = Usage(input_tokens=1000, output_tokens=100)
+        priced = Agent("a", backend=Script(say("Hi.", usage=used)), stop=Stop(price=lambda _: 0.25))
+        store.thread("t1", agent=priced, owner="ann").run("hello")
+        store.thread("t2", agent=Agent("b", backend=Script(say("Hi.", usage=used)))).run("hello")
+
+    for kind in ("thread", "owner", "agent", "run", "turn"):
+        told = shell.ok("costs", "--by", kind, "--json").json
+        assert (told["total"]["usd"], told["total"]["steps"], told["total"]["unpriced"]) == (0.25, 2, 1)
+    shown = shell.ok("costs").out
+    assert "$0.2500" in shown
+    assert "1 step of unknown price" in shown
+    assert "1,000 in, 100 out" in shell.ok("runs", "show", "t1").out
+    assert "$0.2500" in shell.ok("threads", "show", "t1").out
+
+
+def short_answer(trial: Trial) -> float:
+    """Score an answer by its length."""
+    return float(len(trial.text) < 20)
+
+
+def test_eval_runs_a_recorded_turn_again_and_pays_nothing(shell: Shell) -> None:
+    """The table has the score, the fork stays, and what was not made is listed."""
+    with perdure.open(shell.store) as store:
+        store.thread("bills", agent=payer.on(Script(say("Nothing was due.")))).run("Pay the bills")
+    paying.sent.clear()
+
+    words = ("eval", "bills", "--code", CODE, "--score", f"{__name__}:short_answer", "--name", "again")
+    told = shell.ok(*words, "--json").json
+    shown = shell.ok(*words).out
+
+    (trial,) = told["trials"]
+    assert (trial["text"], trial["before"]) == ("All is paid.", "Nothing was due.")
+    assert (told["score"], trial["denied"], paying.sent) == (1.0, ["pay", "pay"], [])
+    assert "mean score 1.00" in shown
+    assert "perdure threads log bills --timeline eval/again/1" in shown
+    assert shell("eval", "bills", "--code", CODE, "--turn", "9").code == 3
+
+
+# ---- workers
+
+
+def test_an_input_is_queued_and_a_worker_runs_it(bread: Shell) -> None:
+    """`runs start` names its run, `runs` shows it, and `work` carries it on with the interrupted one."""
+    queued = bread.ok("runs", "start", "bread", "Thanks.", "--id", "m9", "--json").json
+    again = bread.ok("runs", "start", "bread", "Thanks.", "--id", "m9", "--json").json
+    shown = bread.ok("runs").out
+    later = bread.ok("runs", "start", "bread", "Later.", "--at", "2999-01-01T09:00").out
+    scheduled = bread.ok("runs").out
+
+    assert queued["run"]["id"] == again["run"]["id"]
+    assert "queued" in shown
+    assert "Queued for 2999-01-01 09:00:00" in later
+    assert "at 2999-01-01 09:00:00" in scheduled
+
+
+def test_a_worker_prints_what_it_carries_on(shell: Shell) -> None:
+    """One line for each run, and a sentence at its end."""
+    with perdure.open(shell.store) as store:
+        run = store.thread("asked", agent=payer).start("Pay.")
+
+    ended = shell("work", "--code", CODE, "--until-idle", "--json")
+    lines = [json.loads(line) for line in ended.out.splitlines()]
+
+    assert [line.get("run") for line in lines[:-1]] == [run]
+    assert (lines[-1], ended.code) == ({"runs": 1}, 0)
+    assert ended.err == "paying\n"  # what the code prints
+
+
+def test_a_worker_needs_code(shell: Shell) -> None:
+    """Without it nothing is begun."""
+    assert shell("work").code == 2
+    assert "--code" in shell("work").err
+
+
+def test_a_worker_drains_on_sigterm(shell: Shell) -> None:
+    """It ends with what it has begun, and says so; it does not need a second signal."""
+    command = [sys.executable, "-m", "perdure", "work", "--code", CODE, "--store", str(shell.store)]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    ) as worker:
+        assert worker.stdout is not None
+        began = worker.stdout.readline()
+        worker.send_signal(signal.SIGTERM)
+        out, err = worker.communicate(timeout=60)
+
+    assert began.startswith("Working for ")
+    assert (worker.returncode, "Stopping" in err, "Stopped." in out) == (0, True, True)
+
+
+def test_a_run_that_was_set_aside_is_shown_and_released(shell: Shell) -> None:
+    """`runs ls` and `doctor` name it, and `runs release` lets workers take it again."""
+    with perdure.open(shell.store) as store:
+        thread = store.thread("stuck", agent=payer)
+        run = thread.start("Pay.")
+        space = thread._space  # pyright: ignore[reportPrivateUsage]
+        kept = records.read(space, run)
+        cells, kept = records.moved(kept, "running", at=1)
+        records.apply(space, "begin", *cells)
+        records.apply(space, "set aside", records.changed(kept, aside_at=1)[0])
+
+    listed, told = shell.ok("runs").out, shell.ok("doctor").out
+    released = shell.ok("runs", "release", "stuck", "--run", run, "--json").json
+
+    assert "set aside" in listed
+    assert "1 run ended a worker three times" in told
+    assert released["runs"] == [run]
+    assert "set aside" not in shell.ok("runs").out

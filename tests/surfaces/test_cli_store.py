@@ -271,7 +271,7 @@ def test_gc_keeps_everything_without_a_policy(shell: Shell) -> None:
 
 def test_gc_says_first_and_does_it_only_when_told(shell: Shell) -> None:
     """A dry run changes nothing; what is forgotten is then forgotten, and the store still verifies."""
-    shell.ok("threads", "undo", "shopping", "--at", "turn:1")
+    shell.ok("threads", "undo", "shopping", "--to", "turn:1")
     undone = shell.ok("threads", "show", "shopping", "--at", "version:3", "--json").json["commit"]
     shell.ok("state", "put", "shopping", "/new.json", "1")
 
@@ -377,3 +377,45 @@ def test_nothing_is_left_beside_a_file_that_is_no_store(empty: Shell) -> None:
     assert ended.code == 6
     assert "Choose another path" in ended.err
     assert [each.name for each in empty.store.parent.iterdir()] == [empty.store.name]
+
+
+def test_sizes_are_shown_by_thread_and_kind(shell: Shell) -> None:
+    """The largest first; without the option nothing is added up."""
+    shell.ok("state", "put", "shopping", "/big.json", '"' + "x" * 50_000 + '"')
+
+    sizes = shell.ok("doctor", "--size", "--json").json["sizes"]
+    shown = shell.ok("doctor", "--size").out
+
+    assert sizes[0]["name"] == "shopping"
+    assert sizes[0]["kinds"]["value"] > 50_000
+    assert sizes[0]["bytes"] == sum(sizes[0]["kinds"].values())
+    assert [each["bytes"] for each in sizes] == sorted((each["bytes"] for each in sizes), reverse=True)
+    assert "Sizes, before compression" in shown
+    assert shell.ok("doctor", "--json").json["sizes"] is None
+
+
+def test_a_backup_is_restored_and_says_what_is_held(shell: Shell) -> None:
+    """Beside the store it works as it is; over a newer one it is refused, with what to do."""
+    shell.ok("backup", "backup.db")
+    shell.ok("state", "put", "shopping", "/n.json", "2")
+
+    over = shell("restore", "backup.db", "--replace")
+    beside = shell.ok("restore", "backup.db", "--store", "old.db")
+
+    assert over.code == 4
+    assert "has writes that the backup lacks" in over.err
+    assert "Restored backup.db to old.db." in beside.out
+    assert "perdure runs release --all --store old.db" in beside.out
+    assert shell.ok("verify", "--store", "old.db", "--json").json["ok"]
+    assert shell("state", "get", "shopping", "/n.json", "--store", "old.db").code == 3
+
+
+def test_verbose_prints_the_log_to_the_error_stream(shell: Shell) -> None:
+    """Before or after the command; the output is the same as without it."""
+    plain = shell.ok("threads", "--json")
+    verbose = shell("--verbose", "threads", "--json")
+
+    assert (verbose.code, verbose.out) == (0, plain.out)
+    assert "INFO perdure.store: opened " in verbose.err
+    assert "opened" in shell("verify", "--verbose").err + shell("threads", "--verbose").err
+    assert shell.ok("threads").err == ""

@@ -165,3 +165,47 @@ def test_a_run_that_failed_before_somebody_s_eyes_is_no_failure_of_the_talk(empt
 
         assert session.ended() == 0
     assert empty("chat", "mute", "--code", "app:mute", stdin=b"Hello\n").code == 1
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_header_and_the_help_of_a_chat_wrap_at_words(empty: Shell, columns: int) -> None:
+    """No line is wider than the terminal, which would break it in the middle of a word."""
+    name = "a-thread-whose-name-is-long-enough-to-matter"
+    with PtySession(
+        empty.directory, "chat", "helper", "--to", "openai:gpt-5.6", "--thread", name, columns=columns
+    ) as session:
+        session.wait_for("Ctrl-D leaves.")
+        session.type("/help\r")
+        session.wait_for("everything is stored")
+        lines = session.shown.split("\n")
+
+    words = " ".join(session.shown.split())
+    assert max(map(len, lines)) <= columns, lines
+    assert f"helper on thread {name}, a new thread. /help lists commands; Ctrl-D leaves." in words
+    assert "Show the context of the model, and what is left out" in words
+
+
+def test_tab_completes_the_commands_of_a_chat(empty: Shell) -> None:
+    """A command by its first letters, then the timeline that it takes; a message with a slash in it is left alone."""
+    (empty.directory / "app.py").write_text(
+        "from perdure import Agent\nfrom perdure.testing import Script, say\n"
+        "talker = Agent('talker', backend=Script(say('Hello.'), backend='script:talker'))\n"
+    )
+
+    with PtySession(empty.directory, "chat", "talker", "--code", "app:talker", COLUMNS="80") as session:
+        session.wait_for("› ")
+        session.type("Hi\r")
+        session.wait_for("Hello.")
+        session.wait_for("› ")
+        session.type("/fo\tidea\r")
+        session.wait_for("/fork idea")
+        session.wait_for("idea › ")
+        session.type("/on\tm\t\r")
+        session.wait_for("/on main")
+        session.wait_for("\n› ")
+        session.type("/swi\tanthropic:claude-sonn\t")
+        session.wait_for("/switch anthropic:claude-sonn")
+        session.wait_for("et-")
+        session.type("\x15/qu\t\r")
+
+        assert session.ended() == 0

@@ -130,6 +130,31 @@ def test_the_log_of_commits_has_events_and_ops(shell: Shell) -> None:
     assert "agent.changed" in [event["type"] for event in newest["events"]]
 
 
+def test_names_of_other_frameworks_are_shown_and_accepted(shell: Shell) -> None:
+    """Both logs and `show` print them, and --at takes them; a mistyped one gets a suggestion."""
+    with perdure.open(shell.store) as store, store.thread("shopping").change("checkpoint") as change:
+        change.name("langgraph:1ef0-a")
+        change.name("adk:7")
+    shell.ok("threads", "undo", "shopping")
+    shell.ok("threads", "redo", "shopping")
+
+    turns = shell.ok("threads", "log", "shopping", "--limit", "1")
+    commits = shell.ok("threads", "log", "shopping", "--commits", "--limit", "1")
+    shown = shell.ok("threads", "show", "shopping", "--at", "langgraph:1ef0-a")
+
+    assert "  named langgraph:1ef0-a\n  named adk:7\n" in turns.out
+    assert "named langgraph:1ef0-a, adk:7" in commits.out
+    assert "named   langgraph:1ef0-a\nnamed   adk:7\n" in shown.out
+    log = shell.ok("threads", "log", "shopping", "--limit", "1", "--json").json
+    then = shell.ok("threads", "show", "shopping", "--at", "adk:7", "--json").json
+    assert then["names"] == log["turns"][0]["names"] == ["langgraph:1ef0-a", "adk:7"]
+    assert then["commit"] == log["turns"][0]["after"]
+    assert (
+        "Did you mean 'langgraph:1ef0-a'"
+        in shell("threads", "show", "shopping", "--at", "langgraph:1ef-a").err
+    )
+
+
 def test_the_log_says_when_it_was_cut_short(shell: Shell) -> None:
     """So that nobody takes the last few for all."""
     assert "--limit 0" in shell.ok("threads", "log", "shopping", "--limit", "2").out
@@ -203,7 +228,7 @@ def test_undo_and_redo_move_by_turns(shell: Shell) -> None:
     redone = shell.ok("threads", "redo", "shopping", "--json").json
     assert (redone["turn"], redone["head"]["version"]) == (4, 6)
 
-    to_first = shell.ok("threads", "undo", "shopping", "--at", "turn:1", "--json").json
+    to_first = shell.ok("threads", "undo", "shopping", "--to", "turn:1", "--json").json
     assert to_first["turn"] == 1
     assert shell.ok("threads", "undo", "shopping", "--json").json["head"]["commit"] is None
     assert shell("threads", "undo", "shopping").code == 3

@@ -55,7 +55,7 @@ def test_what_is_typed_while_the_agent_works_decides_nothing(empty: Shell, early
     with PtySession(empty.directory, *CHAT) as session:
         session.wait_for(MESSAGE)
         session.type("Pay five\r")
-        session.wait_for("is at work")
+        session.wait_for("is running")
 
         session.type(early)
         let_go(empty.directory)

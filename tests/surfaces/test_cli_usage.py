@@ -105,7 +105,7 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
         (["approvals", "edit", "shopping", "c1"], "--value"),
         (["threads", "follow", "shopping", "--after", "x"], "not a cursor"),
         (["state", "get", "shopping", "/x", "--agent", "helper"], "one word too many"),
-        (["threads", "undo", "shopping", "--turns", "1", "--at", "HEAD~1"], "Give one of them"),
+        (["threads", "undo", "shopping", "--turns", "1", "--to", "HEAD~1"], "Give one of them"),
     ],
 )
 def test_a_misspelled_command_is_a_usage_error(shell: Shell, words: list[str], told: str) -> None:
@@ -194,6 +194,7 @@ HEAD = Head("main", 1, None)
         (errors.Sealed("x"), 4),
         (errors.MergeConflict([]), 4),
         (errors.WrongStore("a", "b", "c"), 4),
+        (errors.Held("a", "b"), 5),
         (errors.ServerChanged("a:b", recorded=None, resolved=None), 5),
         (errors.Moved("x", 1, 2), 4),
         (errors.OpReused("x"), 4),

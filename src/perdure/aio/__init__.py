@@ -15,7 +15,7 @@ that is handed in (the predicate of `bisect`) is called there too, with a blocki
 from __future__ import annotations
 
 from perdure.aio.change import AgentChange, Change
-from perdure.aio.handles import AgentMap, Artifacts, Definitions, Memory, Store, Thread, View, open
+from perdure.aio.handles import AgentMap, Artifacts, Definitions, Memory, Store, Thread, View, open, restore
 
 __all__ = [
     "AgentChange",
@@ -28,4 +28,5 @@ __all__ = [
     "Thread",
     "View",
     "open",
+    "restore",
 ]

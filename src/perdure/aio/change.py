@@ -50,7 +50,7 @@ class _Edits(AsyncProxy):
     async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
         """Return the value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
-        return await self.work(lambda: self.target().get(path, type=type, default=default))
+        return await self.off_loop(lambda: self.target().get(path, type=type, default=default))
 
 
 class AgentChange(_Edits):
@@ -65,9 +65,9 @@ class AgentChange(_Edits):
         """Return the blocking object."""
         return self._block.target().agent
 
-    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
+    def off_loop(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
         """Do `work` on a worker, in its turn among everything that the block does."""
-        return self._block.work(work)
+        return self._block.off_loop(work)
 
 
 class Change(_Edits):
@@ -87,6 +87,7 @@ class Change(_Edits):
 
     say = AsyncMethod(change.Change.say)
     add = AsyncMethod(change.Change.add)
+    name = AsyncMethod(change.Change.name)
 
     @property
     def head(self) -> Head | None:
@@ -106,7 +107,7 @@ class Change(_Edits):
 
     async def __aenter__(self) -> Self:
         """Read the head."""
-        await self.work(self._enter)
+        await self.off_loop(self._enter)
         return self
 
     async def __aexit__(
@@ -123,9 +124,9 @@ class Change(_Edits):
                 code="not_awaited",
                 count=len(forgotten),
             )
-            await self.work(partial(self.target().__exit__, Invalid, unfit, None))
+            await self.off_loop(partial(self.target().__exit__, Invalid, unfit, None))
             raise unfit
-        await self.work(partial(self.target().__exit__, kind, error, trace))
+        await self.off_loop(partial(self.target().__exit__, kind, error, trace))
 
     def target(self) -> change.Change:
         """Return the blocking object."""
@@ -137,7 +138,7 @@ class Change(_Edits):
             )
         return self._made
 
-    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
+    def off_loop(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
         """Do `work` on a worker, after everything that was asked of this block before."""
         asked = self._work(work)
         self._asked.append(asked)
@@ -155,7 +156,7 @@ class Change(_Edits):
             finally:
                 done.set()
 
-        return await super().work(in_turn)
+        return await super().off_loop(in_turn)
 
     def _enter(self) -> None:
         self._made = self._made or self._make()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from os import PathLike
+from threading import Event
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
@@ -32,26 +33,35 @@ from perdure.memory.embedding import Embed
 from perdure.model.call import CallRecord
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.effect import Effect
 from perdure.model.head import Head
 from perdure.model.limits import Limits
 from perdure.model.run import HeadPolicy, OnFailure, RunRecord
-from perdure.runtime.agent.agent import Agent
+from perdure.runtime.agent.agent import Agent, RunLimits
 from perdure.runtime.calls import direct_call, reconcile
 from perdure.runtime.calls.direct_call import CallResult
 from perdure.runtime.events import Happening
 from perdure.runtime.run import control
+from perdure.runtime.run import replay as replays
+from perdure.runtime.run.replay import ReplayReport
 from perdure.runtime.run.start import Input
+from perdure.runtime.session.broadcast import waker
 from perdure.runtime.session.environment import RunEnvironment, WorkerPool
 from perdure.runtime.session.result import Result
 from perdure.runtime.streaming import Following, Watching
 from perdure.runtime.tools.execution import running_inside
 from perdure.runtime.tools.tool import Tool
 from perdure.store import agents, artifacts, memory, open_store, store, thread, timeline, view
+from perdure.store.plumbing.revisions import Wanted
+
+if TYPE_CHECKING:
+    from perdure.store.copy import CopyReport, RestoreReport
+    from perdure.store.worker import Worked
 
 __all__ = ["Store", "Thread", "View", "AgentMap", "Artifacts", "Definitions", "Memory", "open"]
 
 _WORKERS = 16
-_POLL_SECONDS = 0.05
+_WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
 
 _running: set[asyncio.Task[Result]] = set()  # the event loop itself holds a task only weakly
 
@@ -106,7 +116,7 @@ class _View(HeldProxy[_V]):
     async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
         """Return the value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
-        return await self.work(lambda: self._held.get(path, type=type, default=default))
+        return await self.off_loop(lambda: self._held.get(path, type=type, default=default))
 
 
 class View(_View[view.View]):
@@ -215,6 +225,9 @@ class Thread(_TimelineProxy[thread.Thread]):
     check_switch = AsyncMethod(thread.Thread.check_switch)
     switch = AsyncMethod(thread.Thread.switch)
     switches = AsyncMethod(thread.Thread.switches)
+    start = AsyncMethod(thread.Thread.start)
+    schedule = AsyncMethod(thread.Thread.schedule)
+    release = AsyncMethod(thread.Thread.release)
     steer = AsyncMethod(thread.Thread.steer)
     decide = AsyncMethod(thread.Thread.decide)
     resolve = AsyncMethod(thread.Thread.resolve)
@@ -224,6 +237,9 @@ class Thread(_TimelineProxy[thread.Thread]):
     calls = AsyncMethod(thread.Thread.calls)
     approvals = AsyncMethod(thread.Thread.approvals)
     runs = AsyncMethod(thread.Thread.runs)
+    children = AsyncMethod(thread.Thread.children)
+    cost = AsyncMethod(thread.Thread.cost)
+    costs = AsyncMethod(thread.Thread.costs)
 
     async def run(
         self,
@@ -291,8 +307,10 @@ class Thread(_TimelineProxy[thread.Thread]):
         is no cursor, `NotFound` for one of another thread.
         """
         env = await self._env()
-        following = await self.work(lambda: Following(env, after, wait=wait))
-        async for event in _followed(self.work, following):
+        news = asyncio.Event()
+        wake = waker(asyncio.get_running_loop(), news)
+        following = await self.off_loop(lambda: Following(env, after, wait=wait, wake=wake))
+        async for event in _followed(env, self.off_loop, following, news):
             yield event
 
     async def resume(self, run: str | None = None) -> Result:
@@ -309,7 +327,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
         """
         own = await self._env()
-        env = await self.work(lambda: control.line_of(own, run))
+        env = await self.off_loop(lambda: control.line_of(own, run))
         async for event in self._watched(env, partial(control.resume, env, run)):
             yield event
 
@@ -322,8 +340,30 @@ class Thread(_TimelineProxy[thread.Thread]):
         `NotFound` if there is none.
         """
         env = await self._env()
-        record = await self.work(lambda: control.cancel(env, run, why, by))
+        record = await self.off_loop(lambda: control.cancel(env, run, why, by))
         return await control.end_cancelled(env, record)
+
+    async def replay(
+        self,
+        *,
+        onto: str | thread.OnTimeline,
+        since: Wanted = UNSET,
+        effect_max: Effect = "local_write",
+        dry_run: bool = False,
+    ) -> ReplayReport:
+        """Give the later inputs of this timeline to another timeline again, one run each, and report what happened.
+
+        Later means after the two parted, or after the moment `since`.  Calls beyond `effect_max`, and those that would
+        need an approval, are denied and listed.  With `dry_run` nothing is run.
+        """
+        name = onto if isinstance(onto, str) else onto.timeline
+        env, turns = await self.off_loop(lambda: self._held._replaying(name, since))  # pyright: ignore[reportPrivateUsage]
+        env, source = self._awaiting(env), self.timeline
+        if dry_run:
+            return await self.off_loop(
+                lambda: replays.would_replay(env, turns, source=source, effect_max=effect_max)
+            )
+        return await replays.replay(env, turns, source=source, effect_max=effect_max)
 
     async def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
         """Ask a call's tool for the outcome, and settle the call by the answer; the call is not made again.
@@ -349,14 +389,17 @@ class Thread(_TimelineProxy[thread.Thread]):
         """Yield the events of the run that `work` begins; `work` calls `begun` when it has."""
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
-        watching = await self.work(lambda: Watching(env, _waker(loop, news)))
+        watching = await self.off_loop(lambda: Watching(env, waker(loop, news)))
         task = _begin(work(begun=watching.begun), watching)
-        async for event in _events_of(self.work, watching, news, task):
+        async for event in _events_of(self.off_loop, watching, news, task):
             yield event
 
     async def _env(self) -> RunEnvironment:
         """Return the environment of a run on this event loop, whose blocking work is done by workers."""
-        env = await self.work(self._held._env)  # pyright: ignore[reportPrivateUsage]
+        return self._awaiting(await self.off_loop(self._held._env))  # pyright: ignore[reportPrivateUsage]
+
+    def _awaiting(self, env: RunEnvironment) -> RunEnvironment:
+        """Return the environment for runs on this event loop."""
         # The worker does not see the context of the tool that may be asking.
         parent = running_inside()
         return msgspec.structs.replace(
@@ -390,16 +433,6 @@ def _begin(run: Coroutine[Any, Any, Result], watching: Watching) -> asyncio.Task
     return task
 
 
-def _waker(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> Callable[[], None]:
-    """Return a function that wakes the loop from any thread."""
-
-    def wake() -> None:
-        with suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(news.set)
-
-    return wake
-
-
 async def _events_of(
     work: _Work, watching: Watching, news: asyncio.Event, task: asyncio.Task[Result]
 ) -> AsyncIterator[Happening]:
@@ -420,16 +453,24 @@ async def _events_of(
         watching.leave()
 
 
-async def _followed(work: _Work, following: Following) -> AsyncIterator[Happening]:
+async def _followed(
+    env: RunEnvironment, work: _Work, following: Following, news: asyncio.Event
+) -> AsyncIterator[Happening]:
     """Yield the events of a timeline as they are committed."""
     try:
         while (events := await work(lambda: following.step(0))) is not None:
             for event in events:
                 yield event
-            if not events:
-                await asyncio.sleep(_POLL_SECONDS)
+            if events:
+                continue
+            if following.is_watching:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), _WAIT_SECONDS)
+            else:
+                await env.store_runtime.news.wait(env.space, following.seen, _WAIT_SECONDS, event=news)
+            news.clear()
     finally:
-        following.leave()
+        following.close()
 
 
 async def _next(news: asyncio.Event) -> None:
@@ -462,11 +503,23 @@ class Store(HeldProxy[store.Store]):
     verify = AsyncMethod(store.Store.verify)
     repair = AsyncMethod(store.Store.repair)
     backup = AsyncMethod(store.Store.backup)
+    held = AsyncMethod(store.Store.held)
+    release = AsyncMethod(store.Store.release)
     facts = AsyncMethod(store.Store.facts)
+    counters = AsyncMethod(store.Store.counters)
     agent = AsyncWrappedMethod(store.Store.agent, AgentMap)
     memory = AsyncWrappedMethod(store.Store.memory, Memory)
     owners = AsyncIteratorMethod(store.Store.owners, as_it_is)
     approvals = AsyncMethod(store.Store.approvals)
+    costs = AsyncMethod(store.Store.costs)
+    evaluate = AsyncMethod(store.Store.evaluate)
+
+    async def copy_to(
+        self, target: str | PathLike[str] | Store, *, threads: Sequence[str] | None = None
+    ) -> CopyReport:
+        """Copy everything, or these threads, into another store, verify the copy, and hold it there."""
+        into = target._held if isinstance(target, Store) else target
+        return await self.off_loop(lambda: self._held.copy_to(into, threads=threads))
 
     async def resume(self, agent: Agent) -> list[Result]:
         """Resume every run of this agent that was interrupted, or whose approval was decided, one after another.
@@ -475,7 +528,7 @@ class Store(HeldProxy[store.Store]):
         `Invalid` if `agent` is not an Agent.
         """
         found: list[Result] = []
-        for id, record in await self.work(partial(self._held._interrupted, agent)):  # pyright: ignore[reportPrivateUsage]
+        for id, record in await self.off_loop(partial(self._held._interrupted, agent)):  # pyright: ignore[reportPrivateUsage]
             try:
                 one = await self.thread(id, agent=agent, timeline=record.timeline)
                 found.append(await one.resume(record.id))
@@ -485,11 +538,44 @@ class Store(HeldProxy[store.Store]):
                 continue  # another process has it, or its thread was removed
         return found
 
+    async def work(
+        self,
+        agents: Agent | Sequence[Agent],
+        *,
+        at_once: int = 8,
+        limits: Mapping[str, RunLimits] | None = None,
+        until_idle: bool = False,
+        stop: Event | None = None,
+        report: Callable[[Worked], None] | None = None,
+    ) -> int:
+        """Run what is due of these agents, as it comes, in threads beside this event loop, until `stop` is set.
+
+        Cancelling the task that awaits it lets it take nothing more; the cancellation takes effect when its runs have
+        ended or wait.  `report` is called from those threads.
+        """
+        ends = stop or Event()
+        begin = partial(
+            self._held.work,
+            agents,
+            at_once=at_once,
+            limits=limits,
+            until_idle=until_idle,
+            stop=ends,
+            report=report,
+        )
+        working = asyncio.ensure_future(asyncio.to_thread(begin))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            ends.set()
+            await asyncio.wait((working,))
+            raise
+
     async def close(self) -> None:
         """Release everything.  Closing again is no error."""
         if not self._closed:
             self._closed = True
-            await self.work(self._held.close)
+            await self.off_loop(self._held.close)
             self.tool_threads.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
@@ -532,6 +618,13 @@ class _Opening:
             raise
 
 
+async def restore(
+    backup: str | PathLike[str], target: str | PathLike[str], *, replace: bool = False
+) -> RestoreReport:
+    """Restore a store as `perdure.restore` does, on a thread of its own."""
+    return await asyncio.to_thread(partial(open_store.restore, backup, target, replace=replace))
+
+
 def open(
     url: str | PathLike[str],
     *,
@@ -541,7 +634,7 @@ def open(
     ids: Callable[[], str] | None = None,
     limits: Limits | None = None,
     create: bool = True,
-    embed: Embed | Literal["minilm"] | None = None,
+    embed: Embed | Literal["minilm", "auto"] | None = None,
 ) -> _Opening:
     """Open a store as `perdure.open` does: `async with aio.open(…) as store`, or `await aio.open(…)`."""
     return _Opening(

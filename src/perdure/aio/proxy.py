@@ -47,7 +47,7 @@ class AsyncProxy(ABC):
     def target(self) -> Any:
         """Return the blocking object; a worker calls this."""
 
-    def work(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
+    def off_loop(self, work: Callable[[], _R]) -> Coroutine[Any, Any, _R]:
         """Do `work` on a worker, once it is awaited."""
         return handed(self.tool_threads, work)
 
@@ -135,7 +135,7 @@ class AsyncMethod(Generic[_P, _R]):
             return self
 
         def call(*args: _P.args, **options: _P.kwargs) -> Coroutine[Any, Any, _R]:
-            return twin.work(lambda: self._method(twin.target(), *args, **options))
+            return twin.off_loop(lambda: self._method(twin.target(), *args, **options))
 
         return call
 
@@ -160,7 +160,7 @@ class AsyncWrappedMethod(Generic[_P, _R, _A]):
             return self
 
         async def call(*args: _P.args, **options: _P.kwargs) -> _A:
-            found = await twin.work(lambda: self._method(twin.target(), *args, **options))
+            found = await twin.off_loop(lambda: self._method(twin.target(), *args, **options))
             return self._wrap(twin.tool_threads, found)
 
         return call
@@ -188,8 +188,8 @@ class AsyncIteratorMethod(Generic[_P, _R, _A]):
             return self
 
         async def call(*args: _P.args, **options: _P.kwargs) -> AsyncIterator[_A]:
-            items = await twin.work(lambda: self._method(twin.target(), *args, **options))
-            while page := await twin.work(lambda: list(islice(items, _PAGE))):
+            items = await twin.off_loop(lambda: self._method(twin.target(), *args, **options))
+            while page := await twin.off_loop(lambda: list(islice(items, _PAGE))):
                 for item in page:
                     yield self._wrap(twin.tool_threads, item)
 
@@ -209,7 +209,7 @@ class AsyncProperty(Generic[_R]):
     def __get__(self, twin: AsyncProxy, owner: type) -> Coroutine[Any, Any, _R]: ...
     def __get__(self, twin: AsyncProxy | None, owner: type) -> Any:
         """Return the property, to be awaited."""
-        return self if twin is None else twin.work(lambda: getattr(twin.target(), self._name))
+        return self if twin is None else twin.off_loop(lambda: getattr(twin.target(), self._name))
 
 
 def as_it_is(tool_threads: ThreadPoolExecutor, found: _R) -> _R:

@@ -25,6 +25,8 @@ _SHARED = {
     "threads promote": "timelines",
     "threads seal": "timelines",
     "threads merge": "timelines",
+    "threads cherry-pick": "timelines",
+    "threads replay": "timelines",
     "threads redo": "undo",
     "threads turns": "log",
     "threads rm": "begin",
@@ -40,10 +42,13 @@ _SHARED = {
 }
 # Words that may be left out have no names in a usage line made from the signature.
 _WORDS = {
+    "threads cherry-pick": "THREAD TURNS --onto NAME",
+    "threads replay": "THREAD --onto NAME --code MODULE:NAME",
     "runs ls": "[THREAD]",
     "runs show": "THREAD [RUN]",
     "runs resume": "THREAD [RUN] --code MODULE:NAME",
     "runs cancel": "THREAD [RUN]",
+    "runs release": "(THREAD... | --all)",
     "calls ls": "[THREAD]",
     "calls reconcile": "THREAD CALL --code MODULE:NAME",
     "approvals ls": "[THREAD]",
@@ -97,7 +102,8 @@ def _noun(name: str, noun: Noun, group: Group, at: int) -> App:
     )
     for number, (verb, line) in enumerate(noun.verbs.items()):
         usage = _usage(verb) if name == "state" else _spelled(f"{name} {verb}")
-        place = f"perdure.cli.commands.{name}.{_SHARED.get(f'{name} {verb}', verb)}:{verb}"
+        module = _SHARED.get(f"{name} {verb}", verb)
+        place = f"perdure.cli.commands.{name}.{module}:{verb.replace('-', '_')}"
         app.command(place, name=verb, help=line, usage=usage, sort_key=number)
     return app
 

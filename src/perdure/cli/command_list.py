@@ -66,6 +66,8 @@ _THREADS = {
     "promote": "Make another timeline main; the old main is kept, sealed",
     "seal": "Seal a timeline: it takes no more writes",
     "merge": "Merge the changes of another timeline",
+    "cherry-pick": "Apply the changes of state of one turn, or a range, to another timeline",
+    "replay": "Give the later inputs of a timeline to a fork again, with bounded effects",
     "diff": "Compare two commits: state, messages and tool calls",
     "context": "Show the context that a backend gets: each item, its tokens, and why it is in or out",
     "render": "Show the request that a backend would get, and what its format loses",
@@ -86,8 +88,10 @@ _STATE = {
 _RUNS = {
     "ls": "List the runs of a thread, or all runs that have not ended",
     "show": "Show one run: its state, its messages and its calls",
+    "start": "Queue an input for a worker, now or for a later time",
     "resume": "Resume a run that was interrupted, or whose approval was decided",
     "cancel": "Cancel a run; one that waits or was interrupted ends at once",
+    "release": "Release the runs of a copied thread, or a run that was set aside",
 }
 
 _CALLS = {
@@ -149,7 +153,7 @@ _MODELS = {
 NOUNS = {
     "threads": Noun("Read, fork, undo and merge threads", _THREADS, ("thread",)),
     "state": Noun("Read and write the state of threads and agents", _STATE),
-    "runs": Noun("Show, resume and cancel runs", _RUNS, ("run",)),
+    "runs": Noun("Show, queue, resume, cancel and release runs", _RUNS, ("run",)),
     "calls": Noun("Show tool calls, and settle unknown outcomes", _CALLS, ("call",)),
     "approvals": Noun("Decide on calls that wait for approval", _APPROVALS, ("approval",)),
     "checkpoints": Noun("Show migration checkpoints", _CHECKPOINTS, ("checkpoint",)),
@@ -166,12 +170,21 @@ ALONE = {
     ),
     "init": Alone("Create a store", "Start"),
     "chat": Alone("Chat with an agent at the terminal", "Start", "chat.command:chat"),
+    "work": Alone(
+        "Work: begin queued runs, resume interrupted and decided ones, and act on timers, until stopped",
+        "Work",
+        "runs.work:work",
+    ),
+    "eval": Alone("Run recorded turns again, and score them", "Work", "eval_:eval_"),
+    "costs": Alone("Show what models cost", "Work"),
     "sql": Alone("Query the store in SQL, read-only", "Work"),
     "import": Alone("Import a saved request, reply or message list as a thread", "Work", "import_:import_"),
     "export": Alone("Export a thread in a vendor's format, to git, or as plain tables", "Work"),
     "verify": Alone("Verify everything that is stored", "Care"),
     "doctor": Alone("Diagnose the store and its environment", "Care"),
     "backup": Alone("Back up the store to a new file, while it is in use", "Care"),
+    "restore": Alone("Restore the store from a backup, after a check of it", "Care"),
+    "copy": Alone("Copy a store, or some of its threads, into another store", "Care"),
     "gc": Alone("Delete what your retention policy no longer keeps", "Care"),
 }
 

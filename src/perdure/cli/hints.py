@@ -60,7 +60,11 @@ COMMANDS: Mapping[str, str] = {
     ),
     "call_started": "Use <runs resume THREAD --code MODULE:NAME> or <runs cancel THREAD> first.",
     "call_undone": "Take the undo back with <threads redo THREAD>, or end its run with <runs cancel THREAD {run}>.",
+    "call_waits_for_child": "Decide what the child waits for: <approvals ls> lists it.",
     "calls_not_settled": "Settle them (<calls ls THREAD> names them), or give them up with --force.",
+    "child_gone": (
+        "Find out what it did, and record the outcome with <calls resolve THREAD {call} done>, or not_done."
+    ),
     "copied_call_undone": "Take the undo back with <threads redo THREAD>, or leave it as it is.",
     "cursor_invalid": "Give the cursor of an earlier event.",
     "decider_missing": "Say who decides with --by.",
@@ -68,6 +72,10 @@ COMMANDS: Mapping[str, str] = {
         "<runs resume THREAD --code MODULE:NAME> goes on with it, <runs cancel THREAD> ends it."
     ),
     "file_read_only": "Change the rights; commands that only read need no more than that.",
+    "held": "If nothing runs there any more, release it with <runs release THREAD>.",
+    "inputs_not_begun": (
+        "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
+    ),
     "memory_item_not_found": "See what there is with <memory ls>.",
     "memory_missing": "Begin threads with --owner.",
     "model_not_found": (
@@ -76,10 +84,14 @@ COMMANDS: Mapping[str, str] = {
     "not_a_backend": "Give a name such as 'anthropic:…', with a provider that <providers ls> lists.",
     "not_an_ancestor": "Name one that <threads log THREAD --commits> shows after it.",
     "nothing_to_redo": (
-        "Any commit can still be reached: <threads undo THREAD --at REF>, or <threads fork THREAD NAME --at REF>."
+        "Any commit can still be reached: <threads undo THREAD --to REF>, or <threads fork THREAD NAME --at REF>."
     ),
     "opened_read_only": "This command reads only.",
+    "parent_run_undone": (
+        "Take the undo back with <threads redo {thread}>, or end the child with <runs cancel THREAD {run}>."
+    ),
     "path_not_found": "See what there is with <state ls THREAD>.",
+    "price_unknown": "Put the price into your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json.",
     "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
     "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",
     "request_not_signed": (
@@ -87,6 +99,7 @@ COMMANDS: Mapping[str, str] = {
     ),
     "run_interrupted": "<runs resume THREAD --code MODULE:NAME> finishes it, <runs cancel THREAD> ends it.",
     "run_not_found": "See what there is with <runs ls THREAD>.",
+    "runs_held": "If nothing runs there any more, release them with <runs release --all>.",
     "run_undone": "Take the undo back with <threads redo THREAD>, or end it with <runs cancel THREAD>.",
     "server_changed": (
         "Name the code that has its Backend with --code, or move the thread on purpose with "
@@ -113,10 +126,10 @@ COMMANDS: Mapping[str, str] = {
         "Name code with --code whose agent has a backend that takes steps itself, or register one in the entry point "
         "group '{group}'."
     ),
-    "turns_invalid": "For a moment use <threads undo THREAD --at REF>.",
+    "turns_invalid": "For a moment use <threads undo THREAD --to REF>.",
     "value_missing": "Give it with --value.",
     "value_not_taken": "Leave --value out.",
-    "vector_package_missing": "Install it with `pip install 'perdure[memory]'`, or leave --embed out.",
+    "vector_package_missing": "Install it with `pip install 'perdure[memory]'`, or search by words alone with `--embed none`.",
 }
 
 

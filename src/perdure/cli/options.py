@@ -33,7 +33,8 @@ __all__ = [
 ]
 
 _MOMENT = (
-    "its digest (12 digits are enough), HEAD~n, turn:n, version:n, a message or run id, a timeline's name"
+    "its digest (12 digits are enough), HEAD~n, turn:n, version:n, a message or run id, a framework:id, "
+    "a timeline's name"
 )
 
 
@@ -52,6 +53,12 @@ class Everywhere:
     ] = "./perdure.db"
     json: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Print JSON, errors too, for programs")
+    ] = False
+    verbose: Annotated[
+        bool,
+        Parameter(
+            negative=(), show_default=False, help="Print what happens to the error stream, as the log has it"
+        ),
     ] = False
 
 
@@ -72,7 +79,7 @@ ThisRun: TypeAlias = Annotated[
     Parameter(name="RUN", help="The run's id; the one on the timeline if left out", show_default=False),
 ]
 CallId: TypeAlias = Annotated[
-    str, Parameter(name="CALL", help="The call's id, or the first characters of it if they are unique")
+    str, Parameter(name="CALL", help="The call's id, or a part of it as listings show it")
 ]
 By: TypeAlias = Annotated[
     str | None,

@@ -32,7 +32,7 @@ This page is made from the commands themselves by `python -m perdure.cli.referen
 
 Verbs are the Python names, and the thread comes first.
 A bare noun means `ls`, so `perdure threads` lists threads; `perdure thread log` is accepted too.
-`--store` and `--json` may also come before the command.
+`--store`, `--json` and `--verbose` may also come before the command.
 
 ## The store
 
@@ -50,6 +50,7 @@ Where a command takes a REF, any of these names a moment:
 | `turn:n` | the moment after a turn, counted from 1 |
 | `version:n` | where the head stood after its n-th move |
 | a message id, a run id | the commit that said it; the end of the run |
+| `langgraph:1ef0…` | the newest commit of the timeline with that [name](events.md#momentnamed) of another framework |
 | a timeline's name | the head of that timeline |
 
 A name that fits two of them is refused.
@@ -70,7 +71,7 @@ What it prints goes to the error stream.
 | 2 | usage | `Usage`, `Invalid` |
 | 3 | not found | `NotFound`, `Forgotten` |
 | 4 | conflict | `Conflict`, `StaleHead`, `Moved`, `Sealed`, `MergeConflict`, `OpReused`, `Busy`, `Decided`, `WrongStore` |
-| 5 | refused | `Refused`, `ServerChanged` |
+| 5 | refused | `Refused`, `Held`, `ServerChanged` |
 | 6 | corrupt | `Corrupt`, and `verify` if it found a fault |
 | 7 | unavailable | `Unavailable`, `InDoubt` |
 

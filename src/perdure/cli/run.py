@@ -36,7 +36,8 @@ def run(words: Sequence[str]) -> int:
     asked = usage.tidied(words)
     json = usage.wants_json(asked)
     try:
-        code = _run(app, asked)
+        with _logging(usage.wants_log(asked)):
+            code = _run(app, asked)
         sys.stdout.flush()
         return code
     except CycloptsError as error:
@@ -56,11 +57,22 @@ def _run(app: App, words: Sequence[str]) -> int:
     load(app, words)
     does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     about = Subject.of(words, bound.arguments)
-    try:
-        with _warning(about):
-            return _answered(does(*bound.args, **bound.kwargs), words)
-    except PerdureError as error:
-        return _failed(error, about, json=usage.wants_json(words))
+    while True:
+        try:
+            with _warning(about):
+                return _answered(does(*bound.args, **bound.kwargs), words)
+        except PerdureError as error:
+            from perdure.cli.input.lookup import whole_names  # it loads the store, which help does not need
+
+            try:
+                whole = whole_names(error, bound.arguments)
+            except PerdureError as ambiguous:
+                return _failed(ambiguous, about, json=usage.wants_json(words))
+            if whole is None:
+                return _failed(error, about, json=usage.wants_json(words))
+            # The command found nothing under the part that was typed, so it has done nothing yet.  A whole name is
+            # not replaced again, so this ends.
+            bound.arguments.update(whole)
 
 
 def _answered(answer: object, words: Sequence[str]) -> int:
@@ -100,11 +112,32 @@ def _failed(error: Exception, about: Subject, *, json: bool) -> int:
             message, advice = explain(error, about)
             errors.report(name, message, advice=advice, code=error.code, facts=error.facts, json=json)
         case OSError(filename=file, strerror=why) if why:
-            errors.report(name, f"{why}{f': {file}' if file else ''}; it was not done.", json=json)
+            streams.drop_unwritten()
+            errors.report(name, f"{why}{f': {file}' if file else ''}; the command did not finish.", json=json)
         case _:
             message = f"this should not happen ({name}: {error}); the command did not finish."
             errors.report("Bug", message, hint="PERDURE_DEBUG=1 shows where; please report it.", json=json)
     return errors.code_of(error)
+
+
+@contextmanager
+def _logging(is_wanted: bool) -> Generator[None]:
+    """Print what happens in the block to the error stream, if that is wanted."""
+    if not is_wanted:
+        yield
+        return
+    import logging
+
+    logger, handler = logging.getLogger("perdure"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 @contextmanager

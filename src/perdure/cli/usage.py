@@ -1,6 +1,6 @@
 """How commands are spelled, and what to say if they are not.
 
-A bare noun means `ls`; `--store` and `--json` may also come before the command.
+A bare noun means `ls`; `--store`, `--json` and `--verbose` may also come before the command.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cyclopts import (
 
 from perdure.cli.command_list import NOUNS, SPELLINGS
 from perdure.cli.options import EVERYWHERE
-from perdure.model.names import did_you_mean, near
+from perdure.model.names import did_you_mean, near, shown_address
 
-__all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_json"]
+__all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_json", "wants_log"]
 
 _HELP = ("--help", "-h", "--version")
 # What other programs call it.
@@ -47,8 +47,17 @@ def tidied(words: Sequence[str]) -> list[str]:
 
 def wants_json(words: Sequence[str]) -> bool:
     """True if `words` ask for JSON, even if they are wrong otherwise."""
+    return _has(words, "--json")
+
+
+def wants_log(words: Sequence[str]) -> bool:
+    """True if `words` ask for the log."""
+    return _has(words, "--verbose")
+
+
+def _has(words: Sequence[str], option: str) -> bool:
     end = list(words).index("--") if "--" in words else len(words)
-    return "--json" in words[:end]
+    return option in words[:end]
 
 
 def named_store(words: Sequence[str]) -> str | None:
@@ -64,7 +73,7 @@ def named_store(words: Sequence[str]) -> str | None:
 def to_be_named(store: str) -> str | None:
     """Return `store` for --store of another command; None: that command finds it without."""
     is_found = store == os.environ.get("PERDURE_STORE", EVERYWHERE.store)
-    return None if is_found else store
+    return None if is_found else shown_address(store)
 
 
 def explained(app: App, error: CycloptsError) -> tuple[str, str]:
@@ -116,7 +125,7 @@ def _leading(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the options before the command, and the rest."""
     at = 0
     while at < len(words):
-        if words[at] == "--json" or words[at].startswith("--store="):
+        if words[at] in ("--json", "--verbose") or words[at].startswith("--store="):
             at += 1
         elif words[at] == "--store":
             at += 2

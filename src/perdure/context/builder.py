@@ -255,6 +255,7 @@ class _ContextBuilder:
             )
         self._turns = RecentTurns(self._words, ask.budget, found, self._line, ask.reference)
         self._new_checkpoint: tuple[Checkpoint, Digest] | None = None  # once it is derived
+        self._leads: dict[tuple[Reason, Detail], tuple[Checkpoint, Message]] = {}  # notes with all calls
         self._total: int | None = None  # how often a model has answered on the timeline
 
     def _is_shown_natively(self, event: MessageAppended) -> bool:
@@ -379,7 +380,7 @@ class _ContextBuilder:
     ) -> _Picked:
         """Choose the last turns that fit beside a note with all of the checkpoint."""
         detail = self._detail(checkpoint, reason)
-        lead = self._lead(checkpoint, reason, (), detail)
+        lead = self._whole_lead(checkpoint, reason, detail)
         base = self._around() + self._turns.weight(lead)
         chosen = self._turns.choose(groups, base, share, is_new=reason == "switched")
         return _Picked(detail, lead, chosen)
@@ -490,13 +491,21 @@ class _ContextBuilder:
         """
         weights: list[Weight] = []
         for detail in DETAILS:
-            weights.append(self._turns.weight(self._lead(checkpoint, reason, (), detail)))
+            weights.append(self._turns.weight(self._whole_lead(checkpoint, reason, detail)))
             if detail is not DETAILS[-1] and self._budget.holds(self._around() + weights[-1], _LEAD_SHARE):
                 return detail
         for detail, weight in zip(DETAILS[:-1], weights, strict=False):
             if self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX):
                 return detail
         return DETAILS[min(range(len(DETAILS)), key=lambda at: weights[at].tokens)]
+
+    def _whole_lead(self, checkpoint: Checkpoint, reason: Reason, detail: Detail) -> Message:
+        """Return the note with all calls, which is written once: its weight is needed for each share of the budget."""
+        held = self._leads.get((reason, detail))
+        if held is None or held[0] is not checkpoint:
+            held = checkpoint, self._lead(checkpoint, reason, (), detail)
+            self._leads[reason, detail] = held
+        return held[1]
 
     def _lead(
         self,

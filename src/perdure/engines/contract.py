@@ -11,8 +11,10 @@ unknown, not failed: it is `InDoubt`, and the same write with the same `op_id` s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -24,6 +26,7 @@ from perdure.model.head import Head
 __all__ = [
     "GC",
     "Answer",
+    "Buried",
     "Cell",
     "CellOf",
     "CellWrite",
@@ -43,8 +46,11 @@ __all__ = [
     "Rebuilt",
     "Receipt",
     "Recorded",
+    "Replay",
     "Step",
     "Write",
+    "Written",
+    "time_of_day",
 ]
 
 GC = "gc"  # the cell of every space whose revision counts how often something was forgotten
@@ -55,6 +61,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `expected=None` begins a timeline that must not exist, at version 0.  `main` exists in
     every space from the start, at version 0 with nothing committed.
+
+    A writer that knows the move before this one gives its digest as `previous`.  The record of a move is hashed
+    over it, so an engine can then make the record before it asks the store.
     """
 
     act: Act
@@ -62,6 +71,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expected: Head | None
     to: Digest | None
     seal: bool = False  # from this move on the timeline takes no more moves
+    previous: Digest | None = None  # of the timeline's last move; None: the writer does not say
 
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
@@ -98,6 +108,22 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cells: tuple[CellWrite, ...] = ()
     entries: tuple[bytes, ...] = ()  # JSON texts for the space's ledger
     is_new: bool = False  # the op_id was created for this write: an engine need not look for an earlier one
+
+
+class Buried(Object, frozen=True, gc=False):
+    """What is left of an object that was forgotten in another store: its digest and why.  It has no bytes."""
+
+    why: str = ""
+
+
+class Replay(Write, frozen=True, kw_only=True, gc=False):
+    """A write that became true in another store, for the same place in the history of the same space.
+
+    It has no fences and no cells: `reseal` writes the cells once all writes of the space are replayed.  Among
+    its objects may be `Buried` ones.
+    """
+
+    revisions: tuple[int, ...] = ()  # for the receipt
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -154,12 +180,13 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell as a repair writes it, whatever is stored under its name."""
+    """A cell as a repair or a copy writes it, whatever is stored under its name."""
 
     name: str
-    value: bytes
+    value: bytes | None  # None: emptied
     position: int = 0  # of the ledger entry that it follows from
     listed: bool = False
+    revision: int = 0  # 0: one further than the revision that is stored
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
@@ -183,11 +210,31 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     )
 
 
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """One write of a space as `writes` found it."""
+
+    op_id: str  # empty: it could not be read
+    recorded: Recorded | None  # None: its space was forgotten, or it is damaged
+    facts: tuple[Fact, ...] = ()  # what it stored, as `scan` returns it, moves included and in their order
+    forgotten: str | None = None  # why, where its space was forgotten
+
+
 class Instant(msgspec.Struct, frozen=True):
-    """A moment on a named clock, which is unrelated to the time of day."""
+    """A moment on a named clock, which is unrelated to the time of day, and the time of day if the store has its own."""
 
     clock: str
-    at: int  # µs
+    at: int  # µs; the clock shows this or more
+    error: int = 0  # µs; the clock shows no more than `at + error`
+    utc: int | None = None  # µs since 1970: the store's time of day; None: it is that of this host
+
+
+def time_of_day(engine: Engine) -> int:
+    """Return µs since 1970, UTC, on the clock that all users of the store share: the server's, or that of this host.
+
+    Timers are due by this clock, so it does not matter what time a program's own clock shows.
+    """
+    utc = engine.instant().utc
+    return time.time_ns() // 1_000 if utc is None else utc
 
 
 class HeadOf(msgspec.Struct, frozen=True, gc=False):
@@ -238,13 +285,15 @@ class Engine(Protocol):
         The engine looks up the op_id first: the same intent again returns the original receipt and
         writes nothing; another intent raises `OpReused`; a tombstone raises `Forgotten`.
         Then, in this order, it raises and writes nothing: `Moved` if a fence or a cell is at another
-        revision, `Sealed` if a timeline is sealed, `StaleHead` if a head is not where its move read it
-        (`Conflict` if a timeline to begin exists, `NotFound` if one to move does not), `NotFound` if a
+        revision, `Sealed` if a timeline is sealed, `StaleHead` if a head is not where its move read it, or came
+        there by another move than the one that the write names as `previous` (`Conflict` if a timeline to begin exists, `NotFound` if one to move does not), `NotFound` if a
         move goes to a commit that this space does not have (fact `commit`), or a commit names a parent
         that it does not have or comes without its changeset (`verify` checks roots, `apply` does not).
         The engine looks at fences, cells and moves in the order given.
         The version rises by one whichever way the head moves; a move records its act, op_id
         and the move before it.  A forgotten object that is written again is there again.
+        A `Replay` leaves the same objects, moves and entries as the write that it repeats, and the same receipt, if
+        every write before it was replayed; an object that is `Buried` is forgotten, unless the space has it.
         Raises `Invalid` if one timeline or cell is written twice, or a cell or an entry is
         not UTF-8 text, or a commit counts its depth wrongly.
         Raises `Corrupt`, having written nothing, if a cell that it reads is damaged, or if the
@@ -299,7 +348,11 @@ class Engine(Protocol):
         ...
 
     def labelled(self, space: str, label: str) -> Sequence[Digest]:
-        """Return the commits that a message id names (that appended it) or a run id (its first), oldest first."""
+        """Return the commits that have a label, oldest first.
+
+        A message id labels the commit that appended it, a run id the first of the run, and a name the commits that
+        have it: its label is `moment_label(name)`, so that it is never taken for an id.
+        """
         ...
 
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
@@ -348,6 +401,7 @@ class Engine(Protocol):
 
         Their names start with `prefix`, come after `after` and before `before` (None: no upper bound).
         `descending` returns the last name first.  Costs what it returns, in both directions.
+        Fewer than `limit`: there are no more.
         """
         ...
 
@@ -356,7 +410,10 @@ class Engine(Protocol):
         ...
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
-        """Return the listed, not empty cells of every space, by (name, space), those after `after`, each checked."""
+        """Return the listed, not empty cells of every space, by (name, space), those after `after`, each checked.
+
+        Fewer than `limit`: there are no more.
+        """
         ...
 
     def entries(
@@ -392,9 +449,10 @@ class Engine(Protocol):
         ...
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
-        """Write `cells`, each one revision further, and accept the rest of the space as it is stored.
+        """Write `cells`, each at its revision or one further, and accept the rest of the space as it is stored.
 
-        Only a repair calls this, after it has verified what it keeps.  Cells whose digest does not
+        Only a repair calls this, after it has verified what it keeps, and a copy, after it has replayed the writes
+        of the space.  Cells whose digest does not
         match get the digest of what they hold.  Raises `Corrupt`, having changed nothing, unless the
         ledger ends where the newest write that added to it left it.
         """
@@ -413,10 +471,38 @@ class Engine(Protocol):
         """
         ...
 
+    def writes(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Written], int | None]:
+        """Return the writes of a space with everything that they stored, in order, and the cursor to go on with.
+
+        Cursors, damage and memory are as in `scan`.  A `Replay` of each into an empty space, with the ledger
+        entries up to its position, and `reseal` with all of `stored_cells` make an equal space.
+        """
+        ...
+
+    def stored_cells(self, space: str, *, after: str = "", limit: int) -> Sequence[Rebuilt]:
+        """Return every cell that was ever written, emptied ones too, by name, as `reseal` writes it; each is checked."""
+        ...
+
     def standing(self, space: str) -> int:
         """Return a number that grows with every write that becomes true in the space; 0 if there was none.
 
         A caller that decides what may be forgotten reads it first.  Forgetting is no write.
+        """
+        ...
+
+    def wait(
+        self, seen: Mapping[str, int], seconds: float, *, woken: Event | None = None
+    ) -> Mapping[str, int]:
+        """Wait until a space has a higher standing than the one that was `seen` there, at most `seconds`.
+
+        Returns the spaces that have, each with a standing that it has reached; empty if there was none in time, or
+        if the caller set `woken` before.  No caller can have seen -1, so it returns the standing at once.  A write that
+        became true after `seen` was read is never missed, whichever thread, opening or process made it; the engine
+        may set `woken` itself.  With 0 seconds it looks once.
+
+        All who wait on one opening are served together, and nothing is looked for while nobody waits: a thousand
+        waits cost the store no more than one, and a space for which nobody waits costs its writers nothing.
+        Raises `Unavailable` if the engine is closed, also while it waits.  A forked child inherits no wait.
         """
         ...
 
@@ -445,6 +531,12 @@ class Engine(Protocol):
 
         All users of the store read one clock as long as it has the same name.  Instants of
         another clock cannot be compared: anything dated on it is over.
+
+        Costs no round trip: an engine may answer from its own clock and what it last learned of the distance to
+        the server's.  It then answers with a time that the server's clock has certainly reached, and with the most
+        that this clock can be ahead of it, as `error`.  So nobody takes a lease for over too early, and its holder,
+        who counts the error as passed, gives it up before anybody may take it.  A server whose clock may be behind
+        that of the one before it has another name for its clock.
         """
         ...
 
@@ -452,7 +544,7 @@ class Engine(Protocol):
         """Return the name of this use of the store: one for each opening and process, never given twice.
 
         The engine marks the name before it returns it, and the mark ends with the process, however
-        that ends.  It also ends with `close`, so a caller closes only when it has nothing under way.  A forked
+        that ends (see `gone`).  It also ends with `close`, so a caller closes only when it has nothing under way.  A forked
         child has a name of its own and does not keep its parent's mark alive.  Raises
         `Unavailable` if the store cannot be written.
         """
@@ -461,8 +553,13 @@ class Engine(Protocol):
     def gone(self, holder: str) -> bool:
         """True if it is proven that no process uses the store under that name, or ever will.
 
-        True as soon as the process has ended.  A process that is stopped, or cannot be seen, is
-        not gone; nor is the caller, nor anything that cannot be a name of this engine.
+        There are two proofs.  The opening was closed.  Or the kernel of this host says that its process has ended: the
+        holder's own lock file, the same by device and inode, was opened here and its lock is free.
+        A missing file proves nothing, because containers share a kernel and not their files.  Nor does a lost
+        connection: a restart, a failover or a cut cable ends every session while the clients live.  Of a process on
+        another host only `close` is ever known; there it stays false, and the end of the lease decides.
+        A process that is stopped, or cannot be seen, is not gone; nor is the caller, nor anything that cannot
+        be a name of this engine.
         """
         ...
 
@@ -475,6 +572,14 @@ class Engine(Protocol):
 
     def facts(self) -> dict[str, str | int]:
         """Return what `doctor` shows: kind, place, versions, settings, sizes."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """Return what this opening has done since it was opened, by name, without asking the store.
+
+        The numbers only grow.  An engine on a server counts `commits`, `repeated` (writes that were there already),
+        `conflicts`, `in_doubt`, `retries`, `round_trips` and `connections`; one without a server counts nothing.
+        """
         ...
 
     def close(self) -> None:

@@ -38,11 +38,18 @@ _K = TypeVar("_K")
 _PAGE_MIN, _PAGE_MAX = 8, 256
 
 
-def pages(read: Callable[[_K, int], Sequence[_T]], start: _K, key: Callable[[_T], _K]) -> Iterator[_T]:
-    """Yield what `read(cursor, limit)` returns until it returns nothing; the next cursor is `key` of the last item."""
+def pages(
+    read: Callable[[_K, int], Sequence[_T]], start: _K, key: Callable[[_T], _K], *, fills: bool = False
+) -> Iterator[_T]:
+    """Yield what `read(cursor, limit)` returns until it returns nothing; the next cursor is `key` of the last item.
+
+    `fills`: a page that is not the last has `limit` items, so that a shorter one ends the reading.
+    """
     limit = _PAGE_MIN
     while page := read(start, limit):
         yield from page
+        if fills and len(page) < limit:
+            return
         start, limit = key(page[-1]), min(4 * limit, _PAGE_MAX)
 
 
@@ -63,11 +70,13 @@ def cells(
             ),
             before,
             lambda cell: cell.name,
+            fills=True,
         )
     return pages(
         lambda name, limit: engine.cells(space, prefix=prefix, after=name, before=before, limit=limit),
         after,
         lambda cell: cell.name,
+        fills=True,
     )
 
 
@@ -77,6 +86,7 @@ def listed(engine: Engine, *, prefix: str) -> Iterator[Cell]:
         lambda cursor, limit: engine.listed(prefix=prefix, after=cursor, limit=limit),
         ("", ""),
         lambda cell: (cell.name, cell.space),
+        fills=True,
     )
 
 

@@ -10,13 +10,14 @@ Nothing is durable: a store is gone with the last engine that has it open.
 from __future__ import annotations
 
 import os
+import weakref
 from collections import ChainMap
 from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from threading import Lock
-from typing import TypeVar
+from threading import Event, Lock
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -24,6 +25,7 @@ from perdure.engines import shared_rules
 from perdure.engines.contract import (
     GC,
     Answer,
+    Buried,
     Cell,
     CellOf,
     CellWrite,
@@ -42,11 +44,14 @@ from perdure.engines.contract import (
     Rebuilt,
     Receipt,
     Recorded,
+    Replay,
     Step,
     Write,
+    Written,
 )
 from perdure.engines.holders import Openings
-from perdure.engines.shared_rules import damaged
+from perdure.engines.news import Waiters
+from perdure.engines.shared_rules import Mark, damaged, jump_of_child
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, Unavailable, Unsupported
 from perdure.model.commit import (
     NO_LEDGER,
@@ -72,30 +77,6 @@ _V = TypeVar("_V")
 def over(below: MutableMapping[_K, _V] | None) -> MutableMapping[_K, _V]:
     """Return an empty dictionary, or one that is layered over `below` and leaves `below` unchanged."""
     return {} if below is None else ChainMap({}, below)
-
-
-def pour(draft: MutableMapping[_K, _V], below: MutableMapping[_K, _V]) -> None:
-    """Put into `below` what was put into `draft`, which is layered over it."""
-    assert isinstance(draft, ChainMap)
-    below.update(draft.maps[0])
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """What a memory store keeps of a commit besides its bytes: its place, and two ways back from it."""
-
-    place: Place
-    run: str | None
-    events: int
-    parent: Digest | None  # the first one
-    jump: Digest  # an ancestor such that any other is O(log n) jumps and parents away; the first: itself
-
-
-def jump_of_child(marks: Mapping[Digest, Mark], parent: Digest) -> Digest:
-    """Return where a child of `parent` jumps to: two equal jumps are joined into one (skew binary numbers)."""
-    once = marks[parent].jump
-    twice = marks[once].jump
-    here, middle, there = (marks[each].place.depth for each in (parent, once, twice))
-    return twice if here - middle == middle - there else parent
 
 
 class Tombstone(msgspec.Struct, frozen=True):
@@ -142,14 +123,10 @@ class SpaceState:
 
     def take(self, draft: SpaceState) -> None:
         """Take over what was made on `draft`."""
-        pour(draft.objects, self.objects)
-        pour(draft.marks, self.marks)
-        pour(draft.labels, self.labels)
-        pour(draft.holds, self.holds)
-        pour(draft.records, self.records)
-        pour(draft.cells, self.cells)
-        pour(draft.entries, self.entries)
-        pour(draft.ops, self.ops)
+        layered: dict[str, object] = vars(draft)
+        for name, made in layered.items():
+            if isinstance(made, ChainMap):
+                vars(self)[name].update(cast("ChainMap[object, object]", made).maps[0])
         self.last = draft.last
         self.standing = draft.standing
         self.sizes.append(len(self.objects))
@@ -252,6 +229,7 @@ class MemoryStore:
         self.place = place
         self.spaces: dict[str, SpaceState] = {}
         self.openings = Openings()
+        self.waiters: weakref.WeakSet[Waiters] = weakref.WeakSet()  # of all openings
 
 
 class MemoryEngine:
@@ -264,6 +242,9 @@ class MemoryEngine:
         self._closed = False
         self._compared: set[str] = set()  # spaces that were as their newest write left them
         self._names: dict[int, str] = {}  # of this opening, by process: a forked child has its own
+        self._waiters = Waiters(self._standings, closed=_closed_error)
+        with _LOCK:
+            self._store.waiters.add(self._waiters)
 
     def apply(self, write: Write) -> Receipt:
         shared_rules.check_write(write)
@@ -277,7 +258,11 @@ class MemoryEngine:
             receipt = _make(draft, write)
             space.take(draft)
             spaces[write.space] = space
-            return receipt
+            waiters = list(self._store.waiters)
+        for each in waiters:
+            if write.space in each.spaces:
+                each.written(write.space, draft.standing)
+        return receipt
 
     def _earlier(self, space: SpaceState, write: Write) -> Receipt | None:
         """Return the receipt of this same write if it became true before; raise `OpReused` if another did under its op_id."""
@@ -424,7 +409,7 @@ class MemoryEngine:
                 shared_rules.check_ledger_end(space, found.ledger_left(), found.ledger_stored())
                 for each in cells:
                     before = found.cells.get(each.name)
-                    revision = before.cell.revision + 1 if before else 1
+                    revision = each.revision or (before.cell.revision + 1 if before else 1)
                     cell = Cell(space, each.name, revision, each.value, each.position)
                     found.cells[each.name] = Filed.of(cell, listed=each.listed)
                 found.cells.update(
@@ -437,17 +422,40 @@ class MemoryEngine:
             return sorted(name for name in spaces if name > after)[:limit]
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
+        found, cursor = self.writes(space, after=after, limit=limit)
+        return [fact for each in found for fact in each.facts], cursor
+
+    def writes(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Written], int | None]:
+        """Return writes in order; a cursor counts them, and an object belongs to the first write that stored it."""
         with self._reading(space) as found:
-            sizes = found.sizes
-            start = sizes[after - 1] if 0 < after <= len(sizes) else 0
-            cursor = next((at for at in range(after + 1, len(sizes)) if sizes[at - 1] - start >= limit), None)
-            end = len(found.objects) if cursor is None else sizes[cursor - 1]
-            page = islice(found.objects.items(), start, end) if after < max(1, len(sizes)) else ()
-            return [_fact(digest, stored) for digest, stored in page], cursor
+            sizes = [0, *found.sizes]
+            ends = range(after + 1, len(sizes) - 1)
+            cursor = next((at for at in ends if sizes[at] - sizes[after] >= limit), None)
+            last = len(sizes) - 1 if cursor is None else cursor
+            stored = (
+                iter(islice(found.objects.items(), sizes[after], sizes[last])) if after < last else iter(())
+            )
+            ops = islice(found.ops.items(), after, last)
+            counts = [sizes[at + 1] - sizes[at] for at in range(after, last)]
+            return [_written(*op, islice(stored, size)) for op, size in zip(ops, counts, strict=True)], cursor
+
+    def stored_cells(self, space: str, *, after: str = "", limit: int) -> Sequence[Rebuilt]:
+        with self._reading(space) as found:
+            filed = [found.cells[name] for name in sorted(found.cells) if name > after][:limit]
+            return [shared_rules.rebuilt(each.checked(), listed=each.listed) for each in filed]
 
     def standing(self, space: str) -> int:
         with self._reading(space) as found:
             return found.standing
+
+    def wait(
+        self, seen: Mapping[str, int], seconds: float, *, woken: Event | None = None
+    ) -> Mapping[str, int]:
+        return self._waiters.wait(seen, seconds, woken)
+
+    def _standings(self, names: Iterable[str]) -> dict[str, int]:
+        with self._opened() as spaces:
+            return {name: spaces[name].standing if name in spaces else 0 for name in names}
 
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
         with self._opened(writing=True) as spaces:
@@ -469,7 +477,8 @@ class MemoryEngine:
                 return 0
             old, new = spaces[space], SpaceState()
             new.standing, new.sizes = old.standing, [0] * len(old.sizes)
-            new.ops.update({op_id: _tombstone(op, why) for op_id, op in old.ops.items()})
+            tombstone = Tombstone("write", why)
+            new.ops.update({id: op if isinstance(op, Tombstone) else tombstone for id, op in old.ops.items()})
             new.cells.update({name: _emptied(filed.cell) for name, filed in old.cells.items()})
             new.seal = new.sum()
             spaces[space] = new
@@ -482,8 +491,7 @@ class MemoryEngine:
 
     def holder(self) -> str:
         with self._opened(writing=True):
-            if os.getpid() not in self._names:
-                self._names[os.getpid()] = self._store.openings.enter()
+            self._names[os.getpid()] = self._names.get(os.getpid()) or self._store.openings.enter()
             return self._names[os.getpid()]
 
     def gone(self, holder: str) -> bool:
@@ -491,12 +499,11 @@ class MemoryEngine:
             return self._store.openings.gone(holder)
 
     def backup(self, path: Path) -> None:
-        """Raise `Unsupported`: there is no file to copy."""
-        raise Unsupported(
-            f"a memory store has no file to copy; nothing was written to '{path}'.",
-            code="file_missing",
-            path=str(path),
-        )
+        text = f"a memory store has no file to copy; nothing was written to '{path}'."
+        raise Unsupported(text, code="file_missing", path=str(path))
+
+    def counters(self) -> dict[str, int]:
+        return {}
 
     def facts(self) -> dict[str, str | int]:
         with self._opened() as spaces:
@@ -510,20 +517,16 @@ class MemoryEngine:
             }
 
     def close(self) -> None:
-        """Let go of the store.  Other engines on it keep it."""
         with _LOCK:
             self._closed = True
             self._store.openings.leave(self._names.get(os.getpid(), ""))
+        self._waiters.close()
 
     @contextmanager
     def _opened(self, *, writing: bool = False) -> Generator[dict[str, SpaceState]]:
         """Return all spaces, under the lock."""
         if self._closed:
-            raise Unavailable(
-                "this memory store was closed; nothing was done.",
-                code="store_closed",
-                advice="Open it again.",
-            )
+            raise _closed_error()
         if writing and self._read_only:
             raise Unavailable(
                 "this memory store was opened read-only; nothing was written.", code="opened_read_only"
@@ -536,6 +539,11 @@ class MemoryEngine:
         """Return one space; an empty one if it was never written."""
         with self._opened() as spaces:
             yield spaces.get(space) or SpaceState()
+
+
+def _closed_error() -> Unavailable:
+    said = "this memory store was closed; nothing was done."
+    return Unavailable(said, code="store_closed", advice="Open it again.")
 
 
 def _answer(found: SpaceState, question: Question) -> Answer:
@@ -570,6 +578,8 @@ def _make(draft: SpaceState, write: Write) -> Receipt:
     last = _add_entries(draft, write.entries)
     position = last.position if last else 0
     revisions = tuple(_add_cell(draft, write.space, cell, position) for cell in write.cells)
+    if isinstance(write, Replay):
+        revisions = write.revisions
     receipt = Receipt(
         op_id=write.op_id,
         heads=heads,
@@ -584,6 +594,9 @@ def _make(draft: SpaceState, write: Write) -> Receipt:
 def _add_objects(draft: SpaceState, objects: Sequence[Object]) -> None:
     for new in objects:
         found = draft.objects.get(new.digest)
+        if isinstance(new, Buried):
+            draft.objects[new.digest] = found or Tombstone(new.kind, new.why)
+            continue
         if isinstance(found, Object) and (found.kind, found.body) != (new.kind, new.body):
             raise Corrupt(
                 f"two different objects have the digest {new.digest}; nothing was written.",
@@ -656,12 +669,15 @@ def _add_entries(draft: SpaceState, bodies: Iterable[bytes]) -> LedgerEntry | No
 def _checked(space: SpaceState, position: int) -> LedgerEntry:
     entry, before = space.entries.get(position), space.entries.get(position - 1)
     if entry is None or entry.chain != shared_rules.chained(before.chain if before else None, entry.body):
-        raise damaged(
-            f"ledger entry {position} does not follow the one before it.",
-            "ledger_chain_broken",
-            position=position,
-        )
+        raise shared_rules.broken_chain(position)
     return entry
+
+
+def _written(
+    op_id: str, op: Recorded | Tombstone, stored: Iterable[tuple[Digest, Object | Tombstone]]
+) -> Written:
+    facts = tuple(_fact(digest, found) for digest, found in stored)
+    return Written(op_id, None, facts, op.why) if isinstance(op, Tombstone) else Written(op_id, op, facts)
 
 
 def _fact(digest: Digest, stored: Object | Tombstone) -> Fact:
@@ -673,13 +689,8 @@ def _fact(digest: Digest, stored: Object | Tombstone) -> Fact:
         return Fact(stored.kind, digest, None, fault=str(fault))
 
 
-def _tombstone(op: Recorded | Tombstone, why: str) -> Tombstone:
-    return op if isinstance(op, Tombstone) else Tombstone("write", why)
-
-
 def _emptied(cell: Cell) -> Filed:
-    revision = cell.revision + (cell.value is not None)
-    return Filed.of(Cell(cell.space, cell.name, revision, None), listed=False)
+    return Filed.of(Cell(cell.space, cell.name, cell.revision + (cell.value is not None), None), listed=False)
 
 
 def _size(space: SpaceState) -> int:

@@ -3,15 +3,24 @@
     agents.db  sqlite:///relative.db  sqlite:////absolute.db     the embedded store
     memory:                                                      a new one each time
     memory:name                                                  one per name and process
+    postgresql://user@host/database                              on a server (extra `perdure[postgres]`)
 
 Any other scheme is an entry point of that name in the group `perdure.engines`: a callable
 with the signature of `Opener`.  An engine is imported when a store is opened, not before.
+
+What belongs to a store is found by the same scheme: its search indexes in the group `perdure.search` (a
+`SearchOpener`), its views in SQL in `perdure.sql` (a `SqlOpener`), and whether it can search by vectors in
+`perdure.vectors` (a function of the address that raises `Unsupported`).  A store of another scheme that has no search
+of its own is searched in the memory of the process.
+
+No address is shown with its password: `shown_address` is what errors and names have.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -19,8 +28,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 from perdure.engines.contract import Engine
 from perdure.errors import Invalid, NotFound, Unsupported
 from perdure.model.fork_safety import ThreadLock
+from perdure.model.names import is_mistyped_address, shown_address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from importlib.metadata import EntryPoint, EntryPoints
 
     from perdure.engines.memory import MemoryStore
@@ -30,8 +41,11 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "Opener",
+    "SearchOpener",
+    "SqlOpener",
     "check_vectors",
     "export_tables",
+    "file_of",
     "open_engine",
     "open_search",
     "open_sql",
@@ -42,10 +56,12 @@ __all__ = [
 
 DURABILITIES = ("power_loss", "process_crash")
 GROUP = "perdure.engines"
+_SEARCH, _SQL, _VECTORS = "perdure.search", "perdure.sql", "perdure.vectors"
+_POSTGRES = ("postgres", "postgresql")
+_BUILT_IN = ("", "memory", *_POSTGRES, "sqlite")
 
 # At least two letters, so that the drive in `C:\agents.db` is no scheme.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-_LATER = {"postgresql": "PostgreSQL", "postgres": "PostgreSQL"}
 
 _named: dict[str, MemoryStore] = {}
 _lock = ThreadLock()
@@ -59,6 +75,22 @@ class Opener(Protocol):
 
         Raises `NotFound` if it does not exist and `create` is false; `read_only` never creates.
         """
+        ...
+
+
+class SearchOpener(Protocol):
+    """The function by which an engine's package opens the search indexes of its stores."""
+
+    def __call__(self, url: str, owner: str, *, read_only: bool) -> SearchIndex:
+        """Return the search index of one owner's memory in the store at `url`; nothing is opened yet."""
+        ...
+
+
+class SqlOpener(Protocol):
+    """The function by which an engine's package opens its stores for queries in SQL."""
+
+    def __call__(self, url: str, *, entries: Entries) -> Sql:
+        """Open the store at `url`, read-only; `entries` reads a map from its nodes."""
         ...
 
 
@@ -78,18 +110,26 @@ def open_engine(url: str, *, read_only: bool, create: bool, durability: str) -> 
 
 
 def open_sql(url: str, *, entries: Entries) -> Sql:
-    """Open a store that is a SQLite file for queries in SQL, read-only.
+    """Open a store for queries in SQL, read-only.
 
-    `entries` reads a map from its nodes, which an engine cannot do.  Raises `Unsupported`
-    for other stores, `NotFound` if there is none.
+    `entries` reads a map from its nodes, which an engine cannot do.  A store that is no file is copied to one, and
+    the copy is removed at the end.  Raises `Unsupported` for a store without such views, `NotFound` if there is none.
     """
-    path = _file(url)
+    path = file_of(url)
+    if _scheme(url) in ("memory", *_POSTGRES):
+        from perdure.engines.sqlite.sql import Sql
+
+        with closing(open_engine(url, read_only=True, create=False, durability=DURABILITIES[0])) as engine:
+            return Sql.of_engine(engine, shown_address(url), entries=entries)
     if path is None:
+        opener = cast("SqlOpener | None", _found(_SQL, _scheme(url)))
+        if opener is not None:
+            return opener(url, entries=entries)
         raise Unsupported(
-            f"'{url}' is not a SQLite file; nothing was opened.",
+            f"'{shown_address(url)}' has no views in SQL; nothing was opened.",
             code="not_sqlite",
             advice="Use the database's own client.",
-            url=url,
+            url=shown_address(url),
         )
     from perdure.engines.sqlite.sql import Sql
 
@@ -113,11 +153,20 @@ def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, in
 def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
     """Return the search index of one owner's memory in the store at `url`; owner None: one in memory, without an owner.
 
-    The index is a file beside a store that is a SQLite file, and in memory for any other; nothing is opened yet.
+    The index is a file beside a store that is a SQLite file, and in the database of a PostgreSQL store.  For another store it is what the package of its engine
+    has registered, and in memory if that has nothing.  Nothing is opened yet.
     """
+    path = file_of(url)
+    if owner is not None and _scheme(url) in _POSTGRES:
+        from perdure.engines.postgres.search import PostgresSearch
+        from perdure.engines.sqlite.search import split_words
+
+        return PostgresSearch(url, owner, split_words, read_only=read_only)
+    opener = None if owner is None or path is not None else _found(_SEARCH, _scheme(url))
+    if owner is not None and opener is not None:
+        return cast("SearchOpener", opener)(url, owner, read_only=read_only)
     from perdure.engines.sqlite.search import SqliteSearch
 
-    path = _file(url)
     if owner is None or path is None:
         return SqliteSearch(None)
     store = path.resolve()  # one index, whichever link is used
@@ -126,31 +175,41 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
 
 
 def place_of(url: str) -> str:
-    """Return the store that `url` names, in a form that two addresses of one store share."""
-    path = _file(url)
-    return url if path is None else os.path.realpath(path)  # it also accepts links that lead in a circle
+    """Return the store that `url` names: a file by its real path, any other store by its address without the password."""
+    path = file_of(url)
+    # realpath also accepts links that lead in a circle.
+    return shown_address(url) if path is None else os.path.realpath(path)
 
 
 def own_name(url: str) -> str:
     """Return how a store is named from its own directory: a file without its directory, any other store by its address."""
-    path = _file(url)
-    return url if path is None else path.resolve().name
+    path = file_of(url)
+    return shown_address(url) if path is None else path.resolve().name
 
 
 def seen_from(store: str, url: str) -> str:
     """Return the address `url` as seen from the store `store`: a relative path starts at that store's directory."""
-    place, path = _file(store), _file(url)
+    place, path = file_of(store), file_of(url)
     return url if place is None or path is None else str(place.resolve().parent / path)
 
 
-def _file(url: str) -> Path | None:
+def file_of(url: str) -> Path | None:
     """Return the file of a store that is a file; None for other stores."""
     scheme = _scheme(url)
     return Path(url.partition(":///")[2] if scheme else url) if scheme in ("", "sqlite") else None
 
 
-def check_vectors() -> None:
-    """Raise `Unsupported` if memory cannot be searched by vectors here."""
+def check_vectors(url: str) -> None:
+    """Raise `Unsupported` if the memory of the store at `url` cannot be searched by vectors here."""
+    if _scheme(url) in _POSTGRES:
+        with _driver():
+            from perdure.engines.postgres.search import check_vectors as check_extension
+        check_extension(url)
+        # as below: a search of an earlier moment uses an index in memory
+    check = cast("Callable[[str], None] | None", _found(_VECTORS, _scheme(url)))
+    if check is not None:
+        check(url)
+        return
     from perdure.engines.sqlite.search import check_vectors
 
     check_vectors()
@@ -170,6 +229,8 @@ def _opener(scheme: str) -> Opener:
             return _open_sqlite
         case "memory":
             return _open_memory
+        case "postgresql" | "postgres":
+            return _open_postgres
         case _:
             return _installed(scheme)
 
@@ -181,6 +242,14 @@ def _open_path(url: str, *, read_only: bool, create: bool, durability: str) -> E
             code="url_names_no_file",
             advice="Give a path such as agents.db, or memory:",
             url=url,
+        )
+    if is_mistyped_address(url):
+        shown = shown_address(url)
+        raise Invalid(
+            f"'{shown}' is neither a file nor a well-formed address; nothing was opened.",
+            code="url_invalid",
+            advice="Write postgresql://user@host:5432/database, without a space before it, or ./name for a file.",
+            url=shown,
         )
     from perdure.engines.sqlite import open_sqlite
 
@@ -219,11 +288,41 @@ def _open_memory(url: str, *, read_only: bool, create: bool, durability: str) ->
     return MemoryEngine(store, read_only=read_only)
 
 
+def _open_postgres(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
+    with _driver():
+        from perdure.engines.postgres import open_postgres
+    return open_postgres(url, read_only=read_only, create=create, durability=durability)
+
+
+@contextmanager
+def _driver() -> Generator[None]:
+    """Raise `Unsupported` if what is imported inside needs a driver that is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise Unsupported(
+            f"the driver for PostgreSQL is not installed ({error}); nothing was opened.",
+            code="driver_not_installed",
+            advice="Install perdure[postgres].",
+            scheme="postgresql",
+        ) from error
+
+
 def _installed(scheme: str) -> Opener:
     """Return the opener that an installed package registers for `scheme`."""
-    found = sorted(_entry_points().select(name=scheme), key=lambda point: point.value)
-    if not found:
+    found = _found(GROUP, scheme)
+    if found is None:
         raise _unknown(scheme)
+    return cast("Opener", found)
+
+
+def _found(group: str, scheme: str) -> object | None:
+    """Return what an installed package registers in a group for `scheme`; None if there is none, or it is our own."""
+    if scheme in _BUILT_IN:
+        return None
+    found = sorted(_entry_points(group).select(name=scheme), key=lambda point: point.value)
+    if not found:
+        return None
     if len({point.value for point in found}) > 1:
         packages = ", ".join(point.value for point in found)
         raise Invalid(
@@ -235,9 +334,9 @@ def _installed(scheme: str) -> Opener:
     return _loaded(found[0])
 
 
-def _loaded(point: EntryPoint) -> Opener:
+def _loaded(point: EntryPoint) -> object:
     try:
-        return cast("Opener", point.load())
+        return cast("object", point.load())
     except (ImportError, AttributeError) as error:
         raise Unsupported(
             f"the engine for '{point.name}:' ({point.value}) cannot be loaded: {error}; nothing was opened.",
@@ -247,14 +346,9 @@ def _loaded(point: EntryPoint) -> Opener:
 
 
 def _unknown(scheme: str) -> Unsupported:
-    others = {point.name for point in _entry_points()}
-    known = sorted({"memory", "sqlite"} | others)
-    later = _LATER.get(scheme)
-    advice = (
-        f"{later} comes with a later release of Perdure."
-        if later
-        else f"Install the package that registers '{scheme}' in the entry point group '{GROUP}'."
-    )
+    others = {point.name for point in _entry_points(GROUP)}
+    known = sorted({"memory", "postgresql", "sqlite"} | others)
+    advice = f"Install the package that registers '{scheme}' in the entry point group '{GROUP}'."
     return Unsupported(
         f"no engine for '{scheme}:' is installed; nothing was opened. There are: {', '.join(known)}.",
         code="engine_not_installed",
@@ -264,8 +358,8 @@ def _unknown(scheme: str) -> Unsupported:
     )
 
 
-def _entry_points() -> EntryPoints:
+def _entry_points(group: str) -> EntryPoints:
     # Reading what is installed costs more than opening a store, and few stores need it.
     from importlib.metadata import entry_points
 
-    return entry_points(group=GROUP)
+    return entry_points(group=group)

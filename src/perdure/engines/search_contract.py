@@ -83,14 +83,21 @@ class SearchIndex(Protocol):
         """Return what is nearest to a vector, the nearest first, ties by item and path; None as `found`."""
         ...
 
-    def without_vector(self, root: Digest, *, limit: int) -> Sequence[tuple[str, Digest]] | None:
-        """Return the path and digest of what has words and no vector; None as `found`."""
+    def without_vector(
+        self, root: Digest, *, limit: int, claim: bool = False
+    ) -> Sequence[tuple[str, Digest]] | None:
+        """Return the path and digest of what has words and no vector; None as `found`.
+
+        With `claim` the caller is about to make their vectors.  An index on a server then returns each to one process
+        for a while, and waits for what other processes are making, so that no text is embedded twice.
+        """
         ...
 
     def learn(self, root: Digest, model: str, vectors: Mapping[str, bytes], *, width: int) -> bool:
-        """Add vectors of `width` float32 each, by path; an empty one is never near.  False as `move`.
+        """Add vectors of `width` float32 each, by path; an empty one is never near.  False if the index is not at `root`.
 
-        Vectors of another model are removed first.
+        Vectors of another model are removed first.  An index that is no longer at `root` may keep vectors of what
+        the caller has claimed.
         """
         ...
 

@@ -6,19 +6,25 @@ on its line, how the ledger is chained, which ids name a commit.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
-from perdure.engines.contract import Cell, Fence, Hold, Move, Place, Write
+import msgspec
+
+from perdure.engines.contract import Cell, Fence, Hold, Move, Place, Rebuilt, Write
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound, Sealed, StaleHead
 from perdure.model.commit import Changeset, Commit, LedgerRead, MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import MessageAppended
+from perdure.model.event import Event, MessageAppended, MomentNamed
 from perdure.model.head import MAIN, Head
+from perdure.model.names import moment_label
 
 __all__ = [
     "SEAL_BYTES",
     "SEAL_MASK",
+    "Mark",
     "cell_digest",
+    "broken_chain",
     "chained",
     "check_cell",
     "check_fence",
@@ -30,9 +36,13 @@ __all__ = [
     "check_standing",
     "check_write",
     "damaged",
+    "event_labels",
+    "jump_of_child",
     "labels",
     "placed",
+    "rebuilt",
     "sealed_cell",
+    "sealed_cells",
     "sealed_head",
     "sealed_ledger",
     "record_of",
@@ -118,6 +128,8 @@ def check_move(move: Move, hold: Hold | None) -> None:
         raise Sealed(move.timeline)
     if hold.head != move.expected:
         raise StaleHead(move.expected, hold.head)
+    if move.previous not in (None, hold.move):
+        raise StaleHead(move.expected, hold.head, "it came there by another move than the writer read")
 
 
 def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, MoveRecord]:
@@ -186,16 +198,65 @@ def placed(commit: Commit, parent: tuple[Place, str | None] | None, before: int)
 
 
 def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[str]:
-    """Return the ids that name this commit: of the messages it appends, and of the run that it begins."""
-    names = {event.id for event in changeset.events if isinstance(event, MessageAppended)}
+    """Return the labels of this commit: those that its events give it, and the id of the run that it begins."""
+    names = set(event_labels(changeset.events))
     if commit.run is not None and commit.run != parent_run:
         names.add(commit.run)
     return names
 
 
+def event_labels(events: Iterable[Event]) -> dict[str, None]:
+    """Return the labels that its events give a commit, each once: of the messages it appends, and of its names."""
+    found: dict[str, None] = {}
+    for event in events:
+        if isinstance(event, MessageAppended):
+            found[event.id] = None
+        elif isinstance(event, MomentNamed):
+            found[moment_label(event.name)] = None
+    return found
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What an engine in memory keeps of a commit besides its bytes: its place, and two ways back from it."""
+
+    place: Place
+    run: str | None
+    events: int
+    parent: Digest | None  # the first one
+    jump: Digest  # an ancestor such that any other is O(log n) jumps and parents away; the first: itself
+
+
+def jump_of_child(marks: Mapping[Digest, Mark], parent: Digest) -> Digest:
+    """Return where a child of `parent` jumps to: two equal jumps are joined into one (skew binary numbers)."""
+    once = marks[parent].jump
+    twice = marks[once].jump
+    here, middle, there = (marks[each].place.depth for each in (parent, once, twice))
+    return twice if here - middle == middle - there else parent
+
+
+def rebuilt(cell: Cell, *, listed: int) -> Rebuilt:
+    """Return a cell as `reseal` writes it."""
+    return Rebuilt(
+        name=cell.name,
+        value=cell.value,
+        position=cell.position,
+        listed=bool(listed),
+        revision=cell.revision,
+    )
+
+
 def chained(chain: Digest | None, body: bytes) -> Digest:
     """Return the ledger's chain digest after an entry: over the chain before it and the entry's own bytes."""
     return digest_of(Kind.ENTRY, (chain or "").encode() + b"\n" + body)
+
+
+def broken_chain(position: int) -> Corrupt:
+    """Return the error for a ledger entry that does not follow the one before it."""
+    return damaged(
+        f"ledger entry {position} does not follow the one before it.",
+        "ledger_chain_broken",
+        position=position,
+    )
 
 
 def cell_digest(cell: Cell, *, listed: int) -> bytes:
@@ -233,9 +294,23 @@ def sealed_cell(name: str, digest: bytes) -> int:
     return _part(b"cell\0", name, digest)
 
 
+def sealed_cells(cells: Iterable[tuple[str, bytes]]) -> int:
+    """Return what cells of these names and digests add together: there are many, so each costs no call of its own."""
+    read, size = int.from_bytes, SEAL_BYTES
+    return sum(
+        [
+            read(sha256(b"cell\0" + name.encode("utf-8", "surrogatepass") + b"\0" + digest).digest()[:size])
+            for name, digest in cells
+        ]
+    )
+
+
 def sealed_head(timeline: str, move: Digest | None) -> int:
     """Return what a timeline whose last move has this digest adds to the seal of its space."""
-    return 0 if move is None else _part(b"head\0", timeline, bytes.fromhex(move))
+    if move is None:
+        return 0
+    part = b"head\0" + timeline.encode("utf-8", "surrogatepass") + b"\0" + bytes.fromhex(move)
+    return int.from_bytes(sha256(part).digest()[:SEAL_BYTES])  # as `_part`, without its call
 
 
 def sealed_ledger(position: int, chain: Digest | None) -> int:

@@ -76,8 +76,7 @@ def ancestor(space: Space, tip: Point, depth: int) -> Point | None:
         return None
     if depth == tip.depth:
         return tip
-    found = space.back(tip.digest, skip=tip.depth - depth, limit=1)
-    return Point(found[0].digest, depth)
+    return Point(space.before(tip.digest, tip.depth - depth).digest, depth)
 
 
 def meet(space: Space, a: Point | None, b: Point | None) -> Point | None:
@@ -106,12 +105,13 @@ def meet(space: Space, a: Point | None, b: Point | None) -> Point | None:
 
 
 def walk(space: Space, stretch: Stretch) -> Iterator[Step]:
-    """Yield the commits of a stretch, newest first, read a batch at a time."""
-    left, skip = stretch.tip.depth - stretch.floor, 0
-    while left > 0:
-        batch = space.back(stretch.tip.digest, skip=skip, limit=min(left, _BATCH))
+    """Yield the commits of a stretch, newest first, from the cache or read a batch at a time."""
+    at, left = stretch.tip.digest, stretch.tip.depth - stretch.floor
+    while left > 0 and at is not None:
+        known = space.steps.get(at)
+        batch = space.back(at, limit=min(left, _BATCH)) if known is None else (known,)
         yield from batch
-        left, skip = left - len(batch), skip + len(batch)
+        at, left = batch[-1].commit.first_parent, left - len(batch)
 
 
 def ahead(space: Space, tip: Point, of: Point | None) -> Sequence[Stretch]:

@@ -54,6 +54,7 @@ __all__ = [
     "put",
     "show",
     "stage",
+    "stage_objects",
     "upload_of",
     "Preview",
     "preview",
@@ -133,6 +134,24 @@ def stage(space: Space, chunks: Iterable[Piece], *, media_type: str | None = Non
     for chunk in _cut(chunks):
         upload.take(chunk)
     return upload.finish(media_type)
+
+
+def stage_objects(
+    space: Space, objects: Iterable[Object]
+) -> tuple[tuple[Object, ...], tuple[CellWrite, ...]]:
+    """Write the objects of a large value, except for the last few; return these, and the cell that ends the upload.
+
+    The write that uses the value carries both, as it does for an artifact.
+    """
+    upload = _Uploading(space)
+    size = 0
+    for each in objects:
+        if size + len(each.body) > space.limits.value_bytes_max:
+            upload.flush()
+            size = 0
+        size += len(each.body)
+        upload.add(each)
+    return upload.rest()
 
 
 def publish(space: Space, staged: Staged, *, name: str | None = None) -> Digest:
@@ -236,10 +255,13 @@ class _Uploading:
                 limit=self._space.limits.artifact_bytes_max,
             )
         if len(self._pending) == _BATCH:
-            self._flush()
+            self.flush()
         self._whole.update(chunk)
         self._head = self._head or chunk
-        piece = Object.of(Kind.VALUE, chunk)
+        self.add(Object.of(Kind.VALUE, chunk))
+
+    def add(self, piece: Object) -> None:
+        """Add one object."""
         self._chunks.append(piece.digest)
         self._pending.append(piece)
 
@@ -252,15 +274,15 @@ class _Uploading:
             size=self._size,
         )
         described = Object.of(Kind.ARTIFACT, encode_artifact(whole))
-        ended = CellWrite(name=self._cell, expected=self._revision, value=None)
-        return Staged(
-            digest=described.digest,
-            artifact=whole,
-            objects=(*self._pending, described),
-            cells=(ended,) if self._revision else (),
-        )
+        pending, cells = self.rest()
+        return Staged(digest=described.digest, artifact=whole, objects=(*pending, described), cells=cells)
 
-    def _flush(self) -> None:
+    def rest(self) -> tuple[tuple[Object, ...], tuple[CellWrite, ...]]:
+        """Return the objects still to write, and the cell that ends the upload, if it has begun."""
+        ended = CellWrite(name=self._cell, expected=self._revision, value=None)
+        return tuple(self._pending), (ended,) if self._revision else ()
+
+    def flush(self) -> None:
         """Write the pending chunks, and record them in the cell."""
         upload = Upload(at=self._at or self._space.clock(), chunks=tuple(self._chunks))
         progress = CellWrite(name=self._cell, expected=self._revision, value=canonical.encode_struct(upload))

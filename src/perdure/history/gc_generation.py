@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import msgspec
 
-from perdure.engines.contract import GC, Fence
+from perdure.engines.contract import GC, CellOf, Fence
 from perdure.engines.loops import Attempts
 from perdure.errors import Forgotten, Moved
 from perdure.history.space import Space
+from perdure.history.stored_objects import parts_of
 from perdure.history.tree import EMPTY, NodeCache
-from perdure.model.artifact import decode_artifact
-from perdure.model.digest import Digest, Kind, Object
+from perdure.model.digest import Digest
 
 __all__ = ["check_kept", "check_state", "fenced", "is_whole"]
 
@@ -47,6 +47,7 @@ def fenced(space: Space, act: Callable[[Space], _T]) -> _T:
         try:
             return act(msgspec.structs.replace(space, cache=NodeCache(), fences=fences))
         except Moved:
+            space = msgspec.structs.replace(space, known={})
             if _generation(space) == generation:
                 raise
 
@@ -68,21 +69,15 @@ def check_state(space: Space, commit: Digest | None) -> None:
 
 
 def check_kept(space: Space, values: Iterable[Digest]) -> None:
-    """Raise `Forgotten` if any of these values, or a chunk of one, was forgotten."""
+    """Raise `Forgotten` if any of these values, or a part of one, was forgotten."""
     if is_whole(space):
         return
     left = list(dict.fromkeys(values))
     while left:
         batch, left = left[:_BATCH], left[_BATCH:]
-        for found in space.objects(batch):
-            for chunk in _chunks(found):
-                space.objects((chunk,))
-
-
-def _chunks(found: Object) -> tuple[Digest, ...]:
-    return decode_artifact(found.body).chunks if found.kind is Kind.ARTIFACT else ()
+        left += dict.fromkeys([part for found in space.objects(batch) for part in parts_of(found)])
 
 
 def _generation(space: Space) -> int:
-    cell = space.engine.cell(space.name, GC)
+    (cell,) = space.ask(CellOf(space.name, GC))
     return cell.revision if cell else 0

@@ -1,8 +1,8 @@
 """Merges the changes of another line, or of one commit (cherry-pick), into a timeline by one commit.
 
 Paths that only one side changed merge, and so do paths that both made equal.  A path that
-both changed differently is joined by the rule declared for it, or it is a conflict: every
-conflict is reported, and nothing is written.  Messages are not merged; the transcript follows
+both changed differently is joined by the rule declared for it, or it is a conflict: the side that
+the caller prefers wins it, and a conflict for which no side is preferred is reported, and nothing is written.  Messages are not merged; the transcript follows
 first parents.
 
 A merge is always recorded as a commit with two parents, even if our line has no commits of
@@ -43,9 +43,19 @@ from perdure.model import canonical, names
 from perdure.model.canonical import Json
 from perdure.model.commit import Reads
 from perdure.model.digest import Digest, Kind, digest_of
-from perdure.model.event import Event, Merged, Picked
+from perdure.model.event import ConflictCovered, Event, Merged, Picked
 from perdure.model.head import Head
-from perdure.model.merge_rules import ADDING, Rule, adds_up, check_rules, join, rule_for
+from perdure.model.merge_rules import (
+    ADDING,
+    Rule,
+    Side,
+    adds_up,
+    check_rules,
+    check_sides,
+    join,
+    rule_for,
+    side_for,
+)
 from perdure.model.patch import JSON_TYPE, Stored
 
 __all__ = [
@@ -352,6 +362,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     rules: Mapping[str, str] = {}  # from path prefix to the name of a rule; the longest prefix decides
     author: str | None = None
     outside: Reads = Reads()
+    prefer: Mapping[
+        str, Side
+    ] = {}  # from path prefix to the side that wins a conflict; the longest prefix decides
 
 
 def merge(space: Space, onto: Head, other: Digest, terms: Terms, *, source: str) -> Taken:
@@ -379,9 +392,9 @@ def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -
         return Taken(head=onto, commit=None, base=other, paths=0)
     bases = ancestry.commons(space, here, there)
     base = bases[0].digest if bases else None
-    resolved = _resolved(space, bases, onto.commit, other, check_rules(terms.rules))
+    resolved, covered = _resolved(space, bases, onto.commit, other, terms)
     event = Merged(id=space.ids(), timeline=source, base=base, paths=resolved.paths)
-    proposal = _proposal(space, onto, resolved, event, terms, others=(other,))
+    proposal = _proposal(space, onto, resolved, (event, *covered), terms, others=(other,))
     intent = _intent("merge", onto, source, terms)
     done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
     return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
@@ -404,11 +417,11 @@ def cherry_pick(space: Space, onto: Head, commit: Digest, terms: Terms, *, turn:
 def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest, *, turn: bool) -> Taken:
     base = _base_of(space, commit, turn=turn)
     bases = [] if base is None else [ancestry.point(space, base)]
-    resolved = _resolved(space, bases, onto.commit, commit, check_rules(terms.rules))
+    resolved, covered = _resolved(space, bases, onto.commit, commit, terms)
     if not resolved.paths:
         return Taken(head=onto, commit=None, base=base, paths=0)
     event = Picked(id=space.ids(), commit=commit, since=base)
-    proposal = _proposal(space, onto, resolved, event, terms)
+    proposal = _proposal(space, onto, resolved, (event, *covered), terms)
     done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
     return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
 
@@ -424,9 +437,13 @@ def _base_of(space: Space, commit: Digest, *, turn: bool) -> Digest | None:
 
 
 def _resolved(
-    space: Space, bases: Sequence[Point], ours: Digest | None, theirs: Digest, rules: Mapping[str, Rule]
-) -> Resolution:
-    """Return the resolution of two commits with these common ancestors; raises `MergeConflict`."""
+    space: Space, bases: Sequence[Point], ours: Digest | None, theirs: Digest, terms: Terms
+) -> tuple[Resolution, tuple[ConflictCovered, ...]]:
+    """Return the resolution of two commits with these common ancestors, and which of our values theirs covered.
+
+    Raises `MergeConflict` if a path is in conflict for which no side is preferred.
+    """
+    rules, prefer = check_rules(terms.rules), check_sides(terms.prefer)
     mine, others = space.tree_at(ours), space.tree_at(theirs)
     read: Read = lambda entry: values.read_json(space, entry.value)  # noqa: E731
     if len(bases) > 1:
@@ -434,16 +451,28 @@ def _resolved(
     else:
         base = space.tree_at(bases[0].digest if bases else None)
         resolved = resolve(base, mine, others, rules, read)
-    if resolved.conflicts:
-        raise MergeConflict(resolved.conflicts)
-    return resolved
+    sides = {each.path: side_for(each.path, prefer) for each in resolved.conflicts}
+    open_conflicts = [each for each in resolved.conflicts if sides[each.path] is None]
+    if open_conflicts:
+        raise MergeConflict(open_conflicts)
+    taken = [each for each in resolved.conflicts if sides[each.path] == "theirs"]
+    settled = [(each.path if (entry := others.get(each.path)) is None else entry) for each in taken]
+    puts = [*resolved.puts, *(each for each in settled if isinstance(each, Entry))]
+    deletes = [*resolved.deletes, *(each for each in settled if isinstance(each, str))]
+    whole = Resolution(puts=tuple(sorted(puts, key=lambda each: each.path)), deletes=tuple(sorted(deletes)))
+    before = {each.path: mine.get(each.path) for each in taken}
+    events = [
+        ConflictCovered(id=space.ids(), path=path, covered=entry.value if entry else None)
+        for path, entry in before.items()
+    ]
+    return whole, tuple(events)
 
 
 def _proposal(
     space: Space,
     onto: Head,
     resolved: Resolution,
-    event: Event,
+    events: tuple[Event, ...],
     terms: Terms,
     *,
     others: tuple[Digest, ...] = (),
@@ -462,8 +491,8 @@ def _proposal(
         reason=terms.reason,
         root=patched.root,
         patch=patched.patch,
-        events=(event,),
-        minted=frozenset((event.id,)),
+        events=events,
+        minted=frozenset(event.id for event in events),
         objects=patched.objects,
         cells=patched.cells,
         outside=terms.outside,
@@ -475,6 +504,8 @@ def _proposal(
 def _intent(act: str, onto: Head, source: str, terms: Terms) -> Digest:
     """Return the digest of what the caller asked for; it does not depend on the heads."""
     intent: list[Json] = [act, onto.timeline, source, terms.reason, dict(terms.rules)]
+    if terms.prefer:
+        intent.append(dict(terms.prefer))
     return digest_of(Kind.BODY, canonical.encode(intent))
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from perdure.engines.contract import Hold, Step
+from perdure.engines.contract import CellOf, HeadOf, Hold, Question, Step
 from perdure.errors import Forgotten, Invalid, NotFound
-from perdure.history.space import Space, removed, stale_because_removed
+from perdure.history.space import ALIVE, Space, is_thread, stale_because_removed
 from perdure.history.tree import Entry
 from perdure.model import names
 from perdure.model.digest import Digest
@@ -26,6 +26,7 @@ __all__ = [
     "entry_at",
     "eventful",
     "head_of",
+    "head_questions",
     "head_to_move",
     "hold_of",
     "is_ancestor",
@@ -46,8 +47,8 @@ _FIRST_PAGE = 8  # commits; most callers of `eventful` need the last few
 
 def hold_of(space: Space, timeline: str) -> Hold:
     """Return the head of the timeline with its seal; raises `NotFound` if it does not exist or the thread was removed."""
-    hold = space.engine.hold(space.name, timeline)
-    if removed(space):
+    hold, was_removed = _look(space, timeline)
+    if was_removed:
         raise NotFound(
             f"thread '{space.label}' was removed; nothing was read.",
             code="thread_removed",
@@ -66,12 +67,24 @@ def head_of(space: Space, timeline: str) -> Head:
 
 def head_to_move(space: Space, timeline: str) -> Head:
     """Return the head of the timeline for a writer that will move it: raises `StaleHead` if the thread was removed."""
-    hold = space.engine.hold(space.name, timeline)
-    if removed(space):
+    hold, was_removed = _look(space, timeline)
+    if was_removed:
         raise stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))
     if hold is None:
         raise _no_timeline(space, timeline)
     return hold.head
+
+
+def head_questions(space: Space, timeline: str) -> tuple[Question, ...]:
+    """Return what `hold_of` and `head_to_move` ask, for a caller that asks more in the same call."""
+    head = HeadOf(space.name, timeline)
+    return (head, CellOf(space.name, ALIVE)) if is_thread(space) else (head,)
+
+
+def _look(space: Space, timeline: str) -> tuple[Hold | None, bool]:
+    """Return the head of a timeline, and whether its thread was removed."""
+    hold, *alive = space.ask(*head_questions(space, timeline))
+    return hold, alive != [] and alive[0] is not None
 
 
 def entry_at(space: Space, at: Digest | None, path: str) -> Entry:
@@ -167,7 +180,7 @@ def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> boo
     back = space.step(newer).commit.depth - space.step(older).commit.depth
     if back <= 0:
         return False
-    return space.back(newer, skip=back, limit=1)[0].digest == older
+    return space.before(newer, back).digest == older
 
 
 def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
@@ -234,9 +247,9 @@ def spoken(space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = ()) 
     found: dict[Digest, bytes | Forgotten] = {}
     for step in steps:
         found.update(step.bodies)
-    wanted = [each.event.body for each in said]
-    wanted += [each.event.vendor for each in said if each.event.vendor is not None]
-    digests = [digest for digest in dict.fromkeys(wanted) if digest not in found]
+    wanted = [each.event.body for each in said if each.event.body not in found]
+    wanted += [vendor for each in said if (vendor := each.event.vendor) is not None and vendor not in found]
+    digests = list(dict.fromkeys(wanted))
     for start in range(0, len(digests), _PAGE):
         page = digests[start : start + _PAGE]
         found.update(zip(page, _bodies(space, page), strict=True))

@@ -1,9 +1,13 @@
 """Resolves the name of a moment, as a person types it or a program holds it, to one commit.
 
 A name is tried as a digest, a digest's beginning, `HEAD` and `HEAD~n`, `version:n`,
-`turn:n`, a message id and a run id.  A whole digest of a commit means that commit, even if
+`turn:n`, a message id, a run id, and a name that another framework gave the commit.  A whole digest of a commit means that commit, even if
 a message has the same id.  Any other name that fits two kinds is refused, naming both: a guess
 here could fork, or undo to, the wrong moment.  A program that holds a commit passes `Exactly`.
+
+A name that fits nothing so far may be a part of a message id or a run id, as listings show it.
+
+Several commits may have the same name: on a line it means the newest that has it.
 """
 
 from __future__ import annotations
@@ -15,12 +19,14 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines import loops
+from perdure.engines.contract import LabelOf
 from perdure.errors import Invalid, NotFound
 from perdure.history import gc_generation, reader
 from perdure.history.space import Space
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
+from perdure.model.names import id_meant, moment_label
 
 __all__ = ["Exactly", "Name", "resolve"]
 
@@ -55,25 +61,41 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
         return found
     if isinstance(name, Exactly):
         raise _absent(space, head, whole)
+    labelled, named = space.ask(LabelOf(space.name, name), LabelOf(space.name, moment_label(name)))
+    kinds = {kind: find(space, head, name) for kind, find in _PLACES.items()}
+    kinds["a message id"] = _message(space, head, name, labelled)
+    kinds["a run id"] = _run(space, head, name, labelled)
+    kinds["a name"] = _named(space, head, named)
     fits: dict[str, Digest | None] = {}
-    for kind, find in _KINDS.items():
-        found = list(dict.fromkeys(find(space, head, name)))
+    for kind, commits in kinds.items():
+        found = list(dict.fromkeys(commits))
         if len(found) > 1:
             raise _ambiguous(name, kind, found)
         if found:
             fits[kind] = found[0]
     if len(fits) > 1:
-        kinds = " and ".join(f"{kind} ({_shown(commit)})" for kind, commit in fits.items())
+        both = " and ".join(f"{kind} ({_shown(commit)})" for kind, commit in fits.items())
         raise Invalid(
-            f"{name!r} fits two kinds of name: {kinds}; nothing was done.",
+            f"{name!r} fits two kinds of name: {both}; nothing was done.",
             code="revision_ambiguous",
             advice="Give the full digest.",
             name=name,
             kinds=tuple(fits),
         )
     if not fits:
-        raise _absent(space, head, name)
+        whole = id_meant(name, _ids(space, head), what="message or run")
+        if whole is None or whole == name:
+            raise _absent(space, head, name)
+        return resolve(space, head, whole)
     return next(iter(fits.values()))
+
+
+def _ids(space: Space, head: Head) -> Iterator[str]:
+    """Yield the ids of the runs and messages of a line, newest first."""
+    for step in reader.steps(space, head.commit):
+        if step.commit.run is not None:
+            yield step.commit.run
+        yield from (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
 
 
 def _stored(space: Space, commit: Digest) -> Digest | None:
@@ -119,16 +141,22 @@ def _turn(space: Space, head: Head, name: str) -> _Found:
         yield step.digest
 
 
-def _message(space: Space, head: Head, name: str) -> _Found:
-    named = [digest for digest in space.engine.labelled(space.name, name) if _appends(space, digest, name)]
-    here = [digest for digest in named if reader.is_ancestor(space, digest, head.commit)]
-    yield from here or named
+def _message(space: Space, head: Head, name: str, labelled: Sequence[Digest]) -> _Found:
+    said = [digest for digest in labelled if _appends(space, digest, name)]
+    here = [digest for digest in said if reader.is_ancestor(space, digest, head.commit)]
+    yield from here or said
 
 
-def _run(space: Space, head: Head, name: str) -> _Found:
-    begun = [
-        digest for digest in space.engine.labelled(space.name, name) if space.step(digest).commit.run == name
-    ]
+def _named(space: Space, head: Head, named: Sequence[Digest]) -> _Found:
+    if len(named) > 1:
+        here = (digest for digest in reversed(named) if reader.is_ancestor(space, digest, head.commit))
+        newest = next(here, None)
+        named = named if newest is None else (newest,)
+    yield from named
+
+
+def _run(space: Space, head: Head, name: str, labelled: Sequence[Digest]) -> _Found:
+    begun = [digest for digest in labelled if space.step(digest).commit.run == name]
     here = [digest for digest in begun if reader.is_ancestor(space, digest, head.commit)]
     if here and head.commit is not None:
         yield from (_end_of_turn(space, digest, head.commit) for digest in here)
@@ -150,13 +178,11 @@ def _end_of_turn(space: Space, begun: Digest, top: Digest) -> Digest:
     return last.digest
 
 
-_KINDS: dict[str, Callable[[Space, Head, str], _Found]] = {
+_PLACES: dict[str, Callable[[Space, Head, str], _Found]] = {
     "a digest": _digests,
     "a place before the head": _back,
     "a version": _version,
     "a turn": _turn,
-    "a message id": _message,
-    "a run id": _run,
 }
 
 
@@ -174,7 +200,7 @@ def _ambiguous(name: str, kind: str, found: Sequence[Digest | None]) -> Invalid:
     return Invalid(
         f"{name!r} is {kind} of more than one commit: {shown}; nothing was done.",
         code="revision_ambiguous",
-        advice="Give more digits.",
+        advice="Give more digits." if kind == "a digest" else "Give the digest.",
         name=name,
         kinds=(kind,),
     )
@@ -185,7 +211,7 @@ def _absent(space: Space, head: Head, name: str) -> NotFound:
         f"{name!r} names no moment of '{space.label}' on timeline '{head.timeline}', which is at version "
         f"{head.version} with {_depth(space, head.commit) + 1} commits; nothing was done.",
         code="revision_not_found",
-        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, a message id or a run id.",
+        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, a message id, a run id or a name.",
         name=name,
         timeline=head.timeline,
     )

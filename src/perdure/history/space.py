@@ -25,9 +25,10 @@ from itertools import chain
 from typing import TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from perdure.engines import loops
-from perdure.engines.contract import Cell, CellWrite, Engine, Fence, Hold, Step
+from perdure.engines.contract import Answer, Cell, CellWrite, Engine, Fence, HeadOf, Hold, Question, Step
 from perdure.errors import Corrupt, Forgotten, NotFound, StaleHead
 from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model.commit import NO_READS, Reads
@@ -45,9 +46,11 @@ __all__ = [
     "Space",
     "AgentMapView",
     "CommitCache",
+    "CommitCaches",
     "TimelineContext",
     "agent_after",
     "applied_id",
+    "is_thread",
     "label_of",
     "mark_write",
     "read_record",
@@ -63,7 +66,9 @@ ALIVE = "alive"  # the cell that is written when a thread is removed
 _MARKED = b"{}"
 _STEPS_MAX = 512
 _SKIPS_MAX = 4_096
+_SPACES_MAX = 16
 _PAGE = 100
+_NEAR = 16  # commits
 
 _T = TypeVar("_T")
 
@@ -106,6 +111,27 @@ class CommitCache:
         self._young[step.digest] = step
 
 
+class CommitCaches:
+    """The caches of the spaces that were used last, so that a new handle on a space finds what others have read."""
+
+    __slots__ = ("_old", "_young")
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._young: dict[tuple[str, str], CommitCache] = {}
+        self._old: dict[tuple[str, str], CommitCache] = {}
+
+    def of(self, space: str, label: str) -> CommitCache:
+        """Return the cache of a space whose commits have that label; generations are as in `CommitCache`."""
+        found = self._young.get((space, label))
+        if found is None:
+            found = self._old.get((space, label)) or CommitCache()
+            if len(self._young) >= _SPACES_MAX:
+                self._old, self._young = self._young, {}
+            self._young[space, label] = found
+        return found
+
+
 class Space(msgspec.Struct, frozen=True, kw_only=True):
     """One thread's, agent's or owner's part of a store, with everything that its functions need."""
 
@@ -118,6 +144,33 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     fences: tuple[Fence, ...] = ()  # checked by every write
     steps: CommitCache = msgspec.field(default_factory=CommitCache)
+    known: Mapping[
+        Question, Answer
+    ] = {}  # what was just read, all from one moment, for one attempt at a write
+
+    def beside(self, name: str, label: str) -> Space:
+        """Return the space of another thread of the same store."""
+        alive = (Fence(ALIVE, 0),)  # and not the lease that this space may be fenced by
+        return msgspec.structs.replace(
+            self, name=name, label=label, fences=alive, steps=CommitCache(), known={}
+        )
+
+    def ask(self, *questions: Question) -> Sequence[Answer]:
+        """Answer small questions: from `known` what it has, the others by one call of the engine."""
+        known = self.known
+        if not known:
+            return self.engine.answers(questions)
+        others = [each for each in questions if each not in known]
+        found = dict(zip(others, self.engine.answers(others), strict=True)) if others else known
+        return [known[each] if each in known else found[each] for each in questions]
+
+    def knowing(self, *questions: Question) -> Space:
+        """Return the space with the answers to these questions, read now by one call.
+
+        Only a writer whose fences and expected heads decide may use them: a stale answer leads to a refused write.
+        """
+        answers = self.engine.answers(questions) if questions else ()
+        return msgspec.structs.replace(self, known=dict(zip(questions, answers, strict=True)))
 
     def tree(self, root: Digest = EMPTY) -> Tree:
         """Return the map of that root."""
@@ -141,6 +194,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
     def objects(self, digests: Sequence[Digest]) -> Sequence[Object]:
         """Return the objects of these digests, in order; raises `Forgotten`, or `Corrupt` if one is damaged or missing."""
+        if not digests:
+            return ()
         try:
             return self.engine.objects(self.name, digests)
         except Forgotten:
@@ -195,6 +250,23 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
             return self._checked(self.engine.steps(self.name, at, skip=skip, limit=limit, bodies=bodies))
         except NotFound as error:
             raise self.absence(at) from error
+
+    def before(self, at: Digest, count: int) -> Step:
+        """Return the commit that is `count` commits before `at` on its line; raises as `step` does.
+
+        One that is near is found in the cache, which is filled by a page where it has a gap.
+        """
+        while count <= _NEAR:
+            step = self.steps.get(at)
+            if step is None:
+                for each in self.back(at, limit=_NEAR):
+                    self.steps.put(each)
+                step = self.step(at)
+            if not count:
+                return step
+            assert step.commit.first_parent is not None, "the line has that many commits"
+            at, count = step.commit.first_parent, count - 1
+        return self.back(at, skip=count, limit=1)[0]
 
     def absence(self, digest: Digest) -> Corrupt | NotFound:
         """Return the error for an object that the store names and does not have."""
@@ -252,10 +324,12 @@ def read_record(cell: Cell, decoder: msgspec.json.Decoder[_T]) -> _T:
         ) from error
 
 
-def mark_write(prefix: str, line: str, id: str, *, expected: int, present: bool) -> CellWrite:
-    """Return the write that sets a mark, or removes it."""
+def mark_write(
+    prefix: str, line: str, id: str, *, expected: int, present: bool, listed: bool = False
+) -> CellWrite:
+    """Return the write that sets a mark, or removes it; one that is `listed` is found over all spaces."""
     value = _MARKED if present else None
-    return CellWrite(name=f"{prefix}{line}:{id}", expected=expected, value=value)
+    return CellWrite(name=f"{prefix}{line}:{id}", expected=expected, value=value, listed=listed and present)
 
 
 def label_of(engine: Engine, name: str) -> str:
@@ -299,8 +373,12 @@ def _absence(engine: Engine, name: str, label: str, digest: Digest) -> Corrupt |
 
 def removed(space: Space) -> bool:
     """True if the thread whose space this is was removed."""
-    fenced = any(fence.cell == ALIVE for fence in space.fences)
-    return fenced and space.engine.cell(space.name, ALIVE) is not None
+    return is_thread(space) and space.engine.cell(space.name, ALIVE) is not None
+
+
+def is_thread(space: Space) -> bool:
+    """True if this is the space of a thread, which can be removed."""
+    return any(fence.cell == ALIVE for fence in space.fences)
 
 
 def stale_because_removed(space: Space, head: Head) -> StaleHead:
@@ -320,6 +398,8 @@ class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
     timeline: str = MAIN
     agent: Space | None = None  # the agent's own space; None: this is it
     defaults: Mapping[str, bytes] = {}  # values of absent paths, in canonical JSON
+    # What every change here asks for: the head, and what its commit depends on beside it.  The first one makes it.
+    asked: list[tuple[Sequence[Question], Sequence[Question]]] = []
 
     @property
     def agent_line(self) -> str:
@@ -328,13 +408,18 @@ class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
             return MAIN
         return "fork/" + sha256(f"{self.space.name}\n{self.timeline}".encode()).hexdigest()[:16]
 
-    def sight(self, head: Head, read: Hold | None = None) -> AgentMapView:
-        """Return the agent's map as seen from `head`; `read` is the head of its timeline, if the caller has just read it."""
+    @property
+    def sight_questions(self) -> tuple[Question, ...]:
+        """What `sight` asks, for a caller that asks more in the same call."""
+        return () if self.agent is None else (HeadOf(self.agent.name, self.agent_line),)
+
+    def sight(self, head: Head, read: Hold | UnsetType | None = UNSET) -> AgentMapView:
+        """Return the agent's map as seen from `head`; `read` is the head of its timeline, unset: it is read here."""
         agent = self.agent
         if agent is None:
             return AgentMapView(MAIN, None, NO_READS)
         line = self.agent_line
-        hold = agent.engine.hold(agent.name, line) if read is None else read
+        hold = agent.engine.hold(agent.name, line) if read is UNSET else read
         if hold is not None:
             commit = hold.head.commit
         elif head.commit is None:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from perdure.engines.contract import Engine, Fact
 from perdure.errors import Corrupt
+from perdure.model.artifact import decode_artifact
 from perdure.model.commit import Changeset
-from perdure.model.digest import Digest
+from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import (
     AgentChanged,
     ArtifactCreated,
@@ -24,9 +25,19 @@ from perdure.model.event import (
     ToolCallCompleted,
     ToolCallRequested,
 )
+from perdure.model.lists import decode_node
 from perdure.model.patch import Edit, Op, Put, Replace
 
-__all__ = ["contexts_of", "mentioned", "of_changeset", "values_of", "pages", "standing_pages", "whole_pages"]
+__all__ = [
+    "contexts_of",
+    "mentioned",
+    "parts_of",
+    "of_changeset",
+    "values_of",
+    "pages",
+    "standing_pages",
+    "whole_pages",
+]
 
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -68,6 +79,15 @@ def values_of(op: Op) -> Iterator[Digest]:
 def mentioned(text: bytes) -> Iterator[Digest]:
     """Yield everything in a JSON text that has the shape of a digest, also inside references to artifacts."""
     return (Digest(found.group().decode()) for found in _DIGEST.finditer(text))
+
+
+def parts_of(found: Object) -> tuple[Digest, ...]:
+    """Return the objects that an artifact or a list node consists of; none for an object of another kind."""
+    if found.kind is Kind.ARTIFACT:
+        return decode_artifact(found.body).chunks
+    if found.kind is Kind.LIST:
+        return tuple([child.digest for child in decode_node(found.body).children])
+    return ()
 
 
 def _of_event(event: Event) -> Iterator[Digest]:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from perdure.engines import loops
-from perdure.engines.contract import CellWrite, Hold, Move, Write
+from perdure.engines.contract import GC, CellOf, CellWrite, Hold, Move, OpOf, Question, Write
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, Sealed, StaleHead
 from perdure.history import gc_generation, reader, revisions, writer
 from perdure.history.revisions import Exactly, Name
@@ -26,7 +26,7 @@ from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import MAIN, Head
 
-__all__ = ["fork", "promote", "redo", "seal", "timelines", "undo", "undo_to"]
+__all__ = ["fork", "move_questions", "promote", "redo", "seal", "timelines", "undo", "undo_to"]
 
 _OLD_MAIN = re.compile(r"main\.v[0-9]+\Z")
 
@@ -146,7 +146,7 @@ def promote(
         except Conflict as conflict:
             # A writer that was first has also taken the name of the old main, or written the cells: the cause is the
             # moved head, so report that.
-            actual = reader.head_to_move(space, MAIN)
+            actual = reader.head_to_move(msgspec.structs.replace(space, known={}), MAIN)
             if not isinstance(conflict, StaleHead | Sealed | OpReused) and actual != main:
                 raise StaleHead(main, actual) from conflict
             raise
@@ -164,6 +164,12 @@ def seal(space: Space, timeline: str, *, op_id: str | None) -> Head:
         return Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
 
     return _once(space, next_move, op_id=op_id, intent=intent)
+
+
+def move_questions(space: Space, op_id: str | None) -> list[Question]:
+    """Return what every move of a head asks beside its heads, for a caller that asks more in the same call."""
+    generation = CellOf(space.name, GC)
+    return [generation] if op_id is None else [generation, OpOf(space.name, op_id)]
 
 
 def timelines(space: Space) -> Iterator[Hold]:

@@ -12,16 +12,16 @@ the caller may repeat the same write, which is never applied twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from perdure.engines import shared_rules
-from perdure.engines.contract import CellWrite, Move, Receipt, Step, Write
+from perdure.engines.contract import CellWrite, LedgerOf, Move, OpOf, Receipt, Recorded, Step, Write
 from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from perdure.history.changes import patch_builder
-from perdure.history.changes.patch_builder import Ops, Touched, ValueSource, covered, reapply
-from perdure.history.changes.values import StoredValue
+from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Touched, covered, own_source, reapply
 from perdure.history.space import Space, removed, stale_because_removed
 from perdure.model import canonical, names
 from perdure.model.commit import (
@@ -40,7 +40,7 @@ from perdure.model.commit import (
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import AgentChanged, Event, MemoryWritten
 from perdure.model.head import Head
-from perdure.model.patch import Edit, Op, Patch, Stored, decode_patch
+from perdure.model.patch import Edit, Op, Patch, decode_patch
 
 __all__ = [
     "OUTBOX",
@@ -58,11 +58,13 @@ OnConflict: TypeAlias = Literal["raise", "rebase", "cover"]
 
 # Cells that name commits whose change of the agent's map, or of memory, is still to be applied.
 OUTBOX = "outbox/"
+_DELIVERED = frozenset((AgentChanged, MemoryWritten))
 
 REBASES_MAX = 32
 BETWEEN_MAX = 1_000  # commits; a writer that is further behind gets `StaleHead`
 
 _encoder = msgspec.json.Encoder(order="sorted")
+_body_of = attrgetter("body")
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -77,7 +79,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     )  # ids of events that Perdure made, not the author; no part of the intent
     objects: tuple[Object, ...] = ()  # values, nodes and bodies
     cells: tuple[CellWrite, ...] = ()
-    reads: Touched = msgspec.field(default_factory=Touched)  # paths that the author read
+    reads: Touched = UNTOUCHED  # paths that the author read
     outside: Reads = NO_READS
     ledger: LedgerRead | None = None  # how far the author read the ledger; None: to its end
     others: tuple[Digest, ...] = ()  # parents beside the first
@@ -120,27 +122,26 @@ def commit(
     not, or cannot, be put on top of the commits between.  `cover` puts them there in any case,
     and records in `conflict` events what they covered.
     """
-    names.check_id("op_id", op_id)
-    for proposal in proposals:
-        _check_labels(proposal)
-    if intent is None and repeatable:
-        intent = intent_of(onto.timeline, proposals)
+    if repeatable:  # else its op_id was made for it, and who made that has checked its labels
+        names.check_id("op_id", op_id)
+        for proposal in proposals:
+            _check_labels(proposal)
+        if intent is None:
+            intent = intent_of(onto.timeline, proposals)
     at = space.clock() if at is None else at
     rebases = 0
     while True:
-        steps, objects = _chain(space, onto, proposals, at)
-        _check_limits(space, proposals, objects)
-        intent = intent or steps[0].commit.changeset
-        moved = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=steps[-1].digest)
-        others = [_along(timeline, head, steps[-1]) for timeline, head in also] if also else ()
+        steps, objects, cells = _chain(space, onto, proposals, at)
+        last = steps[-1]
+        moved = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=last.digest)
         write = Write(
             space=space.name,
             op_id=op_id,
-            intent=intent,
+            intent=intent or steps[0].commit.changeset,
             fences=space.fences,
-            objects=tuple(objects),
-            moves=(moved, *others),
-            cells=_cells(proposals, steps, onto.version + 1),
+            objects=objects,
+            moves=(moved, *[_along(*each, last) for each in also]) if also else (moved,),
+            cells=cells,
             entries=entries,
             is_new=not repeatable,
         )
@@ -164,8 +165,15 @@ def submit(space: Space, write: Write, onto: Head) -> Receipt:
     try:
         return space.engine.apply(write)
     except InDoubt:
+        import logging  # only here: most programs never need it
+
         found = space.engine.recorded(space.name, write.op_id)
-        if found is None or found.intent != write.intent:
+        is_there = found is not None and found.intent == write.intent
+        told = "it is stored" if is_there else "whether it is stored is not known"
+        logging.getLogger("perdure.store").warning(
+            "write %s of %s was in doubt: %s", write.op_id, space.label, told
+        )
+        if found is None or not is_there:
             raise
         return found.receipt
     except Moved as moved:
@@ -176,7 +184,7 @@ def submit(space: Space, write: Write, onto: Head) -> Receipt:
 
 def once(space: Space, op_id: str, intent: Digest) -> Receipt | None:
     """Return the receipt of the write `op_id` if it was applied before; raises `OpReused` if its intent was another."""
-    found = space.engine.recorded(space.name, op_id)
+    found: Recorded | None = space.ask(OpOf(space.name, op_id))[0]
     if found is not None and found.intent != intent:
         raise OpReused(op_id)
     return found.receipt if found else None
@@ -210,50 +218,82 @@ def _op(op: Op) -> object:
 
 def _chain(
     space: Space, onto: Head, proposals: Sequence[Proposal], at: int
-) -> tuple[list[Step], list[Object]]:
-    """Return the commits that put `proposals` on top of `onto`, and all objects, parents before children."""
+) -> tuple[list[Step], tuple[Object, ...], tuple[CellWrite, ...]]:
+    """Return the commits that put `proposals` on top of `onto`, all objects, parents before children, and the cells.
+
+    Raises `Invalid` if they are too much for one write.
+    """
     parent = None if onto.commit is None else space.step(onto.commit)
     steps: list[Step] = []
     objects: list[Object] = []
+    cells: list[CellWrite] = []
+    ledger: LedgerRead | None = None  # one reading for all that have none
+    events = 0
     for proposal in proposals:
+        if proposal.ledger is None:
+            ledger = ledger or space.ask(LedgerOf(space.name))[0]
+            proposal = msgspec.structs.replace(proposal, ledger=ledger)
         parent, stored = next_step(space, parent, proposal, at)
         steps.append(parent)
-        objects += (*proposal.objects, *stored)
-    return steps, objects
+        objects += proposal.objects
+        objects += stored
+        if proposal.cells:
+            cells += proposal.cells
+        if proposal.events:
+            events += len(proposal.events)
+            if not _DELIVERED.isdisjoint(map(type, proposal.events)):
+                # The outbox is delivered in the order of versions, then depth.
+                value = canonical.encode({"depth": parent.commit.depth, "version": onto.version + 1})
+                cells.append(CellWrite(name=OUTBOX + parent.digest, expected=0, value=value, listed=True))
+    if events > space.limits.write_events_max:
+        raise _too_many_events(events, space.limits.write_events_max)
+    size = sum(map(len, map(_body_of, objects)))
+    if size > space.limits.write_bytes_max:
+        raise _too_large(size, space.limits.write_bytes_max)
+    return steps, tuple(objects), tuple(cells)
 
 
 def next_step(
     space: Space, parent: Step | None, proposal: Proposal, at: int
 ) -> tuple[Step, tuple[Object, Object]]:
     """Return the commit that puts `proposal` on top of `parent` at that time, and the two objects that hold it."""
+    reason, run, events, ledger = proposal.reason, proposal.run, proposal.events, proposal.ledger
     changeset = Changeset(
-        reason=proposal.reason,
-        run_id=proposal.run,
+        reason=reason,
+        run_id=run,
         parent_run_id=proposal.parent_run,
         run_meta=proposal.run_meta,
-        events=proposal.events,
+        events=events,
         patch=proposal.patch,
         state_actions=proposal.state_actions,
     )
-    body = Object.of(Kind.CHANGESET, encode_changeset(changeset), record=changeset)
-    ledger = proposal.ledger
+    body = encode_changeset(changeset)
+    named = digest_of(Kind.CHANGESET, body)
+    if parent is None:
+        parents, depth = proposal.others, 0
+    else:
+        parents, depth = (parent.digest, *proposal.others), parent.commit.depth + 1
     commit = Commit(
-        parents=(parent.digest, *proposal.others) if parent else proposal.others,
-        changeset=body.digest,
+        parents=parents,
+        changeset=named,
         root=proposal.root,
         thread=space.label,
-        depth=parent.commit.depth + 1 if parent else 0,
-        reason=proposal.reason,
+        depth=depth,
+        reason=reason,
         at=at,
         reads=proposal.outside,
-        ledger=space.engine.ledger(space.name) if ledger is None else ledger,
-        run=proposal.run,
+        ledger=space.ask(LedgerOf(space.name))[0] if ledger is None else ledger,
+        run=run,
         author=proposal.author,
     )
-    stored = Object.of(Kind.COMMIT, encode_commit(commit), record=commit)
+    encoded = encode_commit(commit)
+    digest = digest_of(Kind.COMMIT, encoded)
     above = (parent.place, parent.commit.run) if parent else None
     place = shared_rules.placed(commit, above, len(parent.changeset.events) if parent else 0)
-    return Step(stored.digest, commit, changeset, place), (body, stored)
+    return Step(digest, commit, changeset, place), (
+        Object(Kind.CHANGESET, named, body, None, changeset),
+        Object(Kind.COMMIT, digest, encoded, None, commit),
+    )
 
 
 def _along(timeline: str, head: Head | None, step: Step) -> Move:
@@ -263,36 +303,12 @@ def _along(timeline: str, head: Head | None, step: Step) -> Move:
     )
 
 
-def _cells(proposals: Sequence[Proposal], steps: Sequence[Step], version: int) -> tuple[CellWrite, ...]:
-    """Return the cells of the proposals, and an outbox cell for each commit that changes the agent's map or memory."""
-    cells: list[CellWrite] = []
-    for proposal, step in zip(proposals, steps, strict=True):
-        cells += proposal.cells
-        for event in proposal.events:
-            if isinstance(event, AgentChanged | MemoryWritten):
-                # The outbox is delivered in the order of versions, then depth.
-                value = canonical.encode({"depth": step.commit.depth, "version": version})
-                cells.append(CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True))
-                break
-    return tuple(cells)
-
-
 def _check_labels(proposal: Proposal) -> None:
     names.check_label("reason", proposal.reason)
     if proposal.author is not None:
         names.check_label("author", proposal.author)
     if proposal.run is not None:
         names.check_id("run", proposal.run)
-
-
-def _check_limits(space: Space, proposals: Sequence[Proposal], objects: Sequence[Object]) -> None:
-    limits = space.limits
-    events = sum([len(each.events) for each in proposals])
-    if events > limits.write_events_max:
-        raise _too_many_events(events, limits.write_events_max)
-    size = sum([len(each.body) for each in objects])
-    if size > limits.write_bytes_max:
-        raise _too_large(size, limits.write_bytes_max)
 
 
 def _too_many_events(events: int, limit: int) -> Invalid:
@@ -365,16 +381,10 @@ def _on_top(space: Space, seen: Digest, root: Digest, proposal: Proposal) -> Pro
     """Return `proposal` applied to `root`, whose author saw `seen`, with events that name what it covers."""
     own = {each.digest: each for each in proposal.objects}
 
-    def body(digest: Digest) -> bytes:
-        return own[digest].body if digest in own else space.body(digest)
-
-    def stored_value(stored: Stored) -> StoredValue:
-        new = own.get(stored.value)
-        return StoredValue(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
-
+    source = own_source(space, own)
     ops = Ops(space, root)
     for op in proposal.patch.ops:
-        reapply(ops, op, ValueSource(stored_value, body))
+        reapply(ops, op, source)
     patched = ops.finish()
     conflicts = tuple(covered(space, seen, root, proposal.patch))
     return msgspec.structs.replace(

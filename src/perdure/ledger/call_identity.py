@@ -32,14 +32,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from perdure.engines.contract import CellWrite, Instant, Write
+from perdure.engines.contract import Cell, CellOf, CellWrite, Instant, Question, Write
 from perdure.errors import Conflict, InDoubt, Invalid
 from perdure.history import artifacts
 from perdure.history.artifacts import Staged
-from perdure.history.space import (
-    Space,
-    read_record,
-)
+from perdure.history.space import Space, label_of, read_record
 from perdure.ledger import calls
 from perdure.ledger.repeat_guard import done
 from perdure.ledger.results import shown
@@ -274,6 +271,12 @@ Standing: TypeAlias = Free | Mine | Reuse | Waits
 _owners = msgspec.json.Decoder(Owner)
 
 
+def questions(space: Space, record: CallRecord) -> list[Question]:
+    """Return what `owner_of_key` asks the call's thread, for a caller that asks more in the same call."""
+    is_here = record.key_scope != "store" and record.key is not None and not is_default(record, space.label)
+    return [CellOf(space.name, _name(record))] if is_here else []
+
+
 def owner_of_key(home: Space, space: Space, record: CallRecord) -> Standing:
     """Find out which call owns the key of this one.
 
@@ -281,7 +284,7 @@ def owner_of_key(home: Space, space: Space, record: CallRecord) -> Standing:
     """
     if record.key is None or is_default(record, space.label):
         return Free(needed=False)
-    cell = home.engine.cell(home.name, _name(record))
+    cell: Cell | None = home.ask(CellOf(home.name, _name(record)))[0]
     if cell is None or cell.value is None:
         return Free(cell.revision if cell else 0)
     owner = read_record(cell, _owners)
@@ -359,7 +362,7 @@ def _space_of(space: Space, owner: Owner) -> Space:
     if owner.space == space.name:
         return space
     space.engine.check(owner.space)
-    return msgspec.structs.replace(space, name=owner.space)
+    return msgspec.structs.replace(space, name=owner.space, label=label_of(space.engine, owner.space))
 
 
 def _name(record: CallRecord) -> str:

@@ -13,7 +13,7 @@ ticket closes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -29,6 +29,7 @@ from perdure.history.space import (
 )
 from perdure.ledger import call_identity, calls, json_schema, tickets
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
+from perdure.ledger.held import check_released
 from perdure.ledger.tickets import TICKET, StoredTicket
 from perdure.model import canonical, names
 from perdure.model.call import CallRecord, CallState
@@ -36,11 +37,12 @@ from perdure.model.canonical import Json
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import check_decider
 from perdure.model.event import ApprovalDecided
-from perdure.model.ticket import DECISIONS, Decision, Ticket, Verdict
+from perdure.model.ticket import CHILD_RUN, DECISIONS, Decision, Ticket, Verdict
 from perdure.projections.calls import Transition
 
 __all__ = [
     "COPY",
+    "Also",
     "DecisionOutcome",
     "Rework",
     "decide",
@@ -53,12 +55,18 @@ __all__ = [
     "withdraw",
     "decided_on",
     "standing",
+    "asked_of_people",
+    "place_of",
+    "release",
     "waiting_on",
 ]
 
 
 Rework: TypeAlias = Callable[[CallRecord, dict[str, Json]], Changes]
 """Returns the other fields that new arguments change: the fingerprint, a templated key.  Raises `Invalid` to refuse."""
+
+Also: TypeAlias = Callable[[Ticket], Iterable[CellWrite]]
+"""Returns the cells that a decision about a ticket writes beside its own."""
 
 COPY = "copy/"  # cells: the call that was decided on a timeline, by timeline and the call that it was copied from
 
@@ -98,18 +106,23 @@ def decide(
     by: str | None = None,
     why: str | None = None,
     rework: Rework | None = None,
+    also: Also | None = None,
 ) -> DecisionOutcome:
     """Decide what a call waits for, on the timeline `line` whose head is `head`; `id` is the call's or the ticket's.
 
-    `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided` if it was decided
+    `also` returns what the same write changes for the run of the call.  `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided` if it was decided
     otherwise, `Conflict` if it waits for nothing or is not in the history of the timeline, `Invalid` for a value that
-    does not fit, or without `by` for an effect from `financial` up; nothing was written then.
+    does not fit, or without `by` for an effect from `financial` up, `Held` if the thread came from another store and
+    was not released; nothing was written then.
     """
     wanted = _request(verdict, value, by, why, rework)
+    check_released(space)
     attempts = Attempts(f"call '{id}'", f"call '{id}' was not decided")
     while True:
         attempts.begin()
         asked, current = _locate(space, id)
+        if asked.ticket.action == CHILD_RUN:
+            raise _waits_for_child(asked.ticket)
         check_decider(current.record.effect, by, f"call '{current.record.id}' to {current.record.tool}")
         now = space.clock()
         if asked.ticket.decision is None and due(asked.ticket, now):
@@ -126,6 +139,8 @@ def decide(
             if elsewhere
             else deciding(current, asked, wanted.at(now), value=wanted.value, rework=rework)
         )
+        if also is not None:
+            transition = transition.also(cells=also(asked.ticket))
         moved = calls.post_first(space, transition)
         if moved is not None:
             return DecisionOutcome(tickets.read(space, transition.record.ticket or "").ticket, moved, True)
@@ -147,6 +162,29 @@ def deciding(
     state, changes = _leads_to(current.record, asked.ticket, decision, value, rework)
     transition = calls.advance(current, state, at=decision.at, step=step, **changes)
     return transition.also(cells=closed, objects=(value,) if value else ())
+
+
+def release(space: Space, current: VersionedCall) -> VersionedCall:
+    """Let a call that waits for child runs go on: one of them can; return the call as it is then."""
+    asked = tickets.read(space, current.record.ticket or "")
+    if asked.ticket.decision is not None:
+        return calls.read(space, current.record.id)
+    decision = Decision(verdict="approve", at=space.clock(), why="a child run can go on")
+    moved = calls.post_first(space, deciding(current, asked, decision))
+    return moved or calls.read(space, current.record.id)
+
+
+def _waits_for_child(ticket: Ticket) -> Conflict:
+    children = tickets.children_of(ticket)
+    return Conflict(
+        f"call '{ticket.call}' to {ticket.tool} waits for a child run on thread '{children[0].thread}'; nothing was "
+        "decided.",
+        code="call_waits_for_child",
+        advice="Decide what the child waits for: approvals() lists it.",
+        call=ticket.call,
+        thread=children[0].thread,
+        run=children[0].run,
+    )
 
 
 def withdraw(space: Space, call: str, *, by: str | None = None, why: str | None = None) -> DecisionOutcome:
@@ -383,7 +421,8 @@ def _edited(
 def _lapsing(current: VersionedCall, asked: StoredTicket, now: int) -> CallTransition:
     """Return the transition of a ticket that was not decided in time."""
     # The reason is stored in the ledger, where readers of older entries know it.
-    decision = Decision(verdict=asked.ticket.on_timeout, at=now, why="nobody decided in time")
+    why = "its time has come" if asked.ticket.is_timer else "nobody decided in time"
+    decision = Decision(verdict=asked.ticket.on_timeout, at=now, why=why)
     return deciding(current, asked, decision)
 
 
@@ -471,7 +510,7 @@ def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
     """Read the tickets that can be decided on `line`, whose head is `head`.
 
     A ticket that was asked and decided on another timeline still waits here, unless the decision is in this history
-    too; a ticket that was decided here does not.
+    too; a ticket that was decided here does not.  Where a call waits for child runs, their tickets are in the list.
     """
     found = [each for each in tickets.open_on(space, line) if is_seen(space, each, line, head)]
     elsewhere: dict[str, list[Ticket]] = {}  # by the call that the conversation names
@@ -483,8 +522,32 @@ def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
     here = set(decided_on(space, line)) if elsewhere else set[str]()
     for call, asked_for in elsewhere.items():
         if call not in here:
-            found += _still_open(space, asked_for, head)
-    return found
+            # Child runs belong to the timeline whose call started them.
+            found += [each for each in _still_open(space, asked_for, head) if each.action != CHILD_RUN]
+    return asked_of_people(space, found)
+
+
+def asked_of_people(space: Space, found: list[Ticket]) -> list[Ticket]:
+    """Return the tickets with those of child runs in place of the ones that wait for child runs."""
+    if all(each.action != CHILD_RUN for each in found):
+        return found
+    return [
+        asked
+        for each in found
+        for asked in (
+            [each] if each.action != CHILD_RUN else [inner for _, inner in tickets.of_children(space, each)]
+        )
+    ]
+
+
+def place_of(space: Space, id: str, line: str) -> tuple[Space, str]:
+    """Return where the call or ticket of that id is decided: here, or on the timeline of a child run that is waited for."""
+    if space.engine.cell(space.name, calls.CALL + id) is None:
+        for ticket in tickets.open_on(space, line):
+            for inside, asked in tickets.of_children(space, ticket):
+                if id in (asked.call, asked.id):
+                    return inside, asked.timeline
+    return space, line
 
 
 def _still_open(space: Space, asked: list[Ticket], head: Digest | None) -> list[Ticket]:

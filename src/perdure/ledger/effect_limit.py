@@ -9,10 +9,10 @@ from __future__ import annotations
 import msgspec
 from msgspec import UnsetType
 
-from perdure.engines.contract import CellWrite
+from perdure.engines.contract import Cell, CellOf, CellWrite
 from perdure.engines.loops import Attempts
 from perdure.errors import Moved
-from perdure.history import timelines
+from perdure.history import reader, timelines
 from perdure.history.revisions import Name
 from perdure.history.space import (
     Space,
@@ -40,7 +40,7 @@ def most(space: Space, timeline: str) -> Effect | None:
     """Return the strongest effect that calls may have on a timeline; None: no limit, as always on `main`."""
     if timeline == MAIN:
         return None
-    cell = space.engine.cell(space.name, BOUND + timeline)
+    cell: Cell | None = space.ask(CellOf(space.name, BOUND + timeline))[0]
     return None if cell is None or cell.value is None else read_record(cell, _bounds).effect_max
 
 
@@ -58,16 +58,19 @@ def fork(
     `effect_max` is the strongest effect of calls there; None, or one stronger than the limit of `source`, takes over
     the limit of `source`.  Raises as `timelines.fork` does.
     """
-    inherited = most(space, source)
     wanted = check_effect(effect_max) if effect_max is not None else None
-    bound = inherited if wanted is None or (inherited and not within(wanted, inherited)) else wanted
     meant = () if wanted is None else (f"effect_max {wanted}",)
+    questions = [*reader.head_questions(space, source), *timelines.move_questions(space, op_id)]
+    questions += [CellOf(space.name, BOUND + each) for each in (source, timeline)]
     attempts = Attempts(f"the effect limit of '{timeline}'", f"timeline '{timeline}' was not forked")
     while True:
         attempts.begin()
-        cells = _limit_cells(space, timeline, bound)
+        known = space.knowing(*questions)
+        inherited = most(known, source)
+        bound = inherited if wanted is None or (inherited and not within(wanted, inherited)) else wanted
+        cells = _limit_cells(known, timeline, bound)
         try:
-            return timelines.fork(space, source, timeline, at, op_id=op_id, cells=cells, meant=meant)
+            return timelines.fork(known, source, timeline, at, op_id=op_id, cells=cells, meant=meant)
         except Moved as moved:
             if not cells or moved.cell != cells[0].name:
                 raise
@@ -75,7 +78,7 @@ def fork(
 
 def _limit_cells(space: Space, timeline: str, bound: Effect | None) -> tuple[CellWrite, ...]:
     """Return the cell that stores the limit; none if there is no limit and no older one to remove."""
-    before = space.engine.cell(space.name, BOUND + timeline)
+    before: Cell | None = space.ask(CellOf(space.name, BOUND + timeline))[0]
     if bound is None and (before is None or before.value is None):
         return ()
     value = None if bound is None else canonical.encode_struct(_Bound(bound))

@@ -17,6 +17,10 @@ its own timeline, because another timeline may have been forked off before the c
 known after the conversation was given another one is in no history.  A direct call is in a history that has the
 commit of its turn with the result.
 
+A call of a child run also passes the guard of the root thread: before it starts, that thread's ledger gets an entry
+for it.  The child's own ledger says what became of it, and it is in a history if the root's call is whose tool ran the
+child.
+
 Calls imported from elsewhere get a fingerprint too, and that needs the tool: its version, its defaults.  If the tool
 is not available during the import, the write leaves a mark under the tool's name.  A run that is about to start a call
 to a tool of that name computes the missing fingerprints first and removes the marks.  An import sends nothing, so a
@@ -32,7 +36,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.engines.contract import CellWrite
+from perdure.engines.contract import Cell, CellOf, CellWrite, Question
 from perdure.errors import Corrupt
 from perdure.history.ancestry import behind, commits_of, present, told_in
 from perdure.history.space import (
@@ -43,7 +47,7 @@ from perdure.history.space import (
 from perdure.ledger import calls
 from perdure.ledger.calls import VersionedCall
 from perdure.model import canonical
-from perdure.model.call import UNCLEAR, CallRecord
+from perdure.model.call import SETTLED, UNCLEAR, CallRecord
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 from perdure.model.ticket import Ticket
@@ -148,11 +152,14 @@ def check(
     for other in _started(space, gate, after=max(known, seen)):
         if other.id == record.id or other.fingerprint != record.fingerprint:
             continue
-        case = _case(space, other, record.timeline, head, backend)
+        own, place = _resolved(space, other)
+        case = _case(space, own, place, record.timeline, head, backend)
         if case is not None:
-            return Repeats(other, case, gate)
-        if done(other):
-            any_done, is_final = True, is_final and _settled_here(space, other)
+            return Repeats(own, case, gate)
+        if done(own):
+            any_done, is_final = True, is_final and _settled_here(space, place)
+        elif place is not other:
+            is_final = False  # a late result in the child's thread does not change this gate
     if not is_final:
         return MayStart(
             gate
@@ -180,8 +187,10 @@ def starting(record: CallRecord, verdict: Verdict) -> tuple[CellWrite, ...]:
 def counting(space: Space, records: Sequence[CallRecord]) -> tuple[CellWrite, ...]:
     """Return the cells of the write that makes calls known which were started elsewhere; each counts as a start."""
     written: list[CellWrite] = []
-    for fingerprint in dict.fromkeys(record.fingerprint for record in records):
-        gate = _gate(space, fingerprint)
+    fingerprints = dict.fromkeys(record.fingerprint for record in records)
+    known = space.knowing(*(CellOf(space.name, TWIN + each) for each in fingerprints))
+    for fingerprint in fingerprints:
+        gate = _gate(known, fingerprint)
         ids = [record.id for record in records if record.fingerprint == fingerprint]
         first = gate.mark.first if gate.count else ids[0]
         mark = msgspec.structs.replace(gate.mark, count=gate.count + len(ids), first=first)
@@ -212,9 +221,12 @@ def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
     return (_gate_write(gate, _GateValue(gate.count, first=gate.mark.first)),) if gate.count else ()
 
 
-def seen(record: CallRecord, ticket: Ticket | None) -> int:
-    """Return how many starts the person saw who allowed this call to repeat them; 0 if it was not allowed."""
-    number = allowed(record, ticket).get("seen")
+def seen(record: CallRecord, ticket: Ticket | None, *, in_root: bool = False) -> int:
+    """Return how many starts the person saw who allowed this call to repeat them; 0 if it was not allowed.
+
+    `in_root` asks for the starts that the root thread of a child run knows.
+    """
+    number = allowed(record, ticket).get("root_seen" if in_root else "seen")
     return number if isinstance(number, int) else 0
 
 
@@ -234,14 +246,34 @@ def done(record: CallRecord) -> bool:
     return record.state == "succeeded" or record.outcome == "done" or record.evidence is not None
 
 
+def _resolved(space: Space, other: CallRecord) -> tuple[CallRecord, CallRecord]:
+    """Return what became of a started call, and the call that says where it is in the history.
+
+    Both are the call itself, unless a child run made it: then its own thread has the first, and the second is the
+    call of this thread whose tool ran the child.
+    """
+    if other.child_space is None:
+        return other, other
+    own = calls.find(space.beside(other.child_space, other.child_space), other.id)
+    place = calls.find(space, other.parent_call or "")
+    is_known = own is not None and (own.record.state in SETTLED or own.record.state in UNCLEAR)
+    # Not started there yet: the entry here was written first, and a process may be about to start it.
+    return (own.record if own is not None and is_known else other), (place.record if place else other)
+
+
 def _case(
-    space: Space, other: CallRecord, timeline: str, head: Digest | None, backend: str | None
+    space: Space,
+    other: CallRecord,
+    place: CallRecord,
+    timeline: str,
+    head: Digest | None,
+    backend: str | None,
 ) -> Case | None:
     if other.state == "started" or other.state in UNCLEAR:
         return "unclear"
     if not done(other):
         return None
-    if not _present(space, other, timeline, head):
+    if not _present(space, place, timeline, head):
         return "elsewhere"
     # An imported call ran outside this store, so the model that requests the new one may not know of it.
     return None if other.backend == backend and other.origin != "import" else "backend"
@@ -289,7 +321,7 @@ def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
         page = space.engine.cells(
             space.name, prefix=prefix, after=_twin(gate.fingerprint, after), limit=wanted
         )
-        found = [calls.find(space, read_record(cell, _names)) for cell in page]
+        found = calls.find_many(space, [read_record(cell, _names) for cell in page])
         if len(page) < wanted or None in found:
             raise _missing(gate)
         yield from (current.record for current in found if current)
@@ -306,8 +338,13 @@ def _missing(gate: Gate) -> Corrupt:
     )
 
 
+def questions(space: Space, record: CallRecord) -> list[Question]:
+    """Return what `check` asks first, for a caller that asks more in the same call."""
+    return [CellOf(space.name, TWIN + record.fingerprint)] if record.fingerprint else []
+
+
 def _gate(space: Space, fingerprint: str) -> Gate:
-    cell = space.engine.cell(space.name, TWIN + fingerprint)
+    cell: Cell | None = space.ask(CellOf(space.name, TWIN + fingerprint))[0]
     if cell is None or cell.value is None:
         return Gate(fingerprint, cell.revision if cell else 0, _GateValue())
     return Gate(fingerprint, cell.revision, read_record(cell, _marks))

@@ -9,7 +9,7 @@ An approval covers exactly the arguments and the fingerprint that the ticket sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -26,7 +26,7 @@ from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.repeat_guard import Repeats
 from perdure.model import canonical
 from perdure.model.call import CallRecord
-from perdure.model.ticket import Decision, OnTimeout, Resume, Ticket
+from perdure.model.ticket import CHILD_RUN, AwaitedChildren, ChildRef, Decision, OnTimeout, Resume, Ticket
 from perdure.projections.calls import Transition
 
 __all__ = [
@@ -35,11 +35,15 @@ __all__ = [
     "TICKET",
     "StoredTicket",
     "ask",
+    "children_of",
     "closed",
     "closing",
+    "decided_before",
     "elsewhere",
     "every",
     "find",
+    "keep_decision",
+    "of_children",
     "open_on",
     "opened",
     "question",
@@ -54,6 +58,7 @@ ASKS = "asks/"  # marks of open tickets, by timeline
 ASKED = "asked/"  # marks of decided tickets, by timeline
 
 _tickets = msgspec.json.Decoder(Ticket)
+_awaited = msgspec.json.Decoder(AwaitedChildren)
 
 
 class StoredTicket(msgspec.Struct, frozen=True):
@@ -114,12 +119,14 @@ def repetition(
     arguments_schema: str | None = None,
     expires_at: int | None = None,
     on_timeout: OnTimeout = "expire",
+    starts: Mapping[str, int] | None = None,
 ) -> Ticket:
     """Return a ticket that asks whether this call may repeat what the guard found.
 
-    An approval covers the starts so far and no later one.
+    An approval covers the starts so far and no later one; `starts` counts them, None: as the gate that was found does.
     """
-    shown = {"case": found.case, "repeats": found.earlier.id, "seen": found.gate.count}
+    counted = {"seen": found.gate.count} if starts is None else starts
+    shown = {"case": found.case, "repeats": found.earlier.id, **counted}
     return question(
         record,
         id=id,
@@ -208,8 +215,45 @@ def elsewhere(space: Space, line: str) -> list[Ticket]:
 
 
 def waiting(engine: Engine) -> Iterator[tuple[str, Ticket]]:
-    """Yield the open tickets of every thread, sorted by id, each with the name of its space."""
-    return ((cell.space, _stored(cell).ticket) for cell in loops.listed(engine, prefix=TICKET))
+    """Yield the open tickets of every thread, sorted by id, each with the name of its space.
+
+    A call that waits for child runs is left out: the children's own tickets are there.
+    """
+    for cell in loops.listed(engine, prefix=TICKET):
+        ticket = _stored(cell).ticket
+        if ticket.action != CHILD_RUN:
+            yield cell.space, ticket
+
+
+def of_children(space: Space, ticket: Ticket) -> Iterator[tuple[Space, Ticket]]:
+    """Yield what the child runs wait for that the call of `ticket` waits for, each with the space of its thread."""
+    for child in children_of(ticket):
+        inside = space.beside(child.space, child.thread)
+        for each in opened(inside):
+            if each.run == child.run:
+                yield from of_children(inside, each) if each.action == CHILD_RUN else [(inside, each)]
+
+
+def keep_decision(space: Space, before: str, parameters: str | None) -> str:
+    """Return the parameters of a ticket that waits for child runs, with the decision that the tool was given before."""
+    awaited, earlier = _awaited.decode(parameters or ""), read(space, before).ticket
+    if earlier.action == CHILD_RUN:
+        decided = _awaited.decode(earlier.parameters or "").decided
+    else:
+        decided = earlier.id if earlier.decision is not None else None
+    return canonical.encode_struct(msgspec.structs.replace(awaited, decided=decided)).decode()
+
+
+def decided_before(ticket: Ticket) -> str | None:
+    """Return the ticket whose decision a tool was given before its call waited for child runs; None: there is none."""
+    return _awaited.decode(ticket.parameters or "").decided
+
+
+def children_of(ticket: Ticket) -> tuple[ChildRef, ...]:
+    """Return the child runs that the call of a ticket waits for; none if it waits for a person."""
+    if ticket.action != CHILD_RUN or ticket.parameters is None:
+        return ()
+    return _awaited.decode(ticket.parameters).children
 
 
 def still_bound(record: CallRecord, fingerprint: str) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.engines import loops
 from perdure.engines.contract import Engine, LedgerEntry
-from perdure.errors import Forgotten, Invalid
+from perdure.errors import Forgotten
 from perdure.history.ancestry import commits_of
 from perdure.history.space import (
     Space,
@@ -27,13 +27,13 @@ from perdure.ledger.tickets import TICKET
 from perdure.model.call import CallRecord, CallState
 from perdure.model.digest import Digest
 from perdure.model.message import ToolResult
+from perdure.model.names import id_meant
 from perdure.model.ticket import Ticket
 from perdure.projections.calls import Book, Transition, decode_transition
 
 __all__ = ["Passed", "Traced", "trace", "unclear"]
 
 _SPAN = 16  # entries: of a round or two
-_BEGINNING_MIN = 4  # characters of an id that is not given whole
 
 _records = msgspec.json.Decoder(CallRecord)
 
@@ -62,7 +62,7 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
 def trace(space: Space, id: str, *, history: bool = True) -> Traced:
     """Read everything that the ledger says of a call, by its id or by that of its ticket; raises `NotFound`.
 
-    The beginning of an id is enough if no other id begins like it; raises `Invalid` if several do.  Without `history`
+    The beginning or the end of an id that Perdure made is enough, or the part of another that listings show; raises `Invalid` if it fits several.  Without `history`
     the transitions are left out; to find them the ledger is read for the lifetime of the call.
     """
     id = _whole(space, id)
@@ -82,23 +82,15 @@ def trace(space: Space, id: str, *, history: bool = True) -> Traced:
 
 
 def _whole(space: Space, id: str) -> str:
-    """Return the whole id that `id` is, or is the beginning of."""
-    if len(id) < _BEGINNING_MIN or calls.find(space, id) or tickets.find(space, id):
+    """Return the whole id that `id` is, or is a part of."""
+    if calls.find(space, id) or tickets.find(space, id):
         return id
-    found = [
+    known = (
         cell.name.removeprefix(prefix)
         for prefix in (CALL, TICKET)
-        for cell in space.engine.cells(space.name, prefix=prefix + id, after=prefix + id, limit=2)
-    ]
-    if len(found) > 1:
-        raise Invalid(
-            f"several ids of '{space.label}' begin with '{id}': {', '.join(found)}; nothing was done.",
-            code="id_ambiguous",
-            advice="Give more of it.",
-            id=id,
-            found=tuple(found),
-        )
-    return found[0] if found else id
+        for cell in loops.cells(space.engine, space.name, prefix=prefix, after=prefix)
+    )
+    return id_meant(id, known, what="call", beginnings=True) or id
 
 
 def unclear(

@@ -1,10 +1,11 @@
-"""Verifies and repairs the cells of calls and tickets: they must say the same as the ledger.
+"""Verifies and repairs the cells of calls and tickets, and the count of calls: they must say the same as the ledger.
 
 The entries of the ledger are chained and the cells are not, so an altered cell is found by this comparison.  Of a
 settled call only a digest stays in memory, some dozen bytes a call.
 
 A repair rebuilds cells that are missing or differ from the ledger.  Only what follows from the ledger can be rebuilt:
 the records of calls and tickets with their marks, the gates of the repeat guard, and the claims on the thread's keys.
+A wrong count of calls is emptied, because a later run counts again.
 The ledger itself must be whole, up to the newest write that added to it; nothing is rebuilt from a ledger that was cut
 or edited.  A rebuilt gate records no start as checked, so the guard checks every earlier call again.
 """
@@ -36,6 +37,7 @@ from perdure.ledger import call_identity
 from perdure.ledger.call_identity import KEY, Owner
 from perdure.ledger.calls import CALL
 from perdure.ledger.repeat_guard import TWIN, rebuilt_gate
+from perdure.ledger.snapshot import COUNT, CallCount, CallKey, count_key, counted_at, stored_count
 from perdure.ledger.tickets import ASKED, ASKS, TICKET
 from perdure.model import canonical
 from perdure.model.call import SETTLED, UNCLEAR, CallRecord
@@ -84,6 +86,8 @@ def _compared(space: Space, ledger: _ExpectedCells) -> Iterator[tuple[str, str]]
             elif expected != _digest(cell.value or b"", prefix):
                 yield cell.name, "it is not what the ledger says"
     yield from ((name, "the ledger mentions it, but it is missing") for name in left)
+    if ledger.is_miscounted:
+        yield COUNT, "it is not what the ledger says"
 
 
 class _ExpectedCells:
@@ -94,6 +98,9 @@ class _ExpectedCells:
         self.digests: dict[str, Digest] = {}  # by the name of the cell
         self.faults: list[tuple[str, str]] = []
         self.position = 0  # of the last entry
+        self._count = _readable_count(space)
+        self._last: dict[str, tuple[int, CallKey | None]] = {}  # by call: its last entry that is counted
+        self._chain: Digest | None = None  # of the entry up to which the stored count goes
         resumed = self._fold(None)
         if resumed:  # a few settled calls have later entries, and are folded again
             self._fold(resumed)
@@ -111,10 +118,20 @@ class _ExpectedCells:
                 book.take(step)
             except Corrupt as error:
                 self.faults.append((f"entry {position}", str(error)))
+            if self._count is not None and position <= self._count.upto.position and step.call in book.calls:
+                self._last[step.call] = position, count_key(book.calls[step.call])
             if only is None:
                 self._drop(book, step)
         self._add(book)
         return resumed
+
+    @property
+    def is_miscounted(self) -> bool:
+        """True if the stored count is not that of the ledger, or not of this ledger."""
+        count = self._count
+        if count is None:
+            return False
+        return self._chain != count.upto.chain or count != counted_at(count.upto, count.start, self._last)
 
     def _drop(self, book: Book, step: Transition) -> None:
         """Replace the record of a settled call by its digest, to save memory."""
@@ -138,9 +155,18 @@ class _ExpectedCells:
         try:
             for entry in loops.entries(self._space.engine, self._space.name):
                 self.position = entry.position
+                if self._count is not None and entry.position == self._count.upto.position:
+                    self._chain = entry.chain
                 yield entry.position, decode_transition(entry.body)
         except Corrupt as error:
             self.faults.append((f"after entry {self.position}", str(error)))
+
+
+def _readable_count(space: Space) -> CallCount | None:
+    try:
+        return stored_count(space)
+    except Corrupt:  # history reports a damaged cell itself
+        return None
 
 
 def _digest(value: bytes, prefix: str) -> Digest:
@@ -172,7 +198,10 @@ def _books(space: Space) -> Iterable[tuple[str, str]]:
     return faults(space) if space.name.startswith(THREADS) else ()
 
 
-_REBUILT = (CALL, TICKET, ASKS, ASKED, TWIN, KEY)
+_REBUILT = (CALL, TICKET, ASKS, ASKED, TWIN, KEY, COUNT)
+
+
+_NO_COUNT = Rebuilt(name=COUNT, value=None)  # the next run that has to counts again
 
 
 def repair(space: Space) -> tuple[str, ...]:
@@ -182,13 +211,18 @@ def repair(space: Space) -> tuple[str, ...]:
     does not follow from it: then only a backup helps.
     """
     found: dict[str, Cell] = {}
+    wrong: list[Rebuilt] = []
     for cell in readable_cells(space):
         if isinstance(cell, Corrupt):
             if not (cell.cell or "").startswith(_REBUILT):
                 raise cell
+            if cell.cell == COUNT:
+                wrong.append(_NO_COUNT)
             continue
         found[cell.name] = cell
-    wrong = [each for each in _LedgerFacts(space).cells() if not _agrees(each, found.get(each.name))]
+    wrong += [each for each in _LedgerFacts(space).cells() if not _agrees(each, found.get(each.name))]
+    if COUNT in found and _ExpectedCells(space).is_miscounted:
+        wrong.append(_NO_COUNT)
     if wrong or not _is_sealed(space.engine, space.name):
         space.engine.reseal(space.name, wrong)
     return tuple(each.name for each in wrong)

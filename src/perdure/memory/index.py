@@ -96,7 +96,12 @@ class Indexing:
         """
         if self._is_ready(self._own, root):
             return self._own
-        if newest and not self._read_only and self._move_to(self._own, space, root):
+        if (
+            newest
+            and not self._read_only
+            and not self._leaves_own()
+            and self._move_to(self._own, space, root)
+        ):
             return self._own
         spare = self._spares.pop(root, None) or self._spare()
         if not self._is_ready(spare, root) and not self._move_to(spare, space, root):
@@ -124,6 +129,12 @@ class Indexing:
         while self._spares:
             self._spares.popitem()[1].close()
 
+    def _leaves_own(self) -> bool:
+        """True if the stored index has vectors of another function, which this one does not replace."""
+        if self.embedder is None or not self.embedder.gives_way:
+            return False
+        return self._own.standing().model not in (None, self.embedder.name)
+
     def _is_ready(self, index: SearchIndex, root: Digest) -> bool:
         standing = index.standing()
         if standing.root != root:
@@ -147,7 +158,7 @@ class Indexing:
         is_other = index.standing().model != embedder.name
         if is_other and not index.learn(root, embedder.name, {}, width=embedder.width):
             return False
-        while bare := index.without_vector(root, limit=_EMBEDDED):
+        while bare := index.without_vector(root, limit=_EMBEDDED, claim=True):
             vectors = self._vectors(index, space, bare, embedder)
             if not index.learn(root, embedder.name, vectors, width=embedder.width):
                 return False

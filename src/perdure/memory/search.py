@@ -1,8 +1,10 @@
 """Searches a memory by full text and vectors, fused by rank.
 
-Each leg ranks what it finds; an item's score is the sum of 1 / (60 + its rank) over the legs that found
-it (reciprocal rank fusion), and ties are ordered by id.  So the order depends on ranks alone, and
-the two kinds of distance need not be comparable.  The filters (owner, kind, scope) are applied before
+Each leg ranks what it finds; an item's score is the sum of 61 / (60 + its rank) over the legs that found
+it, divided by the number of legs (reciprocal rank fusion), and ties are ordered by id.  So the order depends on
+ranks alone, and the two kinds of distance need not be comparable.  A score is above 0 and at most 1, the score of
+the item that every leg found first, whether one leg was searched or two.  It says how far up an item is among what
+was found; how close it is to the query is its similarity, which can be compared between queries.  The filters (owner, kind, scope) are applied before
 anything is ranked.  A version that is unreachable, out of date or expired is skipped, and the next one
 takes its rank.
 
@@ -40,8 +42,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """An item that was found, with its score and the legs that found it."""
 
     item: Remembered
-    score: float
+    score: float  # above 0, and 1 for an item that every leg found first
     legs: tuple[Leg, ...]
+    similarity: float | None = (
+        None  # the cosine of its vector and the query's, from -1 to 1; None: only words found it
+    )
 
     @property
     def id(self) -> str:
@@ -125,11 +130,11 @@ def relevant(
         return Recall(items=(), legs=legs, sight=judge.sight)
     depth = limit if len(legs) == 1 else max(2 * limit, _DEPTH_MIN)
     ranked = _ranked(judge, query, Filters(kind=kind, scope=scope), depth)
-    items = tuple(_fused(judge, ranked, limit))
+    items = tuple(_fused(judge, ranked, len(legs), limit))
     return Recall(items=items, legs=legs, sight=judge.seen())
 
 
-def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[Leg, list[Judged]]:
+def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[Leg, list[_Ranked]]:
     """Return what each leg finds in an index at the root of the snapshot."""
     memory, root = judge.memory, judge.sight.root
     newest = judge.sight.commit == memory.commit
@@ -149,6 +154,8 @@ def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[L
 
 
 _Search: TypeAlias = Callable[[int], Sequence[Hit]]
+_Ranked: TypeAlias = tuple[Judged, float]
+"""An item that counts, and its distance from the query."""
 
 
 def _legs(
@@ -169,35 +176,40 @@ def _there(hits: Sequence[Hit] | None) -> Sequence[Hit]:
     return hits
 
 
-def _leg(search: _Search, judge: Visibility, depth: int) -> list[Judged]:
+def _leg(search: _Search, judge: Visibility, depth: int) -> list[_Ranked]:
     """Return the first `depth` hits that count."""
     limit = depth
     while True:
         hits = search(limit)
         judge.prepare([hit.path for hit in hits])
-        judged = [judge.of(hit.item, hit.path, hit.digest) for hit in hits]
-        if any(each is None for each in judged):
+        judged = [(judge.of(hit.item, hit.path, hit.digest), hit.distance) for hit in hits]
+        if any(each is None for each, _ in judged):
             raise _Damaged
-        counting = [each for each in judged if each is not None and each.counts]
+        counting = [(each, distance) for each, distance in judged if each is not None and each.counts]
         if len(counting) >= depth or len(hits) < limit:
             return counting[:depth]
         limit *= 4
 
 
-def _fused(judge: Visibility, ranked: dict[Leg, list[Judged]], limit: int) -> list[Found]:
+def _fused(judge: Visibility, ranked: dict[Leg, list[_Ranked]], searched: int, limit: int) -> Iterator[Found]:
     scores: dict[str, float] = {}
     legs: dict[str, list[Leg]] = {}
     found: dict[str, Judged] = {}
+    similarities: dict[str, float] = {}
     for leg, hits in ranked.items():
-        for rank, hit in enumerate(hits, 1):
-            scores[hit.id] = scores.get(hit.id, 0.0) + 1 / (_RANK_OFFSET + rank)
+        for rank, (hit, distance) in enumerate(hits, 1):
+            scores[hit.id] = scores.get(hit.id, 0.0) + (_RANK_OFFSET + 1) / (_RANK_OFFSET + rank) / searched
             legs.setdefault(hit.id, []).append(leg)
             found[hit.id] = hit
-    order = sorted(scores, key=lambda id: (-scores[id], id))
-    return [
-        Found(item=judge.remembered(found[id]), score=round(scores[id], 6), legs=tuple(legs[id]))
-        for id in order[:limit]
-    ]
+            if leg == "vector":
+                similarities[hit.id] = round(1 - distance, 4)
+    for id in sorted(scores, key=lambda id: (-scores[id], id))[:limit]:
+        yield Found(
+            item=judge.remembered(found[id]),
+            score=round(scores[id], 4),
+            legs=tuple(legs[id]),
+            similarity=similarities.get(id),
+        )
 
 
 def _check(query: str, limit: int, kind: str | None, scope: str | None) -> None:

@@ -97,7 +97,13 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result_label: str | None = None
     backend: str | None = None  # provider:model that requested it
     vendor_id: str | None = None  # the vendor's id; metadata, no decision depends on it
-    origin: str | None = None  # None: a run; `call`: a direct call; `import`: imported
+    origin: str | None = (
+        None  # None: a run; `call`: a direct call; `import`: imported; `child`: a child run's
+    )
+    parent_call: str | None = None  # of a child run's call: the call of this thread whose tool ran the child
+    child_space: str | None = (
+        None  # of a child run's call: the space of its own thread, which decides its state
+    )
     copied_from: str | None = None  # the call whose ticket was decided on another timeline
     attempt: int = 0  # how many times it was started
     epoch: int = 0  # of the lease under which it was last started; 0: a direct call

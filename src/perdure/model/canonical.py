@@ -38,7 +38,6 @@ DEPTH_MAX = 64
 INT_MAX = 2**53 - 1
 
 _STR: frozenset[object] = frozenset((str,))
-_WORDS: frozenset[object] = frozenset((str, bool, type(None)))  # what needs no second look
 
 _T = TypeVar("_T")
 _type: Callable[[object], object] = type
@@ -49,7 +48,7 @@ _decoder = msgspec.json.Decoder()
 
 def encode(value: object) -> bytes:
     """Return the canonical bytes of `value`; raises `Invalid`, naming the place, for what JSON cannot hold."""
-    plain = _judge(value, 1)
+    plain = _judge(value)
     if plain is None:
         plain = _check(value, 1, ())
     try:
@@ -114,30 +113,36 @@ def parse(text: str) -> Json:
     return value
 
 
-def _judge(value: Any, depth: int) -> bool | None:
-    """Return what `_check` returns, but None where it refuses: faster, because it does not track the place."""
-    kind = _type(value)
-    if kind is dict:
-        if not _STR.issuperset(map(_type, value)):
-            return None
-        items = value.values()
-    elif kind is list:
-        items = value
-    else:
+def _judge(value: Any) -> bool | None:
+    """Return what `_check` returns, but None where it refuses: faster, because it does not track the place.
+
+    It is one call however many objects a document has; what is left to look at is on a stack, with its depth.
+    """
+    if _type(value) is not dict and _type(value) is not list:
         return _judge_one(value)
-    if depth > DEPTH_MAX:
-        return None
-    if _WORDS.issuperset(map(_type, items)):
-        return True
-    plain = True
-    for item in items:
-        kind = _type(item)
-        if kind in _WORDS or (kind is int and -INT_MAX <= item <= INT_MAX):
-            continue
-        judged = _judge(item, depth + 1)
-        if judged is None:
+    plain, stack = True, [(value, 1)]
+    while stack:
+        items, depth = stack.pop()
+        if depth > DEPTH_MAX:
             return None
-        plain = plain and judged
+        if _type(items) is dict:
+            if not _STR.issuperset(map(_type, items)):
+                return None
+            items = items.values()
+        for item in items:
+            kind = _type(item)
+            if kind is str:
+                continue
+            if kind is int:
+                if not -INT_MAX <= item <= INT_MAX:
+                    return None
+            elif kind is dict or kind is list:
+                stack.append((item, depth + 1))
+            elif kind is not bool and item is not None:
+                judged = _judge_one(item)
+                if judged is None:
+                    return None
+                plain = plain and judged
     return plain
 
 

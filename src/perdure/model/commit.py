@@ -69,6 +69,9 @@ class Changeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     state_actions: tuple[StateAction, ...] = ()
 
 
+_encode = msgspec.json.Encoder(
+    order="sorted"
+).encode  # as `canonical.encode_struct`, without a call of Python
 _changesets: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Changeset)
 
 
@@ -76,7 +79,10 @@ def encode_changeset(changeset: Changeset) -> bytes:
     """Return the changeset's canonical bytes; an empty patch is left out, however it was made."""
     if not changeset.patch.ops and changeset.patch is not NO_PATCH:
         changeset = msgspec.structs.replace(changeset, patch=NO_PATCH)
-    return canonical.encode_struct(changeset)
+    try:
+        return _encode(changeset)
+    except UnicodeEncodeError:
+        return canonical.encode_struct(changeset)  # raises
 
 
 def decode_changeset(body: bytes) -> Changeset:
@@ -178,7 +184,10 @@ def encode_commit(commit: Commit) -> bytes:
         commit = msgspec.structs.replace(commit, reads=NO_READS)
     if commit.ledger is not NO_LEDGER and commit.ledger == NO_LEDGER:
         commit = msgspec.structs.replace(commit, ledger=NO_LEDGER)
-    return canonical.encode_struct(commit)
+    try:
+        return _encode(commit)
+    except UnicodeEncodeError:
+        return canonical.encode_struct(commit)  # raises
 
 
 def decode_commit(body: bytes) -> Commit:
@@ -188,7 +197,10 @@ def decode_commit(body: bytes) -> Commit:
 
 def encode_move(move: MoveRecord) -> bytes:
     """Return the move's canonical bytes."""
-    return canonical.encode_struct(move)
+    try:
+        return _encode(move)
+    except UnicodeEncodeError:
+        return canonical.encode_struct(move)  # raises
 
 
 def decode_move(body: bytes) -> MoveRecord:

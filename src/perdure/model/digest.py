@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.errors import Corrupt, Invalid
 
-__all__ = ["Digest", "Kind", "Object", "check_digest", "digest_of"]
+__all__ = ["PREFIXES", "Digest", "Kind", "Object", "check_digest", "digest_of"]
 
 Digest = NewType("Digest", str)
 
@@ -25,6 +25,9 @@ _SHAPE = re.compile(r"[0-9a-f]{64}\Z")
 
 class Kind(StrEnum):
     """The kind of an object; part of what is hashed."""
+
+    # That of the text: an enumeration's own is a function of Python, and every digest looks its kind up.
+    __hash__ = str.__hash__
 
     VALUE = "value"
     NODE = "node"
@@ -35,14 +38,16 @@ class Kind(StrEnum):
     ENTRY = "entry"
     ARTIFACT = "artifact"
     CHECKPOINT = "checkpoint"
+    LIST = "list"
 
 
-_PREFIX = {kind: b"perdure/1\0" + kind.encode() + b"\0" for kind in Kind}
+# What is hashed before the length and the body.
+PREFIXES = {kind: b"perdure/1\0" + kind.encode() + b"\0" for kind in Kind}
 
 
 def digest_of(kind: Kind, body: bytes) -> Digest:
     """Return the address of `body` as an object of this kind."""
-    return Digest(sha256(_PREFIX[kind] + len(body).to_bytes(8, "big") + body).hexdigest())
+    return Digest(sha256(PREFIXES[kind] + len(body).to_bytes(8, "big") + body).hexdigest())
 
 
 def check_digest(text: str) -> Digest:
@@ -67,6 +72,9 @@ class Object(msgspec.Struct, frozen=True, eq=False, gc=False):
     body: bytes
     base: Digest | None = None  # an object these bytes resemble; an engine may store only the difference
     record: msgspec.Struct | None = None  # the value that these bytes encode, if the maker has it
+    shared: tuple[int, int] | None = (
+        None  # bytes at the start and the end that `base` has too, if the maker knows them
+    )
 
     @classmethod
     def of(
@@ -74,7 +82,7 @@ class Object(msgspec.Struct, frozen=True, eq=False, gc=False):
     ) -> Object:
         """Name `body` by its digest."""
         # As `digest_of`, without the call: several objects are made for every commit.
-        digest = sha256(_PREFIX[kind] + len(body).to_bytes(8, "big") + body).hexdigest()
+        digest = sha256(PREFIXES[kind] + len(body).to_bytes(8, "big") + body).hexdigest()
         return cls(kind, Digest(digest), body, base, record)
 
     def __eq__(self, other: object) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.errors import Invalid
 
-__all__ = ["EFFECTS", "Effect", "Reach", "check_decider", "check_effect", "higher", "within"]
+__all__ = ["EFFECTS", "Effect", "Reach", "check_decider", "check_effect", "higher", "lower", "within"]
 
 Effect: TypeAlias = Literal[
     "none",
@@ -57,6 +57,11 @@ def higher(one: Reach, other: Reach) -> Reach:
     """Return the stricter of two declarations: the higher level, and idempotent only if both are."""
     effect = one.effect if within(other.effect, one.effect) else other.effect
     return Reach(effect, one.idempotent and other.idempotent)
+
+
+def lower(effect: Effect, most: Effect | None) -> Effect:
+    """Return the weaker of two bounds; None is no bound."""
+    return effect if most is None or within(effect, most) else most
 
 
 def within(effect: Effect, most: Effect | None) -> bool:

@@ -25,9 +25,11 @@ __all__ = [
     "CheckpointCreated",
     "ConflictCovered",
     "Event",
+    "GuardRefused",
     "MemoryWritten",
     "Merged",
     "MessageAppended",
+    "MomentNamed",
     "Picked",
     "RunFinished",
     "RunStarted",
@@ -59,6 +61,7 @@ class MessageAppended(_Event, frozen=True, tag="message.appended"):
     usage: Usage | None = None  # tokens of the step, if a model wrote it
     context: Digest | None = None  # a body: the recipe of the prompt, if a model wrote it
     losses: Digest | None = None  # a body: what the prompt could not express, if a model wrote it
+    cost: float | None = None  # of the step in US dollars, by the prices of that day; None: it is not known
 
 
 class ToolCallRequested(_Event, frozen=True, tag="tool.call.requested"):
@@ -118,6 +121,16 @@ class RunFinished(_Event, frozen=True, tag="run.finished"):
 
     status: str
     why: str | None = None
+
+
+class GuardRefused(_Event, frozen=True, tag="guard.refused"):
+    """A guard of the agent refused an input, an answer or the arguments of a call."""
+
+    guard: str  # its name; `output_type`: an answer that does not fit the type that was asked for
+    subject: Literal["input", "output", "arguments"]
+    why: str
+    call: str | None = None  # whose arguments were refused
+    message: str | None = None  # the message that was refused
 
 
 class BackendSwitched(_Event, frozen=True, tag="backend.switched"):
@@ -197,6 +210,12 @@ class Picked(_Event, frozen=True, tag="picked"):
     since: Digest | None = None  # the commit before the change; None: the line began with it
 
 
+class MomentNamed(_Event, frozen=True, tag="moment.named"):
+    """Another framework has a name for this commit: the id of its checkpoint or its session's entry."""
+
+    name: str  # framework:id
+
+
 class ConflictCovered(_Event, frozen=True, tag="conflict"):
     """A write was applied on top of another writer's change of the same path."""
 
@@ -213,6 +232,7 @@ Event: TypeAlias = (
     | ApprovalDecided
     | RunStarted
     | RunFinished
+    | GuardRefused
     | BackendSwitched
     | CheckpointCreated
     | MemoryWritten
@@ -222,6 +242,7 @@ Event: TypeAlias = (
     | TimelinePromoted
     | Merged
     | Picked
+    | MomentNamed
     | ConflictCovered
 )
 

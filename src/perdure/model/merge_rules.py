@@ -8,15 +8,20 @@ additions first.  A rule raises `Invalid` for values that it cannot join; the me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
 from perdure.errors import Invalid
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
 
-__all__ = ["ADDING", "Rule", "adds_up", "check_rules", "join", "rule_for"]
+__all__ = ["ADDING", "Rule", "Side", "adds_up", "check_rules", "check_sides", "join", "rule_for", "side_for"]
+
+_T = TypeVar("_T")
 
 Rule: TypeAlias = Literal["counter", "set", "max", "min", "append"]
+
+Side: TypeAlias = Literal["ours", "theirs"]
+"""The side of a merge whose value wins a conflict: the timeline that is written, or the other."""
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 ADDING: tuple[Rule, ...] = ("counter", "append")  # equal changes on both sides count twice
@@ -36,10 +41,27 @@ def check_rules(rules: Mapping[str, str]) -> dict[str, Rule]:
     return cast("dict[str, Rule]", dict(rules))
 
 
+def check_sides(prefer: Mapping[str, str]) -> dict[str, Side]:
+    """Return `prefer`, from path prefix to the preferred side; raises `Invalid` for another word."""
+    for prefix, side in prefer.items():
+        names.check_prefix(prefix)
+        names.check_choice("prefer", side, get_args(Side))
+    return cast("dict[str, Side]", dict(prefer))
+
+
 def rule_for(path: str, rules: Mapping[str, Rule]) -> Rule | None:
     """Return the rule of the longest prefix that covers `path`; None if none does."""
-    covering = [prefix for prefix in rules if names.under(path, prefix)]
-    return rules[max(covering, key=len)] if covering else None
+    return _longest(path, rules)
+
+
+def side_for(path: str, prefer: Mapping[str, Side]) -> Side | None:
+    """Return the side that the longest prefix which covers `path` prefers; None if none does."""
+    return _longest(path, prefer)
+
+
+def _longest(path: str, by_prefix: Mapping[str, _T]) -> _T | None:
+    covering = [prefix for prefix in by_prefix if names.under(path, prefix)]
+    return by_prefix[max(covering, key=len)] if covering else None
 
 
 def adds_up(rule: Rule | None, *values: Json) -> bool:

@@ -31,6 +31,7 @@ __all__ = [
     "decode_message",
     "encode_message",
     "has_media",
+    "plain_body",
     "view",
 ]
 
@@ -118,8 +119,11 @@ class Message(_Named, frozen=True):
 
 ROLES: tuple[Role, ...] = get_args(Role)
 BLOCKS = frozenset(get_args(Block))
+_MEDIA = (Image, File)
+_STATUSES = ("success", "error")
 
 _sorted = msgspec.json.Encoder(order="sorted")
+_encode_sorted = _sorted.encode
 _decoder = msgspec.json.Decoder(Message)
 
 
@@ -129,12 +133,14 @@ def check_message(message: Message) -> None:
         raise _refused(f"a message is a perdure.Message, not {_shown(message)}", "Use say() for plain words.")
     if message.role not in ROLES:
         raise _refused(f"{_shown(message.role)} is not a role", f"Use one of {', '.join(ROLES)}.")
-    if not isinstance(message.vendor_metadata, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+    vendor = message.vendor_metadata
+    if vendor is not None and not isinstance(vendor, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _refused(
-            f"vendor_metadata is JSON text, not {_shown(message.vendor_metadata)}",
+            f"vendor_metadata is JSON text, not {_shown(vendor)}",
             "Give it to json.dumps first.",
         )
-    _check_blocks(message.content)
+    if message.content != ():
+        _check_blocks(message.content)
     if message.tool_calls != ():
         for call in _listed("tool_calls", message.tool_calls):
             _check_call(call)
@@ -150,6 +156,25 @@ def _check_results(results: Sequence[object]) -> None:
         _check_blocks(result.content)
 
 
+def plain_body(message: Message) -> bytes | None:
+    """Return the canonical bytes of a message of words and calls that `check_message` accepts, without media.
+
+    None: the message has other parts, or something is wrong with it; `check_message` and `encode_message` tell.
+    """
+    if type(message) is not Message or message.vendor_metadata is not None or not _is_exact(message):
+        return None
+    for call in message.tool_calls:
+        if not names.is_plain_id(call.id) or not 0 < len(call.name) <= names.ID_BYTES_MAX // 4:
+            return None
+    for result in message.tool_results:
+        if not names.is_plain_id(result.call_id):
+            return None
+    try:
+        return _encode_sorted(message)
+    except (TypeError, ValueError, RecursionError):
+        return None  # lone surrogates, or no message
+
+
 def encode_message(message: Message) -> bytes:
     """Return the message's canonical bytes, without vendorMetadata; raises `Invalid` if they could not be read back.
 
@@ -159,7 +184,8 @@ def encode_message(message: Message) -> bytes:
         message = msgspec.structs.replace(message, vendor_metadata=None)
     try:
         body = _sorted.encode(message)
-        _decoder.decode(body)
+        if not _is_exact(message):
+            _decoder.decode(body)
         return body
     except (TypeError, ValueError, RecursionError):
         pass  # lone surrogates, or no message: the long way tells which
@@ -173,14 +199,37 @@ def encode_message(message: Message) -> bytes:
     return body
 
 
+def _is_exact(message: Message) -> bool:
+    """True if every part is words or a call and certainly has its declared type: its bytes need not be read to know that."""
+    content, calls, results = message.content, message.tool_calls, message.tool_results
+    if not type(content) is type(calls) is type(results) is tuple:
+        return False
+    for call in calls:
+        if type(call) is not ToolCall or not type(call.id) is type(call.name) is type(call.args) is str:
+            return False
+    for result in results:
+        if (
+            type(result) is not ToolResult
+            or type(result.call_id) is not str
+            or result.status not in _STATUSES
+            or type(result.content) is not tuple
+        ):
+            return False
+        content += result.content
+    for block in content:
+        if type(block) is not Text or type(block.text) is not str:
+            return False
+    return message.role in ROLES
+
+
 def has_media(message: Message) -> bool:
     """True if the message has images or files."""
     for block in message.content:
-        if isinstance(block, Image | File):
+        if type(block) in _MEDIA:
             return True
     for result in message.tool_results:
         for block in result.content:
-            if isinstance(block, Image | File):
+            if type(block) in _MEDIA:
                 return True
     return False
 

@@ -1,4 +1,4 @@
-"""Checks paths and the names of agents, timelines, threads, calls and labels, and suggests names for mistyped ones.
+"""Checks paths and the names of agents, timelines, threads, calls, moments and labels, and suggests names for mistyped ones.
 
 Keys and names cannot be erased later, so they are checked before anything is written.
 The same rules hold in every engine; none of them depends on what an engine can store.
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -18,13 +20,16 @@ from perdure.errors import Invalid
 
 __all__ = [
     "KERNEL_PREFIXES",
+    "OWN_OPS",
     "PATH_BYTES_MAX",
     "PATH_SEGMENTS_MAX",
     "check_choice",
     "check_flag",
     "check_id",
     "check_label",
+    "check_moment_name",
     "check_name",
+    "check_op_id",
     "check_path",
     "check_person",
     "check_prefix",
@@ -35,7 +40,12 @@ __all__ = [
     "with_article",
     "COMPARED_MAX",
     "did_you_mean",
+    "id_meant",
+    "moment_label",
     "near",
+    "is_mistyped_address",
+    "short_ids",
+    "shown_address",
 ]
 
 
@@ -45,6 +55,7 @@ ID_BYTES_MAX = 200
 KERNEL_PREFIXES = ("/__run", "/__kernel", "/__tool_call_scope")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,7}\Z")
+_MOMENT_NAME = re.compile(r"(?!turn:|version:)[a-z0-9][a-z0-9._-]{0,62}:.")  # those two are moments already
 # Control characters, and the characters that make text run the other way: both can make one name look like another.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -103,6 +114,11 @@ def check_name(what: str, name: str) -> str:
     return name
 
 
+def is_plain_id(text: str) -> bool:
+    """True if `text` is short printable ASCII, which can be any id; other text may be one too."""
+    return text.isascii() and text.isprintable() and 0 < len(text) <= ID_BYTES_MAX
+
+
 def check_id(what: str, text: str) -> str:
     """Return `text` if a thread, message, call, run or write can have it as its id; raises `Invalid`."""
     if type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= ID_BYTES_MAX:
@@ -113,6 +129,23 @@ def check_id(what: str, text: str) -> str:
 def check_label(what: str, text: str) -> str:
     """Return `text` if it can be a reason or an author; raises `Invalid`."""
     return check_id(what, text)
+
+
+def check_moment_name(name: str) -> str:
+    """Return `name` if another framework's name of a commit can be so: `framework:id`; raises `Invalid`."""
+    if not _MOMENT_NAME.match(check_id("name", name)):
+        raise _refused(
+            "moment_name_invalid",
+            "name",
+            name,
+            "is not of the form framework:id, with a framework of a-z, 0-9, '.', '_', '-' that is not turn or version",
+        )
+    return name
+
+
+def moment_label(name: str) -> str:
+    """Return the label of a commit with that name; the line break keeps it apart from message ids and run ids."""
+    return f"name\n{name}"
 
 
 def check_person(by: str | None) -> None:
@@ -210,3 +243,189 @@ def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> s
     """Return a question that names close names, with a space after it; empty if there are none."""
     found = near(name, known, likeness=likeness)
     return f"Did you mean {' or '.join(repr(each) for each in found)}? " if found else ""
+
+
+# ---- short ids
+
+_MADE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
+_END_MIN = 8  # characters of the end by which an id is shown
+_PART_MIN = 4  # characters that are accepted in place of a whole id
+_CUT = re.compile(r"…|\.\.\.")  # stands for the middle of an id that a person chose
+_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
+_CANDIDATES_MAX = 8
+
+
+def short_ids(ids: Iterable[str], *, length_max: int | None = None) -> dict[str, str]:
+    """Return for each id what is shown in its place, by which `id_meant` finds it among all of them.
+
+    Ids that Perdure makes begin with the time, so those of one day begin alike; they are shown by their ends.  Any
+    other id is shown whole, or by its beginning and its end, with … between, if it has more than `length_max`
+    characters.  What is shown is longer where others begin and end alike.
+    """
+    whole = sorted(set(ids))
+    shown = {each: each for each in whole}
+    made = [each for each in whole if _MADE.match(each)]
+    length = _END_MIN
+    while made:
+        ends = {each: _end(each, length) for each in made}
+        sizes = {len(end) for end in ends.values()}
+        taken = {size: Counter(each[-size:] for each in whole) for size in sizes}
+        shown |= {
+            each: end for each, end in ends.items() if taken[len(end)][end] == 1 and not _begins(whole, end)
+        }
+        made = [each for each in made if shown[each] == each and len(ends[each]) < len(each)]
+        length += 1
+    if length_max is not None:
+        shown |= _middles(
+            [each for each in whole if len(each) > length_max and shown[each] == each], length_max
+        )
+    return shown
+
+
+def _begins(whole: Sequence[str], end: str) -> bool:
+    """True if one of the sorted ids begins with the end of another."""
+    at = bisect_left(whole, end)
+    return at < len(whole) and whole[at].startswith(end)
+
+
+def _middles(long: list[str], length: int) -> dict[str, str]:
+    """Return ids without their middles, each so long that it fits no other."""
+    shown: dict[str, str] = {}
+    while long:
+        parts = {each: (_head(each, (length - 1) // 2), _end(each, length // 2)) for each in long}
+        alike = Counter(parts.values())
+        for each, (head, end) in parts.items():
+            if len(head) + len(end) + 1 >= len(each):
+                shown[each] = each
+            elif alike[head, end] == 1:
+                shown[each] = f"{head}…{end}"
+        long = [each for each in long if each not in shown]
+        length += 8
+    return shown
+
+
+def _head(id: str, length: int) -> str:
+    """Return at most that many first characters; fewer if they would end inside a sign."""
+    while length and (
+        unicodedata.combining(id[length]) or id[length] in _JOINERS or id[length - 1] in _JOINERS
+    ):
+        length -= 1
+    return id[:length]
+
+
+def _end(id: str, length: int) -> str:
+    """Return at least that many last characters; more if they would begin like an option, or inside a sign."""
+    start = max(0, len(id) - length)
+    while start and (
+        id[start] in f"-{_JOINERS}"
+        or id[start - 1] in _JOINERS
+        or id[start].isspace()
+        or unicodedata.combining(id[start])
+    ):
+        start -= 1
+    return id[start:]
+
+
+def id_meant(given: str, known: Iterable[str], *, what: str, beginnings: bool = False) -> str | None:
+    """Return the one of the `known` ids that is meant by a part of it; None if none fits.
+
+    The end of an id that Perdure made is enough, with `beginnings` also its beginning.  Of an id that a person chose
+    the part is its beginning and its end, with … (or ...) between, either of which may be empty.  Raises `Invalid`,
+    naming the candidates, if the part fits several.
+    """
+    head, *rest = _CUT.split(given, maxsplit=1)
+    fits: dict[str, None] = {}
+    for each in known:
+        if each == given:
+            return each
+        if rest:
+            long_enough = len(each) > len(head) + len(rest[0])
+            is_meant = long_enough and each.startswith(head) and each.endswith(rest[0])
+        else:
+            fits_made = each.endswith(given) or (beginnings and each.startswith(given))
+            is_meant = fits_made and _MADE.match(each)  # order-1 never means order-17
+        if is_meant and len(given) >= _PART_MIN:
+            fits[each] = None
+    if len(fits) > 1:
+        found = tuple(islice(fits, _CANDIDATES_MAX))
+        more = ", …" if len(fits) > len(found) else ""
+        raise Invalid(
+            f"'{given}' fits more than one {what}: {', '.join(found)}{more}; nothing was done.",
+            code="id_ambiguous",
+            advice="Give more of it.",
+            id=given,
+            found=found,
+        )
+    return next(iter(fits), None)
+
+
+# ---- op_ids
+
+# The beginnings of op_ids that Perdure gives itself.
+OWN_OPS = (
+    "artifact/",
+    "begin:",
+    "copy:",
+    "done:",
+    "from:",
+    "input:",
+    "promoted:",
+    "remove:",
+    "renewal/",
+    "upload:",
+)
+
+
+def check_op_id(op_id: str) -> str:
+    """Return `op_id`; raises `Invalid` if it is reserved for Perdure's own writes."""
+    if check_id("op_id", op_id).startswith(OWN_OPS):
+        raise Invalid(
+            f"op_id '{op_id}' begins like those that Perdure gives itself ({', '.join(OWN_OPS)}); nothing was written.",
+            code="op_id_reserved",
+            advice="Begin it with something else.",
+            op_id=op_id,
+        )
+    return op_id
+
+
+# ---- addresses of stores
+
+_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>/*)(?P<rest>.*)", re.DOTALL)
+_SECRET = re.compile(
+    r"((?:^|[^\w.-])[\w.-]*(?:passw|pwd|secret|token)[\w.-]*\s*(?:=|%3D))[^&]*", re.IGNORECASE | re.DOTALL
+)
+_NO_PORT = re.compile(r":(?![0-9]*(?:$|[/?,])).*", re.DOTALL)  # what follows a colon and is no port
+_BRACKETS = re.compile(r"\[[0-9A-Fa-f:.%]*\]")  # the address of a host, which has colons of its own
+_WITHOUT_ACCOUNTS = ("sqlite", "memory")  # what follows them is a path or a name
+_MISTYPED = re.compile(
+    r".*://|[\s\"'<(]*postgres.*(?://|@)|(?:.*[^\w])?password\s*=", re.IGNORECASE | re.DOTALL
+)
+_MISTYPED_SCHEME = re.compile(r"\W*([\w+.-]*)\s*:?\s*(/*)")
+
+
+def is_mistyped_address(path: str) -> bool:
+    """True if this is no path of a file, but what was meant to be the address of a server."""
+    return _MISTYPED.match(path) is not None
+
+
+def shown_address(url: str) -> str:
+    """Return `url` without its password.
+
+    What is not written as an address should be may hide one anywhere before its last `@`, and without an `@` after a
+    colon, so all of that is left out.
+    """
+    found = _ADDRESS.fullmatch(url)
+    if found is None:
+        if not is_mistyped_address(url):
+            return url
+        begun = _MISTYPED_SCHEME.match(url)
+        scheme, slashes = (begun[1], begun[2]) if begun else ("", "")
+        _, at, place = _SECRET.sub(r"\1***", url).rpartition("@")
+        return f"{scheme}{slashes}***{at}{_NO_PORT.sub(':***', place) if at else ''}"
+    if found["scheme"].lower() in _WITHOUT_ACCOUNTS:
+        return url
+    account, at, place = _SECRET.sub(r"\1***", found["rest"]).rpartition("@")
+    if not at and not _BRACKETS.match(place):
+        authority, slash, path = place.partition("?")
+        place = _NO_PORT.sub(":***", authority) if _NO_PORT.search(authority) else authority + slash + path
+    return f"{found['scheme']}:{found['slashes']}{account.partition(':')[0]}{at}{place}"

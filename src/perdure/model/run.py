@@ -2,8 +2,10 @@
 
     created → running ⇄ waiting → succeeded | failed | cancelled | stopped
               failed → running, if its input is given again
+    created → cancelled | failed, if it never began
 
-A waiting run holds no lease: it waits for a decision or for a backend.
+A created run is queued or scheduled: its input waits for a worker.  A waiting run holds no lease: it waits for a
+decision, for a time or for a backend.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ import msgspec
 
 from perdure.errors import Conflict
 from perdure.model.digest import Digest
+from perdure.model.effect import Effect
 
 __all__ = [
     "ENDED",
     "LEASE",
+    "QUEUE",
     "REASONS",
     "RUN_STATES",
     "RUN_TRANSITIONS",
     "STOP_KINDS",
+    "Cost",
     "HeadPolicy",
     "OnFailure",
+    "ParentCall",
     "PendingResponse",
     "RunRecord",
     "RunState",
@@ -48,6 +54,7 @@ StopKind: TypeAlias = Literal[
     "cancelled",  # the answer was cancelled at the backend
     "unknown",  # the backend's word is not known, so the answer may not be complete
     "limit",  # a stop policy of the agent ended the run
+    "guard",  # a guard of the agent refused the input or the answer
 ]
 
 REASONS = (
@@ -58,13 +65,14 @@ REASONS = (
     "run_finished",
 )  # of a run's commits
 
+QUEUE = "queue/"  # cells of inputs whose runs have not begun, by timeline and time
 LEASE = "lease/"  # cells, by timeline: who may write there; every run and every switch has changed one
 
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 STOP_KINDS: tuple[StopKind, ...] = get_args(StopKind)
 
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
-    "created": frozenset({"running"}),
+    "created": frozenset({"running", "failed", "cancelled"}),
     "running": frozenset({"running", "waiting", "succeeded", "failed", "cancelled", "stopped"}),
     "waiting": frozenset({"running", "failed", "cancelled"}),
     "succeeded": frozenset(),
@@ -83,6 +91,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_tokens: int = 0
     cached_tokens: int = 0  # of the input, those that were read from a cache
     reasoning_tokens: int = 0  # of the output
+    cache_write_tokens: int = 0  # of the input, those that were written to a cache
 
     def __bool__(self) -> bool:
         """True if any tokens are reported."""
@@ -95,10 +104,38 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
         )
 
 
 _NOTHING = Usage()
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What steps of models cost, in US dollars, as far as it is known."""
+
+    usd: float = 0.0  # of the steps whose price is known
+    steps: int = 0
+    unpriced: int = 0  # steps whose price, or whose number of tokens, is not known: they are not in `usd`
+
+    @classmethod
+    def of(cls, usd: float | None) -> Cost:
+        """Return the cost of one step; None: it is not known."""
+        return cls(steps=1, unpriced=1) if usd is None else cls(usd=usd, steps=1)
+
+    def __add__(self, other: Cost) -> Cost:
+        """Return the sum."""
+        return Cost(
+            usd=self.usd + other.usd, steps=self.steps + other.steps, unpriced=self.unpriced + other.unpriced
+        )
+
+    def __str__(self) -> str:
+        """Return the sum for people; a sum that leaves steps out says so."""
+        if self.unpriced == self.steps:
+            return "unknown" if self.steps else "$0"
+        known = f"${self.usd:.4f}" if self.usd < 1 else f"${self.usd:,.2f}"
+        left = f"{self.unpriced} step{'' if self.unpriced == 1 else 's'} of unknown price"
+        return f"{known} and {left}" if self.unpriced else known
 
 
 class StopReason(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -120,6 +157,24 @@ class PendingResponse(msgspec.Struct, frozen=True, kw_only=True):
     step: int  # steps of the run when it asked; with more steps the answer has arrived
 
 
+class ParentCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The call whose tool started a child run, and the root of the tree of runs that both belong to.
+
+    The root is the first run that is no child.  The repeat guard of its thread also checks the calls of its children.
+    """
+
+    space: str  # of the parent's thread
+    thread: str  # the id of that thread
+    call: str
+    root_space: str
+    root_thread: str
+    root_timeline: str
+    root_call: str  # the call of the root run that this child, or its parents, were started by
+    root_agent: str | None = None  # of the root run, whose worker carries the child on; None: not recorded
+    depth: int = 1  # 1: a child of the root
+    effect_max: Effect | None = None  # of the parent's timeline; None: any effect
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The record of one run."""
 
@@ -138,6 +193,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     server: str | None = None  # where the requests go; None: a model object of the program
     agent_version: str | None = None  # as it was declared, or the digest of the stored definition
     parent_run: str | None = None
+    parent: ParentCall | None = None  # the call that it is a child of; None: `call.run` did not start it
     continues: str | None = None  # the run of another timeline whose open calls it continues
     why: str | None = None  # a sentence, if it did not simply succeed
     kind: str | None = None  # of the error, if it failed
@@ -146,8 +202,19 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancel: str | None = None  # why it was asked to stop; None: it was not
     cancelled_by: str | None = None  # the name of the person who asked it to stop, if given
     after: Digest | None = None  # its last commit, while it waits
+    effect_max: Effect | None = None  # of its calls; None: as far as its timeline allows
     steered: int = 0  # how many messages were queued for it
     waited: int = 0  # how many times it began or stopped waiting
+    due: int | None = (
+        None  # µs since 1970, UTC, on the store's clock, when a worker has to look at it; None: never
+    )
+    dues: int = 0  # how many times it got such a time
+    thread: str | None = None  # the thread's id, of a run that was queued: its thread may have no commit yet
+    scheduled: bool = False  # it was queued for a later time; an undo of the turn that did so cancels it
+    decided: bool = False  # a call was decided while the run had not released its timeline
+    deaths: int = 0  # how many processes ended one after another while they ran it and it made no progress
+    died_at: str | None = None  # how far it was when the last of them ended
+    aside_at: int | None = None  # µs since 1970, UTC, when workers stopped taking it; None: they take it
 
 
 def check_run_step(record: RunRecord, to: RunState) -> None:

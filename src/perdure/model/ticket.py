@@ -12,15 +12,20 @@ import msgspec
 
 from perdure.model.digest import Digest
 
-__all__ = ["DECISIONS", "Decision", "OnTimeout", "Resume", "Ticket", "Verdict"]
+__all__ = ["DECISIONS", "TIMER", "Decision", "OnTimeout", "Resume", "Ticket", "Verdict"]
 
 Verdict: TypeAlias = Literal["approve", "deny", "edit", "answer", "expire", "cancel"]
 Resume: TypeAlias = Literal["run", "result", "arguments"]
 OnTimeout: TypeAlias = Literal["expire", "deny", "approve"]
 
+CHILD_RUN = "child_run"  # the action of a ticket that no person decides: its call waits for child runs
+
 DECISIONS: tuple[Verdict, ...] = get_args(Verdict)[
     :4
 ]  # what a person can decide; the others happen without one
+
+
+TIMER = "timer"  # the action of a ticket that asks no person and waits for its time
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,7 +49,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str
     timeline: str
     asked_at: int  # µs since 1970, UTC
-    action: str = "approve"  # `approve`, `repeat` (from the repeat guard), or the tool's own word
+    action: str = "approve"  # `approve`, `repeat` (from the repeat guard), `timer`, or the tool's own word
     message: str = ""
     run: str | None = None
     label: str | None = None  # the label of the commit that holds the call
@@ -55,3 +60,23 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_timeout: OnTimeout = "expire"
     resume: Resume = "run"  # after a decision: run the tool, or use the value as result or as arguments
     decision: Decision | None = None  # None: it is open
+
+    @property
+    def is_timer(self) -> bool:
+        """True if the call waits for a time and not for a person."""
+        return self.action == TIMER
+
+
+class ChildRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A child run, and the thread that it is on."""
+
+    space: str
+    thread: str
+    run: str
+
+
+class AwaitedChildren(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The parameters of a ticket whose call waits for child runs."""
+
+    children: tuple[ChildRef, ...]
+    decided: str | None = None  # the ticket whose decision the tool was given before; None: there is none

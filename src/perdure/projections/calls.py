@@ -59,21 +59,19 @@ class Book:
         """Add the next entry."""
         if not step.call:
             return
-        try:
-            self._turn(step)
-            self._ask(step)
-        except (msgspec.MsgspecError, TypeError, UnicodeDecodeError) as error:
-            raise _unfit(step, str(error)) from error
-
-    def _turn(self, step: Transition) -> None:
         before = self.calls.get(step.call)
         _check_hops(step, before)
-        if before is None:
-            after = _records.decode(step.record)
-        else:
-            changed = {**step.set, "at": step.at, "state": step.to or before.state}
-            after = msgspec.structs.replace(before, **changed)
-        self.calls[step.call] = after
+        try:
+            if before is None:
+                after = _records.decode(step.record)
+            else:
+                changed = {**step.set, "at": step.at, "state": step.to or before.state}
+                after = msgspec.structs.replace(before, **changed)
+            self.calls[step.call] = after
+            if step.ticket or step.decided is not None:
+                self._ask(step)
+        except (msgspec.MsgspecError, TypeError, UnicodeDecodeError) as error:
+            raise _unfit(step, str(error)) from error
 
     def _ask(self, step: Transition) -> None:
         if step.ticket:
@@ -98,7 +96,7 @@ def _check_hops(step: Transition, before: CallRecord | None) -> None:
     if (before is None) != bool(step.record):
         raise _unfit(step, "it begins a call that is known" if before else "it continues an unknown call")
     state = before.state if before else None
-    for hop in (*step.via, *((step.to,) if step.to else ())):
+    for hop in step.via if step.to is None else (*step.via, step.to):
         if hop not in TRANSITIONS[state]:
             raise _unfit(step, f"a call that is {state or 'not known'} cannot become {hop}")
         state = hop

@@ -7,20 +7,32 @@ whose content was forgotten stays in the transcript without content.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from perdure.errors import Forgotten
 from perdure.model.commit import Changeset, Commit
 from perdure.model.digest import Digest
-from perdure.model.event import BackendSwitched, MessageAppended
+from perdure.model.event import (
+    BackendSwitched,
+    Merged,
+    MessageAppended,
+    MomentNamed,
+    Picked,
+    RunFinished,
+    RunStarted,
+)
 from perdure.model.message import Message, Role, ToolCall, decode_message
-from perdure.model.run import Usage
+from perdure.model.run import Cost, Usage
 
-__all__ = ["MessageAt", "TranscriptEntry", "Turn", "entries", "said", "turn"]
+__all__ = ["MessageAt", "TranscriptEntry", "Turn", "TurnKind", "entries", "kind_of", "said", "turn"]
+
+TurnKind: TypeAlias = Literal["message", "switch", "merge", "pick", "call", "edit"]
+"""What a turn is: an input with its answers, or a switch, merge, cherry-pick, direct call or write of its own."""
 
 
-class MessageAt(msgspec.Struct, frozen=True):
+class MessageAt(msgspec.Struct, frozen=True, gc=False):
     """A message by reference: the event that appended it, and the commit that holds the event."""
 
     event: MessageAppended
@@ -45,6 +57,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     provider: str | None = None
     model: str | None = None
     usage: Usage | None = None  # tokens of the step, if a model wrote it
+    cost: float | None = None  # of the step in US dollars; None: it is not known, or no model wrote it
     losses: Digest | None = None  # a body: what the prompt of that step could not express
     words: Message | None = None  # None: forgotten
     forgotten: str | None = None  # why
@@ -73,6 +86,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
     backend: str | None = None  # provider:model, if one acted or took over
     entries: tuple[TranscriptEntry, ...] = ()
+    names: tuple[str, ...] = ()  # that other frameworks have for its commits
+    kind: TurnKind = "message"
+    status: str | None = None  # the state that its run ended in; None: it has not ended, or there was none
+    why: str | None = None  # in words, if the run did not simply succeed
 
     @property
     def input(self) -> str:
@@ -89,6 +106,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     def usage(self) -> Usage:
         """The tokens that models used in it."""
         return sum((entry.usage for entry in self.entries if entry.usage is not None), Usage())
+
+    @property
+    def cost(self) -> Cost:
+        """What the steps of models in it cost."""
+        spoken = (entry for entry in self.entries if entry.run is not None and entry.role == "assistant")
+        return sum((Cost.of(entry.cost) for entry in spoken), Cost())
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -111,8 +134,10 @@ def entries(
     for each in messages:
         event, commit = each.event, each.commit
         body, vendor = bodies[event.body], bodies[event.vendor] if event.vendor else None
-        gone = isinstance(body, Forgotten)
-        words = None if gone else decode_message(body, None if isinstance(vendor, Forgotten) else vendor)
+        if isinstance(body, Forgotten):
+            words, why = None, body.why
+        else:
+            words, why = decode_message(body, None if isinstance(vendor, Forgotten) else vendor), None
         found.append(
             TranscriptEntry(
                 id=event.id,
@@ -124,9 +149,10 @@ def entries(
                 provider=event.provider,
                 model=event.model,
                 usage=event.usage,
+                cost=event.cost,
                 losses=event.losses,
                 words=words,
-                forgotten=body.why if gone else None,
+                forgotten=why,
             )
         )
     return found
@@ -138,6 +164,8 @@ def turn(
     """Return the turn of these commits, oldest first; `said` are their messages."""
     first, last = steps[0], steps[-1]
     spoken = tuple(said)
+    ends = [event for _, _, each in steps for event in each.events if isinstance(event, RunFinished)]
+    ended = ends[-1] if ends else None
     return Turn(
         number=number,
         before=first[1].first_parent,
@@ -147,7 +175,25 @@ def turn(
         run=last[1].run,
         backend=_backend([changeset for _, _, changeset in steps], spoken),
         entries=spoken,
+        names=tuple(
+            event.name for _, _, each in steps for event in each.events if isinstance(event, MomentNamed)
+        ),
+        kind=kind_of(steps[0][1], steps[0][2]),
+        status=None if ended is None else ended.status,
+        why=None if ended is None else ended.why,
     )
+
+
+def kind_of(commit: Commit, changeset: Changeset) -> TurnKind:
+    """Return the kind of the turn that a commit begins."""
+    kinds = {type(event) for event in changeset.events}
+    if RunStarted in kinds or MessageAppended in kinds:
+        return "message"
+    if BackendSwitched in kinds:
+        return "switch"
+    if Merged in kinds or Picked in kinds:
+        return "merge" if Merged in kinds else "pick"
+    return "edit" if commit.run is None else "call"
 
 
 def _backend(changesets: Sequence[Changeset], spoken: Sequence[TranscriptEntry]) -> str | None:

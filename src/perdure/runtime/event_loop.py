@@ -4,6 +4,10 @@ Nothing else runs on such a loop, so a run may block it, and its tools may use t
 interface: a tool can write to a thread, or run another one.  Ctrl-C cancels the run, waits until that is
 recorded, and is raised then; Ctrl-C once more does not wait.
 
+Where another loop runs on the calling thread, as in a notebook, a call can be made beside it: `run_beside` makes it on a
+thread of its own and waits, with the loop, until it has ended.  That is done in an IPython kernel, whose loop has
+nothing else to do while a cell runs, and where a program asked for it; anywhere else it would stall other work.
+
 A forked child makes loops of its own and never closes those of its parent.  Both share the epoll
 descriptor, so closing such a loop would remove the parent's wake-up descriptor from it: the parent would
 not notice any more that a worker thread has ended.  Nor does a child go on with a run in whose middle it was
@@ -13,18 +17,26 @@ forked: the run is the parent's, and `drive` raises `Unavailable` in the child.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, NoReturn, TypeVar
+from weakref import WeakSet
 
 from perdure.errors import Unavailable
 from perdure.model.fork_safety import keep_forever
 
-__all__ = ["close_ended_loops", "drive", "may_block"]
+__all__ = ["close_ended_loops", "drive", "let_wait", "may_block", "may_wait", "run_beside"]
+
+# Without a handler of the program nothing is printed.  This module is loaded with asyncio, which loads logging.
+logging.getLogger("perdure").addHandler(logging.NullHandler())
 
 _T = TypeVar("_T")
 
@@ -33,6 +45,7 @@ _CLOSING_SECONDS_MAX = 2.0  # a server that does not answer the end of a connect
 _local = threading.local()
 _own: set[asyncio.AbstractEventLoop] = set()  # the open loops that this process made
 _ended: deque[asyncio.AbstractEventLoop] = deque()  # those whose thread has ended
+_waiting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()  # loops of programs that wait for blocking calls
 
 
 def drive(work: Coroutine[Any, Any, _T]) -> _T:
@@ -94,6 +107,57 @@ def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Corouti
 def may_block(loop: asyncio.AbstractEventLoop) -> bool:
     """True if only a run uses that loop, so that a blocking call delays nothing else."""
     return loop in _own
+
+
+def let_wait(loop: asyncio.AbstractEventLoop) -> None:
+    """Let blocking calls be made beside a loop of the program, from now on."""
+    _waiting.add(loop)
+
+
+def may_wait(loop: asyncio.AbstractEventLoop) -> bool:
+    """True if blocking calls may be made beside that loop: the program said so, or it is that of an IPython kernel."""
+    if loop not in _waiting and _is_in_kernel():
+        _waiting.add(loop)
+    return loop in _waiting
+
+
+def run_beside(work: Callable[[], _T]) -> _T:
+    """Call `work` on a thread that belongs to this one, and wait for it together with the loop that runs here.
+
+    Ctrl-C stops a run there as it would here, and is raised once that is recorded; once more, it is raised at once.
+    """
+    kept: tuple[int, ThreadPoolExecutor] | None = getattr(_local, "beside", None)
+    if kept is None or kept[0] != os.getpid():
+        kept = _local.beside = (os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="perdure-beside"))
+    done = kept[1].submit(copy_context().run, work)  # the context says which cell of a notebook prints
+    try:
+        return done.result()
+    except KeyboardInterrupt:
+        if done.done():
+            raise
+        _interrupt(kept[1])
+        with suppress(Exception):
+            done.result()
+        raise
+
+
+def _interrupt(executor: ThreadPoolExecutor) -> None:
+    """Raise `KeyboardInterrupt` out of the loop that a thread of `executor` runs; without a loop it just ends its work."""
+
+    def stop() -> NoReturn:
+        raise KeyboardInterrupt
+
+    threads = {thread.ident for thread in executor._threads}  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
+    for loop in list(_own):
+        if loop.is_running() and getattr(loop, "_thread_id", None) in threads:
+            loop.call_soon_threadsafe(stop)
+
+
+def _is_in_kernel() -> bool:
+    """True if this process is an IPython kernel: a shell with a kernel, not one at a terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 def _loop() -> asyncio.AbstractEventLoop:

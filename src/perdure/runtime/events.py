@@ -136,8 +136,12 @@ class CallProgress(msgspec.Struct, frozen=True):
 
     call: str  # our id, or the index within the step while the model still writes it
     tool: str
-    state: str  # `writing`, `started` or the state that it has ended in
+    state: str  # `writing`, `started`, `running` or the state that it has ended in
     arguments: str = ""  # the new part, while the model writes it
+    fraction: float | None = (
+        None  # how much is done, from 0 to 1, while it is `running`; None: the tool does not say
+    )
+    message: str = ""  # what the tool says, while it is `running`
     cursor: str | None = None
 
     @property

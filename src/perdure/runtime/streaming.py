@@ -1,7 +1,8 @@
 """Streams a run while it goes on, and follows the durable events of a timeline after a cursor.
 
 Durable events are read from commits, each once and in order, from any process.  After an undo or a promote
-the timeline has other commits: then the events after the last common commit follow.
+the timeline has other commits: then the events after the last common commit follow.  A commit that was undone
+before a follower read it was true for a while, so its events come too; the moves of the timeline tell of it.
 
 Text comes from the run's feed, if the run lives in this process.  A watcher that begins in the middle of a
 message gets one `TextSoFar`, then the text that is written after that; if the run lives in another process,
@@ -15,23 +16,27 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import msgspec
 
+from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound, Unavailable
 from perdure.history import reader
 from perdure.history.space import Space
+from perdure.model.commit import Act, MoveRecord
 from perdure.model.digest import Digest
 from perdure.model.event import Event, MessageAppended
+from perdure.model.head import Head
 from perdure.model.message import Message, decode_message
 from perdure.runtime.events import Committed, Cursor, Happened, Happening, Live, RunEnded, TextSoFar
 from perdure.runtime.run.start import Started
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session.broadcast import CommitNotice, Feed, Watcher
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.lease import Lease
 from perdure.runtime.session.result import Result
 
 __all__ = ["Follower", "cursor_at", "Following", "Watching", "follow", "stream"]
@@ -52,6 +57,8 @@ class Follower:
         """Start after a cursor; None is before the first event."""
         self._space, self._timeline = space, timeline
         self._at = after
+        self._version: int | None = None  # of the head when it was last read; None: it has to be found
+        self._left: list[Cursor] = []  # the ends of lines that the timeline has left
         if after is not None:
             self._check(after)
 
@@ -62,13 +69,40 @@ class Follower:
 
     def read(self, upto: Digest | None = None) -> Iterator[Happened | Committed]:
         """Yield the events that have become durable since; only `upto` a commit, if the timeline has it."""
-        head = reader.head_of(self._space, self._timeline).commit
-        if upto is not None and reader.is_ancestor(self._space, upto, head):
-            head = upto
-        if head is None or (self._at is not None and self._at.commit == head and self._is_whole(head)):
+        head = reader.head_of(self._space, self._timeline)
+        if upto is not None and reader.is_ancestor(self._space, upto, head.commit):
+            yield from self._read_to(upto)
             return
-        for step in self._new(head):
+        for commit in self._visited(head):
+            yield from self._read_to(commit)
+        self._version = head.version
+
+    def _read_to(self, commit: Digest) -> Iterator[Happened | Committed]:
+        """Yield the events up to this commit that were not read before."""
+        if self._at is not None and self._at.commit == commit and self._is_whole(commit):
+            return
+        for step in self._new(commit):
             yield from self._events(step)
+
+    def _visited(self, head: Head) -> list[Digest]:
+        """Return where each line ended that the timeline was on since it was last read, oldest first."""
+        at, version, now = self._at, self._version, [] if head.commit is None else [head.commit]
+        is_near = (
+            at is not None and at.commit == head.commit if version is None else head.version <= version + 1
+        )
+        if at is None or is_near:
+            return now
+        ends: list[Digest] = []
+        later: MoveRecord | None = None
+        moves = loops.moves(self._space.engine, self._space.name, self._timeline, before=head.version + 1)
+        for move in islice(moves, _MOVES_MAX if version is None else None):
+            is_end = later is None or later.act is not Act.COMMIT  # else the later commit is on top of it
+            if is_end and move.to is not None:
+                ends.append(move.to)
+            if move.version == version or (version is None and move.to == at.commit):
+                return ends[::-1]
+            later = move
+        return now  # where the cursor was is not known
 
     def _check(self, cursor: Cursor) -> None:
         if self._space.find(cursor.commit) is None:
@@ -98,15 +132,22 @@ class Follower:
                     found.append(step)
                 break
             found.append(step)
+            if (
+                self._at is not None
+                and step.commit.first_parent == self._at.commit
+                and self._is_whole(self._at.commit)
+            ):
+                return found[::-1]
+        if self._at is not None and found and found[-1].digest != self._at.commit:
+            self._left = [*self._left, self._at][-_LEFT_MAX:]
         return found[::-1]
 
     def _ancestors(self) -> Callable[[Step], bool]:
-        """Return a test whether a commit was read before: it is the cursor's, or an ancestor of it."""
-        at, space = self._at, self._space
-        if at is None:
-            return lambda step: False
-        return lambda step: (
-            step.commit.depth <= at.depth and reader.is_ancestor(space, step.digest, at.commit)
+        """Return a test whether a commit was read before: it is the end of a line that was read, or an ancestor of it."""
+        space, ends = self._space, [*self._left, *([self._at] if self._at else [])]
+        return lambda step: any(
+            step.commit.depth <= end.depth and reader.is_ancestor(space, step.digest, end.commit)
+            for end in ends
         )
 
     def _events(self, step: Step) -> Iterator[Happened | Committed]:
@@ -141,7 +182,9 @@ class Follower:
             return None
 
 
-_POLL_SECONDS = 0.1
+_MOVES_MAX = 1_000  # that are read to find out where a cursor was
+_LEFT_MAX = 16
+_WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
 
 
 class Watching:
@@ -224,13 +267,28 @@ class Watching:
 class Following:
     """Reads the events of a timeline from a cursor on, and the text of the run that lives there."""
 
-    def __init__(self, env: RunEnvironment, after: str | None, *, wait: bool = False) -> None:
-        """Start after a cursor; None: with the run that lives there, or now.  `wait`: also for the next run."""
+    def __init__(
+        self,
+        env: RunEnvironment,
+        after: str | None,
+        *,
+        wait: bool = False,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        """Start after a cursor; None: with the run that lives there, or now.  `wait`: also for the next run.
+
+        `wake` is called, from any thread, when the run that lives in this process has something new.
+        """
         self._env, self._wait = env, wait
         self._pid = os.getpid()
         self._follower = Follower(env.space, env.timeline, _place(env, after))
         self._feed: Feed | None = None
         self._watcher: Watcher | None = None
+        self._lease: Lease | None = None  # as it was when the thread was last read
+        self._woken = threading.Event()  # a run has begun in this process
+        self._wake = wake or self._woken.set
+        self.seen = -1  # the standing of the thread when it was last read
+        env.store_runtime.feeds.expect(env.space.name, env.timeline, self._wake)
 
     def step(self, timeout: float) -> list[Happening] | None:
         """Return the new events, after waiting up to `timeout` seconds for one; None: nothing more comes."""
@@ -238,21 +296,41 @@ class Following:
             self._pid, self._feed, self._watcher = os.getpid(), None, None
         if self._watcher is not None:
             return self._watched(self._watcher, timeout)
-        self._feed = self._env.feeds.find(self._env.space.name, self._env.timeline)
+        space, timeline = self._env.space, self._env.timeline
+        self._woken.clear()
+        self._feed = self._env.store_runtime.feeds.find(space.name, timeline)
         if self._feed is not None:
-            self._watcher = self._feed.watch()
-        found: list[Happening] = list(self._follower.read(self._watcher.at if self._watcher else None))
-        if self._watcher is not None:
+            self._watcher = self._feed.watch(self._wake)
+            found: list[Happening] = list(self._follower.read(self._watcher.at))
             so_far = self._watcher.text
             return [*found, TextSoFar(so_far, self._follower.cursor)] if so_far else found
-        if not found and not self._wait and not _is_live(self._env):
-            return list(self._follower.read()) or None  # the run may have ended just now
-        if not found:
-            time.sleep(timeout)
-        return found
+        goes_on = self._wait or self._is_live()
+        news = space.engine.wait({space.name: self.seen}, timeout if goes_on else 0, woken=self._woken)
+        if news:
+            self.seen, self._lease = news[space.name], leases.current(space, timeline)
+            found = list(self._follower.read())
+            if found:
+                return found
+        if self._wait or self._is_live():
+            return []
+        return list(self._follower.read()) or None  # the run may have ended just now
+
+    @property
+    def is_watching(self) -> bool:
+        """True if everything new comes from a run in this process, and `wake` is called for it."""
+        return self._watcher is not None
+
+    def _is_live(self) -> bool:
+        lease, env = self._lease, self._env
+        return lease is not None and leases.state(env.space, lease, owners=env.owners) == "live"
+
+    def close(self) -> None:
+        """Stop reading for good."""
+        self._env.store_runtime.feeds.expect_no_more(self._env.space.name, self._env.timeline, self._wake)
+        self.leave()
 
     def leave(self) -> None:
-        """Stop reading."""
+        """Stop watching the run."""
         if self._feed is not None and self._watcher is not None:
             self._feed.leave(self._watcher)
         self._feed = self._watcher = None
@@ -276,7 +354,7 @@ def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[H
     watching.ready.wait()
     try:
         while not watching.is_over:
-            yield from watching.news(_POLL_SECONDS)
+            yield from watching.news(_WAIT_SECONDS)
         watching.settled.wait()
         yield from watching.rest()
         yield watching.end()
@@ -291,10 +369,10 @@ def follow(env: RunEnvironment, after: str | None, *, wait: bool = False) -> Ite
     """
     following = Following(env, after, wait=wait)
     try:
-        while (events := following.step(_POLL_SECONDS)) is not None:
+        while (events := following.step(_WAIT_SECONDS)) is not None:
             yield from events
     finally:
-        following.leave()
+        following.close()
 
 
 def _place(env: RunEnvironment, after: str | None) -> Cursor | None:
@@ -306,11 +384,6 @@ def _place(env: RunEnvironment, after: str | None) -> Cursor | None:
         return cursor_at(space, reader.head_of(space, env.timeline).commit)
     first = space.engine.labelled(space.name, held.run)
     return cursor_at(space, space.step(first[0]).commit.first_parent) if first else None
-
-
-def _is_live(env: RunEnvironment) -> bool:
-    held = leases.current(env.space, env.timeline)
-    return held is not None and leases.state(env.space, held, owners=env.owners) == "live"
 
 
 def _placed(item: Live, cursor: str | None) -> Live:

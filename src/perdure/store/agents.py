@@ -22,6 +22,7 @@ from perdure.history.writer import Proposal
 from perdure.model import canonical, names
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import MAIN
+from perdure.model.names import shown_address
 from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.handles import (
@@ -156,7 +157,7 @@ class Definitions:
         if home is None:
             return definition
         if here not in (registry.place_of(home), registry.place_of(registry.seen_from(self._url, home))):
-            raise WrongStore(name, home, self._url)
+            raise WrongStore(name, shown_address(home), shown_address(self._url))
         # A file is named without its directory, so that the store and its definitions can be moved together.
         return msgspec.structs.replace(definition, object_storage=registry.own_name(self._url))
 

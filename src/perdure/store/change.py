@@ -24,11 +24,23 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 import msgspec
 from msgspec import UNSET
 
-from perdure.engines.contract import Cell, CellOf, CellWrite, HeadOf, LedgerOf, Receipt, Recorded, Step
+from perdure.engines.contract import (
+    Cell,
+    CellOf,
+    CellWrite,
+    HeadOf,
+    Hold,
+    LedgerOf,
+    OpOf,
+    Question,
+    Receipt,
+    Recorded,
+    Step,
+)
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
 from perdure.history import writer
 from perdure.history.changes.json_edits import check_place
-from perdure.history.changes.patch_builder import Ops, Patched, Touched
+from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
 from perdure.history.reader import is_ancestor
 from perdure.history.space import AgentMapView, Space, TimelineContext
@@ -37,7 +49,7 @@ from perdure.history.writer import CommitOutcome, OnConflict, Proposal
 from perdure.model import names
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import AgentChanged, Event, MessageAppended
+from perdure.model.event import AgentChanged, Event, MessageAppended, MomentNamed
 from perdure.model.head import Head
 from perdure.model.message import (
     Block,
@@ -49,6 +61,7 @@ from perdure.model.message import (
     check_message,
     encode_message,
     has_media,
+    plain_body,
 )
 from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
@@ -69,7 +82,7 @@ else:
     journal = deferred("perdure.runtime.session.journal")
     media = deferred("perdure.context.render.media")
 
-__all__ = ["AgentChange", "Change", "How", "check_op_id", "Edits"]
+__all__ = ["AgentChange", "Change", "How", "Edits"]
 
 
 _Place = Sequence[str | int]
@@ -80,6 +93,7 @@ class Edits:
     """Edits of a map."""
 
     _ops: Ops | None = None  # None: the block is not entered, or was left
+    _is_chain = False  # each write is a commit of its own
     _defaults: Mapping[str, bytes] = {}
     _reads: Touched | None = None  # the paths that were read; None: they are not recorded
 
@@ -96,7 +110,7 @@ class Edits:
         ops = self._open()
         found = ops.entry(path)
         if self._reads is not None:
-            self._reads.paths.add(path)
+            self._own_reads().paths.add(path)
         if found is not None:
             return typed(path, ops.value(path), type)
         if default is UNSET:
@@ -114,13 +128,14 @@ class Edits:
         """Return the paths under `prefix`, sorted, with the block's own writes."""
         found = self._open().paths(prefix)
         if self._reads is not None:
-            self._reads.prefixes.add(prefix)
+            self._own_reads().prefixes.add(prefix)
         return found
 
     def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
         """Write a JSON document, or bytes with a media type, to `path`; return the digest of the value."""
-        value_digest = self._writing(path).put(path, value, media_type=media_type)
-        return self._link() or value_digest
+        ops = self._ops if self._ops is not None and not self._by_hand else self._writing(path)
+        value_digest = ops.put(path, value, media_type=media_type)
+        return (self._link() or value_digest) if self._is_chain else value_digest
 
     def delete(self, path: str) -> Digest | None:
         """Delete the value at `path`; raises `NotFound` if there is none."""
@@ -189,6 +204,10 @@ class Edits:
             )
         return self._open()
 
+    def _own_reads(self) -> Touched:
+        self._reads = reads = Touched() if self._reads is UNTOUCHED or self._reads is None else self._reads
+        return reads
+
     def _open(self) -> Ops:
         if self._ops is None:
             raise Invalid(
@@ -201,9 +220,6 @@ class Edits:
 
 _T = TypeVar("_T")
 
-# The beginnings of op_ids that Perdure gives itself.
-OWN = ("artifact/", "begin:", "done:", "from:", "input:", "promoted:", "remove:", "renewal/", "upload:")
-
 
 class How(msgspec.Struct, frozen=True, kw_only=True):
     """How a change is written."""
@@ -215,6 +231,7 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None  # the run that it is a step of; None: no run makes it
     head: Head | None = None  # the head that must still be the head; None: the head on entering
     chain: bool = False  # each write is a commit of its own
+    at_once: bool = False  # the block is left as soon as it is entered, so everything is read on entering
 
 
 @blocking
@@ -235,6 +252,9 @@ class AgentChange(Edits):
 class Change(Edits):
     """A block of changes that becomes a commit."""
 
+    _reads = UNTOUCHED
+    head: Head | None = None  # the head on entering; after leaving, the new head
+    receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
     _agent: AgentChange | None = None
     _sight: AgentMapView | None = None
     _earlier: Recorded | None = None  # the earlier write of this op_id
@@ -244,24 +264,23 @@ class Change(Edits):
     _at: int | None = None  # the time of the commits; None: when the block is left
     _commits: tuple[Digest, ...] = ()
     _base: Digest | None = None
+    _op_id = ""  # once the block is left
     _ledger: LedgerRead | None = None  # its end when the block is left
-    _lease: Cell | None = None  # of the timeline, when the block is left
+    _lease: Cell | None = None  # of the timeline, read with the ledger
 
     def __init__(self, standing: TimelineContext, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` does the work that follows its commit."""
-        super().__init__(by_hand=how.run is None)
+        self._by_hand = how.run is None
         _check(how, standing.timeline)
         self._standing, self._how, self._after = standing, how, after
+        self._is_chain = how.chain
         self._defaults = standing.defaults
-        self._reads = Touched()
         self._events: list[Event] = []
         self._bodies: list[Object] = []  # messages, and the artifacts that they name
         self._uploads: list[CellWrite] = []  # cells that end the uploads of these artifacts
         self._minted: set[str] = set()
         self._links: list[Proposal] = []  # the commits of a chain so far
         self._run = how.run
-        self.head: Head | None = None  # the head on entering; after leaving, the new head
-        self.receipt: Receipt | None = None  # None: nothing is written yet, or there was nothing to write
 
     def __enter__(self) -> Self:
         """Read the head."""
@@ -271,16 +290,27 @@ class Change(Edits):
                 code="change_used",
                 advice="Take a new one from change().",
             )
-        space, op_id = self._standing.space, self._how.op_id
+        standing, how = self._standing, self._how
+        space, op_id = standing.space, how.op_id
+        of_head, beside = (standing.asked or _asked(standing))[0]
+        questions = [*of_head]
         if op_id is not None:  # a repeated block must not fail because the head has moved since
-            self._earlier = space.engine.recorded(space.name, op_id)
-        self.head = self._read_head()
+            questions.append(OpOf(space.name, op_id))
+        if how.at_once:
+            questions += beside
+        hold, *others = space.engine.answers(questions)
+        self.head = head = hold.head if hold else Head(standing.timeline, 0, None)
+        if op_id is not None:
+            self._earlier = others.pop(0)
+        if others:
+            self._take_beside(*others)
         if self._earlier is not None:
             self._go_back(self._earlier)
         else:
-            self.head = self._known(self._how.head) if self._how.head else self.head
-            self._base = self.head.commit
-        if self._how.chain:
+            if how.head is not None:
+                self.head = head = self._known(how.head)
+            self._base = head.commit
+        if how.chain:
             space = self._begin_chain(space)
         self._ops = Ops(space, space.root_at(self._base))
         return self
@@ -344,10 +374,13 @@ class Change(Edits):
         Raises `Conflict` if the timeline has a message with that id, or if it answers a call of the ledger that is
         not settled.
         """
-        self._open()
-        check_message(message)
-        for result in message.tool_results:
-            self._check_answer(result.call_id)
+        if self._ops is None:
+            self._open()
+        encoded = plain_body(message)
+        if encoded is None:
+            check_message(message)
+        if message.tool_results:
+            self._check_answers(message.tool_results)
         if provider is not None:
             names.check_label("provider", provider)
         if model is not None:
@@ -356,12 +389,12 @@ class Change(Edits):
             id = self._mint()
         else:
             self._check_new(names.check_id("message id", id))
-        if has_media(message):
+        if encoded is None and has_media(message):
             message, staged = media.brought_in(self._standing.space, message)
             for each in staged:
                 self._bodies += each.objects
                 self._uploads += each.cells
-        body = Object.of(Kind.BODY, encode_message(message))
+        body = Object.of(Kind.BODY, encode_message(message) if encoded is None else encoded)
         self._bodies.append(body)
         vendor = None if message.vendor_metadata is None else journal.vendor_of(message)
         if vendor is not None:
@@ -378,8 +411,22 @@ class Change(Edits):
                 model=model,
             )
         )
-        self._link()
+        if self._is_chain:
+            self._link()
         return id
+
+    def name(self, name: str) -> None:
+        """Give the commit a name that another framework has for it, such as `langgraph:1ef0…`: `framework:id`.
+
+        The name is then accepted wherever a moment is; where several commits of a timeline have it, it means the
+        newest.  A block may give several names, and needs no other change.  In a chain the name goes to the commit of
+        the next write.
+        """
+        self._open()
+        names.check_moment_name(name)
+        event = MomentNamed(id=self._standing.space.ids(), name=name)
+        self._events.append(event)
+        self._minted.add(event.id)
 
     def _begin_chain(self, space: Space) -> Space:
         """Fix what the digests of the commits depend on, and return the space with a cache for their nodes."""
@@ -391,7 +438,7 @@ class Change(Edits):
         return msgspec.structs.replace(space, cache=NodeCache())
 
     def _link(self) -> Digest | None:
-        if not self._how.chain:
+        if not self._is_chain:
             return None
         patched, self._ops = self._open().split()
         proposal = self._gathered(patched)
@@ -442,8 +489,10 @@ class Change(Edits):
 
     def _mint(self) -> str:
         """Return an id for the next message; in a repeated block, the id that it had the first time."""
-        earlier = self._earlier_messages
-        number = len(self._events) + sum([len(link.events) for link in self._links]) if earlier else 0
+        earlier, number = self._earlier_messages, 0
+        if earlier:
+            events = [*self._events, *(event for link in self._links for event in link.events)]
+            number = sum([isinstance(event, MessageAppended) for event in events])
         id = earlier[number] if number < len(earlier) else self._standing.space.ids()
         self._minted.add(id)
         return id
@@ -455,20 +504,16 @@ class Change(Edits):
             self._sight = self._standing.sight(self.head)
         return self._sight
 
-    def _look(self) -> None:
-        """Read in one call what the commit depends on beside its head: the agent's map, the ledger and the lease."""
-        standing = self._standing
-        if standing.agent is None:
-            return
-        name = standing.space.name
-        questions = (
-            HeadOf(standing.agent.name, standing.agent_line),
-            LedgerOf(name),
-            CellOf(name, leases.LEASE + standing.timeline),
-        )
-        agent, self._ledger, self._lease = standing.space.engine.answers(questions)
+    def _take_beside(self, agent: Hold | None, ledger: LedgerRead, lease: Cell | None) -> None:
+        self._ledger, self._lease = ledger, lease
         if self._sight is None and self.head is not None:
-            self._sight = standing.sight(self.head, agent)
+            self._sight = self._standing.sight(self.head, agent)
+
+    def _look(self) -> None:
+        """Read in one call what the commit depends on beside its head, unless that was read with it."""
+        if self._ledger is None and self._earlier is None and self._standing.agent is not None:
+            _, questions = (self._standing.asked or _asked(self._standing))[0]
+            self._take_beside(*self._standing.space.engine.answers(questions))
 
     def _check_new(self, id: str) -> None:
         space = self._standing.space
@@ -482,60 +527,68 @@ class Change(Edits):
                 message_id=id,
             )
 
-    def _check_answer(self, call: str) -> None:
-        """Raise `Conflict` if the ledger has that call and it is not settled: the message would pretend a result."""
-        held = calls.find(self._standing.space, call)
-        if held is not None and held.record.state not in call_model.SETTLED:
-            raise Conflict(
-                f"call '{call}' of {held.record.tool} is {held.record.state}, and a message cannot answer it; nothing was "
-                "written.",
-                code="call_open",
-                advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
-                call=call,
-                tool=held.record.tool,
-                state=held.record.state,
-            )
+    def _check_answers(self, results: Sequence[ToolResult]) -> None:
+        """Raise `Conflict` if the ledger has one of the calls and it is not settled: the message would pretend a result."""
+        space = self._standing.space
+        if not space.ask(LedgerOf(space.name))[0].position:
+            return  # a ledger without entries has no call
+        for result in results:
+            held = calls.find(space, result.call_id)
+            if held is not None and held.record.state not in call_model.SETTLED:
+                raise Conflict(
+                    f"call '{result.call_id}' of {held.record.tool} is {held.record.state}, and a message cannot answer "
+                    "it; nothing was written.",
+                    code="call_open",
+                    advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
+                    call=result.call_id,
+                    tool=held.record.tool,
+                    state=held.record.state,
+                )
 
     def _finish(self, ops: Ops) -> None:
-        last = self._proposal(ops)
-        proposals = self._links if last is None else [*self._links, last]
-        assert self.head is not None
+        """Commit what the block did, if it did anything."""
+        head, standing, last = self.head, self._standing, None
+        assert head is not None
+        agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
+        if ops or self._events or agent_ops:
+            self._look()
+            patched = ops.finish()
+            last = self._gathered(patched, *(self._for_agent(agent_ops) if agent_ops else ()))
+        proposals = self._links if last is None else (*self._links, last)
         if self._earlier is not None:
             self._repeat(self._earlier, proposals)
         elif proposals:
-            done = self._commit(self.head, proposals)
+            space = standing.space
+            self._op_id = self._how.op_id or space.ids()
+            if self._by_hand and standing.agent is not None:
+                done = commit_beside_run(space, head, proposals, self._commit_on, self._lease)
+            else:
+                done = self._commit_on(space, head, proposals)
             self.head, self.receipt = done.head, done.receipt
-        if last is not None and self.head.commit is not None:
+        if last is not None and self.head is not None and self.head.commit is not None:
             self._commits = (*self._commits, self.head.commit)
-        if self.receipt is not None and (self._agent is not None or self._standing.agent is None):
+        if self.receipt is not None and (self._agent is not None or standing.agent is None):
             self._after()
 
-    def _commit(self, head: Head, proposals: Sequence[Proposal]) -> CommitOutcome:
-        how, space = self._how, self._standing.space
-        op_id = how.op_id or space.ids()
-
-        def commit(space: Space, head: Head, placed: Sequence[Proposal]) -> CommitOutcome:
-            if how.chain and any(each.run != self._run for each in placed):
-                raise Conflict(
-                    f"a run began or ended on '{head.timeline}' while a chain of commits was made there; nothing was "
-                    "written.",
-                    code="chain_interrupted",
-                    advice="Make the change again.",
-                    timeline=head.timeline,
-                )
-            return writer.commit(
-                space,
-                head,
-                *placed,
-                op_id=op_id,
-                on_conflict=how.on_conflict,
-                repeatable=how.op_id is not None,
-                at=self._at,
+    def _commit_on(self, space: Space, head: Head, placed: Sequence[Proposal]) -> CommitOutcome:
+        how = self._how
+        if how.chain and any(each.run != self._run for each in placed):
+            raise Conflict(
+                f"a run began or ended on '{head.timeline}' while a chain of commits was made there; nothing was "
+                "written.",
+                code="chain_interrupted",
+                advice="Make the change again.",
+                timeline=head.timeline,
             )
-
-        if not self._by_hand or self._standing.agent is None:
-            return commit(space, head, proposals)
-        return commit_beside_run(space, head, proposals, commit, self._lease)
+        return writer.commit(
+            space,
+            head,
+            *placed,
+            op_id=self._op_id,
+            on_conflict=how.on_conflict,
+            repeatable=how.op_id is not None,
+            at=self._at,
+        )
 
     def _repeat(self, earlier: Recorded, proposals: Sequence[Proposal]) -> None:
         timeline = self._standing.timeline
@@ -543,19 +596,8 @@ class Change(Edits):
             raise OpReused(earlier.receipt.op_id)
         self.head, self.receipt = earlier.receipt.heads[0], earlier.receipt
 
-    def _proposal(self, ops: Ops) -> Proposal | None:
-        """Return the block's commit; None if it changes nothing."""
-        agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
-        if not ops and not self._events and not agent_ops:
-            return None
-        self._look()
-        patched = ops.finish()
-        agent_objects = self._for_agent(agent_ops) if agent_ops else ()
-        return self._gathered(patched, *agent_objects)
-
     def _gathered(self, patched: Patched, *others: Object) -> Proposal:
         """Return a commit of the edits and messages since the last one."""
-        assert self._reads is not None
         return Proposal(
             reason=self._how.reason,
             root=patched.root,
@@ -564,7 +606,7 @@ class Change(Edits):
             minted=frozenset(self._minted),
             objects=(*self._bodies, *patched.objects, *others),
             cells=(*patched.cells, *self._uploads),
-            reads=self._reads,
+            reads=self._reads or UNTOUCHED,
             outside=self._seen().reads,
             ledger=self._ledger,
             run=self._run,
@@ -589,23 +631,23 @@ class Change(Edits):
         return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
 
 
-def check_op_id(op_id: str) -> str:
-    """Return `op_id`; raises `Invalid` if it is reserved for Perdure's own writes."""
-    if names.check_id("op_id", op_id).startswith(OWN):
-        raise Invalid(
-            f"op_id '{op_id}' begins like those that Perdure gives itself ({', '.join(OWN)}); nothing was written.",
-            code="op_id_reserved",
-            advice="Begin it with something else.",
-            op_id=op_id,
-        )
-    return op_id
+def _asked(standing: TimelineContext) -> list[tuple[Sequence[Question], Sequence[Question]]]:
+    """Note what a block asks for: the head, and what its commit depends on beside it (agent's map, ledger and lease)."""
+    name, timeline = standing.space.name, standing.timeline
+    lease = CellOf(name, leases.LEASE + timeline)
+    beside = () if standing.agent is None else (*standing.sight_questions, LedgerOf(name), lease)
+    # Two threads may both append; both use the first.
+    standing.asked.append(((HeadOf(name, timeline),), beside))
+    return standing.asked
 
 
 def _check(how: How, timeline: str) -> None:
     if how.op_id is not None:
-        check_op_id(how.op_id)
-    names.check_label("reason", how.reason)
-    if how.run is None and how.reason in REASONS:
+        names.check_op_id(how.op_id)
+    names.check_id("reason", how.reason)
+    if how.run is not None:
+        names.check_id("run", how.run)
+    elif how.reason in REASONS:
         raise Invalid(
             f"the reason '{how.reason}' is reserved for runs; nothing was written.",
             code="reason_reserved",
@@ -617,11 +659,10 @@ def _check(how: How, timeline: str) -> None:
             f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.",
             code="on_conflict_unknown",
         )
-    names.check_flag("chain", how.chain)
+    if how.chain is not False:
+        names.check_flag("chain", how.chain)
     if how.author is not None:
         names.check_label("author", how.author)
-    if how.run is not None:
-        names.check_id("run", how.run)
     if how.chain and how.on_conflict != "raise":
         raise Invalid(
             "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written.",

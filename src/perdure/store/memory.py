@@ -13,6 +13,7 @@ from perdure.errors import Conflict, Invalid, NotFound
 from perdure.history import reader, timelines
 from perdure.memory import OwnerMemory, Recall, relevant, write
 from perdure.memory.visibility import Judged, Visibility, resolve
+from perdure.model import names
 from perdure.model.head import MAIN, Head
 from perdure.model.memory import (
     ItemKind,
@@ -24,7 +25,6 @@ from perdure.model.memory import (
     check_item_id,
     remade,
 )
-from perdure.store.change import check_op_id
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import LogEntry, Moment
@@ -112,7 +112,7 @@ class Memory:
     def forget(self, id: str, *, op_id: str | None = None) -> Head:
         """Remove an item, also one that a thread wrote; raises `NotFound` if there is none.  `undo` takes it back."""
         space = self._memory.space
-        if op_id is None or space.engine.recorded(space.name, check_op_id(op_id)) is None:
+        if op_id is None or space.engine.recorded(space.name, names.check_op_id(op_id)) is None:
             self._standing(self._judge(), id)
         return write.write(space, id, None, reason="memory.forget", op_id=op_id).head
 
@@ -140,11 +140,11 @@ class Memory:
 
     def undo(self, turns: int = 1, *, op_id: str | None = None) -> Head:
         """Take back the last change of this memory, by a program or by a thread; return the new head."""
-        return timelines.undo(self._memory.space, MAIN, turns=turns, op_id=op_id and check_op_id(op_id))
+        return timelines.undo(self._memory.space, MAIN, turns=turns, op_id=op_id and names.check_op_id(op_id))
 
     def redo(self, *, op_id: str | None = None) -> Head:
         """Take back the last undo and return the new head; raises `NotFound` if there is none, or after a write."""
-        return timelines.redo(self._memory.space, MAIN, op_id=op_id and check_op_id(op_id))
+        return timelines.redo(self._memory.space, MAIN, op_id=op_id and names.check_op_id(op_id))
 
     def _judge(self) -> Visibility:
         return Visibility(self._memory, None, None)
@@ -162,7 +162,7 @@ class Memory:
         return found
 
     def _written(self, id: str, version: Version, reason: str, op_id: str | None) -> Remembered:
-        named = None if op_id is None else check_op_id(op_id)
+        named = None if op_id is None else names.check_op_id(op_id)
         done = write.write(self._memory.space, id, version, reason=reason, op_id=named)
         judge = Visibility(self._memory, None, None, commit=done.head.commit)
         found = judge.item(id)

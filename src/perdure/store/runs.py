@@ -17,18 +17,20 @@ from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, Serve
 from perdure.history import reader
 from perdure.history.changes.values import Given
 from perdure.model import names
+from perdure.model.run import Cost
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.timeline import Line
 
 if TYPE_CHECKING:
+    from perdure.history.space import Space
     from perdure.ledger import calls, decisions, trace
     from perdure.ledger.decisions import Rework
     from perdure.ledger.trace import Traced
     from perdure.model.call import CallRecord
     from perdure.model.canonical import Json
     from perdure.model.message import Message
-    from perdure.model.run import HeadPolicy, OnFailure, RunRecord
+    from perdure.model.run import HeadPolicy, OnFailure, RunRecord, Usage
     from perdure.model.ticket import Ticket, Verdict
     from perdure.providers import profile
     from perdure.providers.backend import Backend
@@ -41,13 +43,16 @@ if TYPE_CHECKING:
     from perdure.runtime.events import Happening
     from perdure.runtime.inference import backend as inference_backend
     from perdure.runtime.inference import switch
-    from perdure.runtime.run import calls_of_run, control
+    from perdure.runtime.run import calls_of_run, control, queue, take
+    from perdure.runtime.run import child as child_runs
     from perdure.runtime.run.start import Input, Started
     from perdure.runtime.session import records, steering
+    from perdure.runtime.session import result as results
     from perdure.runtime.session.environment import RunEnvironment
     from perdure.runtime.session.result import Result
     from perdure.runtime.streaming import Watching
     from perdure.runtime.tools.tool import Tool
+    from perdure.runtime.tools.waiting import When
     from perdure.switching import commit as switch_commits
     from perdure.switching import current_backend
     from perdure.switching import report as switch_reports
@@ -60,6 +65,7 @@ else:
     profile = deferred("perdure.providers.profile")
     event_loop = deferred("perdure.runtime.event_loop")
     records = deferred("perdure.runtime.session.records")
+    results = deferred("perdure.runtime.session.result")
     switch_commits = deferred("perdure.switching.commit")
     current_backend = deferred("perdure.switching.current_backend")
     switch_reports = deferred("perdure.switching.report")
@@ -68,12 +74,22 @@ else:
     plan = deferred("perdure.runtime.calls.plan")
     reconcile = deferred("perdure.runtime.calls.reconcile")
     calls_of_run = deferred("perdure.runtime.run.calls_of_run")
+    child_runs = deferred("perdure.runtime.run.child")
     control = deferred("perdure.runtime.run.control")
+    queue = deferred("perdure.runtime.run.queue")
+    take = deferred("perdure.runtime.run.take")
     steering = deferred("perdure.runtime.session.steering")
     inference_backend = deferred("perdure.runtime.inference.backend")
     switch = deferred("perdure.runtime.inference.switch")
 
-__all__ = ["Runs", "Switching", "ThreadMoved", "moved"]
+__all__ = ["ChildRun", "Runs", "Switching", "ThreadMoved", "moved"]
+
+
+class ChildRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that a tool of another run started."""
+
+    thread: str
+    record: RunRecord
 
 
 @blocking
@@ -114,6 +130,43 @@ class Runs(Line, ABC):
                 retry=retry,
             )
         )
+
+    def start(
+        self,
+        input: Input,
+        *,
+        id: str | None = None,
+        head_policy: HeadPolicy = "each_step",
+        on_failure: OnFailure = "restore",
+    ) -> str:
+        """Queue an input for a worker, durably, and return the id of its run, which has not begun.
+
+        A worker (`store.work`, `perdure work`) takes the inputs of a timeline in their order.  The same `id` again
+        returns the same run and queues nothing; `run` with that id begins it here.  `cancel` ends a run that has not
+        begun.  Raises `Conflict` if the id was used with another input.
+        """
+        return queue.queue(self._env(), input, id=id, head_policy=head_policy, on_failure=on_failure)
+
+    def schedule(
+        self,
+        input: Input,
+        at: When,
+        *,
+        id: str | None = None,
+        head_policy: HeadPolicy = "each_step",
+        on_failure: OnFailure = "restore",
+    ) -> str:
+        """Queue an input for a later time, on the store's clock, and return the id of its run.
+
+        `at` is a datetime with a time zone, a timedelta, or a number of seconds from now.  The timer belongs to this
+        timeline: a fork does not have it, and if the turn at which it was set is undone, it ends as cancelled when it
+        is due.  Otherwise as `start`.
+        """
+        return queue.queue(self._env(), input, id=id, at=at, head_policy=head_policy, on_failure=on_failure)
+
+    def release(self, run: str) -> bool:
+        """Let workers take a run again that was set aside because it ended three of them; False if it was not."""
+        return take.release(self._space, names.check_id("run", run))
 
     def stream(
         self,
@@ -197,24 +250,30 @@ class Runs(Line, ABC):
     ) -> Ticket:
         """Decide about a call that waits: `approve`, `deny`, `edit` (value: arguments), `answer` (value: result).
 
+        It may be a call of a child run that a run on this timeline waits for.
+
         The decision is durable when this returns; `resume` continues the run.  The same decision again changes
         nothing, another one raises `Decided`.  `by` is the person who decides; from the effect `financial` up it is
         required, else `Invalid` is raised.
         """
         names.check_id("call", call)
-        head = reader.head_of(self._space, self.timeline).commit
+        space, line = decisions.place_of(self._space, call, self.timeline)
+        head = reader.head_of(space, line).commit
         text = None if verdict in ("approve", "deny") and value is None else _json_text(value)
         decided = decisions.decide(
-            self._space,
+            space,
             call,
             verdict,
-            line=self.timeline,
+            line=line,
             head=head,
             value=text,
             by=by,
             why=why,
-            rework=self._rework(),
+            rework=self._rework() if space is self._space else None,
+            also=lambda ticket: take.waking(space, ticket, line),
         )
+        if decided.first:
+            queue.ring(self._space)
         return decided.ticket
 
     def call(
@@ -261,7 +320,7 @@ class Runs(Line, ABC):
     def trace(self, call: str, *, history: bool = True) -> Traced:
         """Read everything that the ledger says of one call: arguments, question, result, and its transitions.
 
-        `call` is its id, or that of its ticket, or the unique beginning of one.  Without `history` the transitions are
+        `call` is its id, or that of its ticket, or a part that fits no other.  Without `history` the transitions are
         left out; to find them the ledger is read for the lifetime of the call.
         """
         names.check_id("call", call)
@@ -289,10 +348,10 @@ class Runs(Line, ABC):
         return [held.record for held in calls.every(self._space)]
 
     def approvals(self) -> list[Ticket]:
-        """Read the tickets that wait for a decision, as seen from this timeline."""
-        return decisions.waiting_on(
-            self._space, self.timeline, reader.head_of(self._space, self.timeline).commit
-        )
+        """Read the tickets that wait for a decision, as seen from this timeline; calls that wait for a time have none."""
+        head = reader.head_of(self._space, self.timeline).commit
+        found = decisions.waiting_on(self._space, self.timeline, head)
+        return [ticket for ticket in found if not ticket.is_timer]
 
     def runs(self, *, limit: int | None = None) -> list[RunRecord]:
         """Read the runs of this thread, oldest first; with a `limit` only the last ones."""
@@ -305,6 +364,29 @@ class Runs(Line, ABC):
             lambda record: record.id,
         )
         return sorted(every, key=lambda each: each.begun_at)
+
+    def costs(self) -> list[tuple[str, Cost, Usage]]:
+        """Read what each run of this thread cost, over all its timelines, with the tokens: runs by id, oldest first.
+
+        Runs that were undone count too.  A step whose price was not known when it was taken counts as unpriced.
+        """
+        found = [(record, self._spent(record)) for record in self.runs()]
+        return [(record.id, each.cost, each.usage) for record, each in found]
+
+    def cost(self, run: str | None = None) -> Cost:
+        """Read what one run cost, with its child runs; None: all runs of this thread, over all its timelines."""
+        if run is None:
+            return sum((cost for _, cost, _ in self.costs()), Cost())
+        own = self._spent(records.read(self._space, names.check_id("run", run)).record).cost
+        return sum((_cost_of(inside, each) for inside, each in child_runs.children_of(self._space, run)), own)
+
+    def _spent(self, record: RunRecord) -> Result:
+        return results.result_of(self._space, record, at=results.last_of(self._space, record))
+
+    def children(self, run: str) -> list[ChildRun]:
+        """Read the runs that tools of a run started with `call.run`, in the order of their calls."""
+        found = child_runs.children_of(self._space, names.check_id("run", run))
+        return [ChildRun(thread=inside.label, record=record) for inside, record in found]
 
     @abstractmethod
     def _env(self) -> RunEnvironment:
@@ -326,6 +408,12 @@ class Runs(Line, ABC):
             env.store_runtime.begin(go)
 
         return streaming.stream(env, start)
+
+
+def _cost_of(space: Space, record: RunRecord) -> Cost:
+    """Return what a child run cost, with the children of its own."""
+    own = results.result_of(space, record, at=results.last_of(space, record)).cost
+    return sum((_cost_of(*child) for child in child_runs.children_of(space, record.id)), own)
 
 
 def _json_text(value: object) -> str:

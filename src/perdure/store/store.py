@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from os import PathLike, fspath
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
 from perdure.engines import loops, registry
-from perdure.engines.contract import Engine
-from perdure.errors import Busy, Invalid, NotFound, RunFailed, WrongStore
-from perdure.history.space import label_of
+from perdure.engines.contract import Engine, time_of_day
+from perdure.errors import Busy, Invalid, NotFound, PerdureWarning, RunFailed, WrongStore
+from perdure.history.space import Space, label_of
+from perdure.model import names
 from perdure.model.head import MAIN
-from perdure.runtime.agent.agent import Agent
+from perdure.model.names import shown_address
+from perdure.model.run import Cost
+from perdure.runtime.agent.agent import Agent, RunLimits
 from perdure.store.agents import AgentMap, Definitions
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.handles import (
@@ -27,21 +34,32 @@ from perdure.store.thread import Thread
 
 if TYPE_CHECKING:
     from perdure.history.verify import VerifyReport
-    from perdure.ledger import tickets, verify
+    from perdure.ledger import held, tickets, verify
     from perdure.model import memory as memory_model
+    from perdure.model.effect import Effect
     from perdure.model.run import RunRecord
     from perdure.model.ticket import Ticket
     from perdure.runtime.session import records, result
     from perdure.runtime.session.result import Result
+    from perdure.store import copy as copies
+    from perdure.store import evaluation
     from perdure.store import memory as memory_handle
+    from perdure.store import worker as workers
+    from perdure.store.copy import CopyReport
+    from perdure.store.evaluation import Evaluation, Trial
     from perdure.store.memory import Memory
+    from perdure.store.worker import Worked
 else:
+    held = deferred("perdure.ledger.held")
     tickets = deferred("perdure.ledger.tickets")
     verify = deferred("perdure.ledger.verify")
     memory_model = deferred("perdure.model.memory")
     records = deferred("perdure.runtime.session.records")
     result = deferred("perdure.runtime.session.result")
+    copies = deferred("perdure.store.copy")
+    evaluation = deferred("perdure.store.evaluation")
     memory_handle = deferred("perdure.store.memory")
+    workers = deferred("perdure.store.worker")
 
 __all__ = ["Store", "Approval", "waiting"]
 
@@ -59,9 +77,11 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 def waiting(engine: Engine) -> list[Approval]:
-    """Read the open tickets of all threads, oldest first."""
+    """Read the open tickets of all threads, oldest first, without those that wait for a time and for no person."""
     label = cache(partial(label_of, engine))  # a thread may have many
-    found = [Approval(label(space), ticket) for space, ticket in tickets.waiting(engine)]
+    found = [
+        Approval(label(space), ticket) for space, ticket in tickets.waiting(engine) if not ticket.is_timer
+    ]
     return sorted(found, key=lambda each: each.ticket.asked_at)
 
 
@@ -72,7 +92,7 @@ class Store:
     def __init__(self, resources: StoreResources, url: str, *, read_only: bool) -> None:
         """Wrap an open engine; programs get a store from `perdure.open`."""
         self._resources = resources
-        self.url = url
+        self.url = shown_address(url)
         self.read_only = read_only
         self._place = registry.place_of(url)
         self.definitions = Definitions(resources, url)  # of agents, written by `perdure agents apply`
@@ -102,15 +122,17 @@ class Store:
         declared = None if agent is None else _declared(agent)
         home = declared.object_storage if declared else None
         if declared is not None and home is not None and registry.place_of(home) != self._place:
-            raise WrongStore(declared.name, home, self.url)
+            raise WrongStore(declared.name, shown_address(home), self.url)
         by_name = declared is None or declared == Agent(declared.name)  # the caller gave nothing but the name
+        store = directory.knowing(self._resources.store, id, declared and declared.name)
         if declared is not None and by_name:
-            declared = self._bare(declared.name)
-        record = self._record(id, declared, owner, begins=timeline == MAIN)
-        thread = Thread(self._resources, id, record, declared or self._bare(record.agent))
+            declared = _bare(store, declared.name)
+        record = self._record(store, id, declared, owner, begins=timeline == MAIN)
+        begun = not directory.was_there(store, record)
+        thread = Thread(self._resources, id, record, declared or _bare(store, record.agent), begun=begun)
         found = thread if timeline == MAIN else thread.on(timeline)
         if declared is not None and not self.read_only:
-            directory.record_agent(self._resources.store, declared, declared=not by_name)
+            directory.record_agent(store, declared, declared=not by_name)
         return found
 
     def threads(
@@ -123,12 +145,13 @@ class Store:
         """Yield the threads sorted by id: all, or those of one owner or agent, or those with a run in that state."""
         name = None if agent is None else _declared(agent).name
         spaces = None if state is None else _with_runs(self._resources.engine, state)
-        bare = cache(self._bare)  # many threads have the same agent
-        for id, record in directory.threads(self._resources.store):
+        # Most handles of a list are never used, so a list reads no space of a thread.
+        resources = msgspec.structs.replace(self._resources, compares_later=True)
+        for id, record, policy in directory.threads(self._resources.store):
             if spaces is not None and record.space not in spaces:
                 continue
             if owner in (None, record.owner) and name in (None, record.agent):
-                yield Thread(self._resources, id, record, bare(record.agent))
+                yield Thread(resources, id, record, Agent(record.agent, policy=policy))
 
     def agent(self, agent: Agent | str) -> AgentMap:
         """Return the map that an agent keeps across its threads."""
@@ -155,12 +178,77 @@ class Store:
         """Read everything that waits for a decision, over all threads, oldest first."""
         return waiting(self._resources.engine)
 
+    def costs(self, by: Literal["thread", "owner", "agent"] = "thread") -> dict[str | None, Cost]:
+        """Read what models cost, for each thread, owner or agent that had a run; None: threads without an owner.
+
+        Steps that were undone count too.  A step whose price was not known when it was taken counts as unpriced.
+        """
+        names.check_choice("by", by, ("thread", "owner", "agent"))
+        found: dict[str | None, Cost] = {}
+        for thread in self.threads():
+            cost = thread.cost()
+            if cost.steps:
+                of = {"thread": thread.id, "owner": thread.owner, "agent": thread.agent}[by]
+                found[of] = found.get(of, Cost()) + cost
+        return found
+
+    def evaluate(
+        self,
+        agent: Agent,
+        threads: Sequence[str],
+        *,
+        score: Callable[[Trial], float] | None = None,
+        turns: Sequence[int] | None = None,
+        effect_max: Effect = "read_only",
+        name: str | None = None,
+    ) -> Evaluation:
+        """Run recorded turns of these threads again with `agent`, each on a fork of its own, and score what comes out.
+
+        The agent has the name of the threads' agent, and any backend, instructions, tools and version.  `score` gets a
+        trial and returns a number; None: no turn is scored.  `turns` are numbers of turns, None: every turn that a run
+        made from an input.  Calls beyond `effect_max` are not made.  The forks are `eval/<name>/<turn>` and stay; the
+        same `name` again goes on with an evaluation that was interrupted, None: a new one.
+        """
+        opened = [self.thread(id, agent=agent) for id in dict.fromkeys(threads)]
+        named = self._resources.ids()[-12:] if name is None else name
+        return evaluation.evaluate(opened, agent, name=named, score=score, turns=turns, effect_max=effect_max)
+
     def resume(self, agent: Agent) -> list[Result]:
         """Resume every run of this agent that was interrupted or whose approvals are decided; return their results.
 
         Call it at start-up.  Runs that are live in another process are left alone; a failed run is in the list.
         """
         return [result for result in map(partial(self._resumed, agent), self._interrupted(agent)) if result]
+
+    def work(
+        self,
+        agents: Agent | Sequence[Agent],
+        *,
+        at_once: int = 8,
+        limits: Mapping[str, RunLimits] | None = None,
+        until_idle: bool = False,
+        stop: Event | None = None,
+        report: Callable[[Worked], None] | None = None,
+    ) -> int:
+        """Run what is due of these agents, as it comes, until `stop` is set; return how many runs that was.
+
+        It takes runs that were queued with `start` or `schedule`, that were interrupted, whose approvals are decided, and
+        whose timers or questions are due, up to `at_once` side by side.  Any number of workers, in any processes, work
+        on one store: each run is carried on by one.  `limits` are for backends, by name, and `Agent(limits=…)` for an
+        agent; all workers of the store share them.  When `stop` is set it takes nothing more and returns when its runs
+        have ended or wait; with `until_idle` it also returns when nothing is due.  `report` is called, from any thread,
+        for each run that it worked on.  A run that ends its worker three times in a row is set aside.
+        """
+        return workers.Worker(self, agents, at_once=at_once, limits=limits, report=report).work(
+            stop=stop, until_idle=until_idle
+        )
+
+    def _on_store_clock(self) -> Store:
+        """Return the same store with the time of day that all its users share as its clock."""
+        engine = self._resources.engine
+        twin = copy.copy(self)
+        twin._resources = msgspec.structs.replace(self._resources, clock=partial(time_of_day, engine))
+        return twin
 
     def _interrupted(self, agent: Agent) -> list[tuple[str, RunRecord]]:
         """Return the runs of this agent that have not ended, each with the id of its thread."""
@@ -170,8 +258,20 @@ class Store:
                 code="not_an_agent",
             )
         engine = self._resources.engine
-        found = [each for each in records.open_runs(engine) if each[1].agent == agent.name]
-        return [(label_of(engine, space), record) for space, record in found]
+        runs = (each for each in records.open_runs(engine) if each[1].state != "created")
+        found = [each for each in runs if each[1].agent == agent.name]
+        waiting = {each.space for each in held.held(engine)} if found else ()
+        if any(space in waiting for space, _ in found):
+            warnings.warn(
+                PerdureWarning(
+                    f"runs of '{agent.name}' are in threads that came from another store, and were not resumed.",
+                    code="runs_held",
+                    advice="If nothing runs there any more, release them with release().",
+                    agent=agent.name,
+                ),
+                stacklevel=4,
+            )
+        return [(label_of(engine, space), record) for space, record in found if space not in waiting]
 
     def verify(self, *, since: VerifyReport | None = None) -> VerifyReport:
         """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data.
@@ -179,7 +279,12 @@ class Store:
         With `since`, an earlier report, it does not read again what was written before that report was made
         (None: it reads everything).
         """
-        return verify.verify(self._resources.engine, since=None if since is None else since.points)
+        report = verify.verify(self._resources.engine, since=None if since is None else since.points)
+        import logging  # only here: a program that opens a store and reads does not need it
+
+        level = logging.INFO if report.ok else logging.ERROR
+        logging.getLogger("perdure.store").log(level, "verified %s: %d faults", self.url, len(report.faults))
+        return report
 
     def repair(self) -> dict[str, tuple[str, ...]]:
         """Rebuild what follows from the ledger in every damaged thread; return the rebuilt cells by thread.
@@ -194,9 +299,55 @@ class Store:
         """Write a consistent copy to a new file while other processes write; raises `Conflict` if the file exists."""
         self._resources.engine.backup(Path(path))
 
+    def copy_to(
+        self, target: str | PathLike[str] | Store, *, threads: Sequence[str] | None = None
+    ) -> CopyReport:
+        """Copy everything, or these threads, into another store, verify the copy, and hold it there.
+
+        `target` is an open store, or the address of one that is created if need be.  Call it again after a crash: it
+        goes on.  The runs and approvals of the copied threads wait there for `release`.  Raises `Conflict` if the target
+        is not empty or has such a thread, `Corrupt` if this store is damaged.
+        """
+        source, clock = self._resources.engine, self._resources.clock
+        if isinstance(target, Store):
+            into = target._resources.engine
+            return copies.copy(source, into, address=self.url, threads=threads, clock=clock)
+        into = copies.open_target(source, self.url, fspath(target), threads)
+        try:
+            return copies.copy(source, into, address=self.url, threads=threads, clock=clock)
+        finally:
+            into.close()
+
+    def held(self) -> list[str]:
+        """Return the ids of the threads that came from another store and were not released, sorted."""
+        engine = self._resources.engine
+        return sorted(label_of(engine, each.space) for each in held.held(engine))
+
+    def release(self, *threads: str, by: str | None = None) -> list[str]:
+        """Let runs and approvals of held threads go on: of these threads, or of all; return those that were held.
+
+        Release a thread only if nothing runs it any more in the store that it came from: two stores that go on with
+        one run do the same thing twice.  `by` is the person who releases, for the record.
+        """
+        names.check_person(by)
+        engine, store = self._resources.engine, self._resources.store
+        spaces = [directory.find(store, thread).space for thread in threads]
+        if not threads:
+            spaces = [each.space for each in held.held(engine)]
+        found = held.release(engine, spaces, at=self._resources.clock(), by=by)
+        return sorted(label_of(engine, space) for space in found)
+
     def facts(self) -> dict[str, str | int]:
         """Return facts about the engine: kind, place, versions, settings, sizes."""
         return self._resources.engine.facts()
+
+    def counters(self) -> dict[str, int]:
+        """Return what this opening of a store on a server has done, for a program's own metrics; it costs no round trip.
+
+        The numbers only grow: commits, repeated writes, conflicts, writes in doubt, retries, round trips, connections.
+        A store in a file or in memory counts nothing.
+        """
+        return self._resources.engine.counters()
 
     def close(self) -> None:
         """Wait for background work to end, then release everything.  Closing again is no error."""
@@ -215,25 +366,28 @@ class Store:
         except (Busy, NotFound):
             return None  # another process runs it, or its thread was removed
 
-    def _bare(self, name: str) -> Agent:
-        """Return an agent known by name alone, with the policy that it was last declared with."""
-        return Agent(name, policy=directory.policy_of(self._resources.store, name))
-
-    def _record(self, id: str, agent: Agent | None, owner: str | None, *, begins: bool) -> directory.Record:
+    def _record(
+        self, store: Space, id: str, agent: Agent | None, owner: str | None, *, begins: bool
+    ) -> directory.Record:
         """Read the directory's record of a thread; with its agent a missing thread is begun, on `main`."""
         if agent is None:
-            record = directory.find(self._resources.store, id)
+            record = directory.find(store, id)
         elif begins and not self.read_only:
-            record = directory.begin(self._resources.store, id, agent, owner)
+            record = directory.begin(store, id, agent, owner)
         else:
             why = (
                 "This store is read-only."
                 if self.read_only
                 else f"A thread begins on '{MAIN}': open it there."
             )
-            record = directory.find(self._resources.store, id, advice=why)
+            record = directory.find(store, id, advice=why)
         directory.check_record(record, id, agent and agent.name, owner)
         return record
+
+
+def _bare(store: Space, name: str) -> Agent:
+    """Return an agent known by name alone, with the policy that it was last declared with."""
+    return Agent(name, policy=directory.policy_of(store, name))
 
 
 def _with_runs(engine: Engine, state: str) -> set[str]:

@@ -6,21 +6,23 @@ for any time, and use it after a fork of the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import UNSET
 
-from perdure.engines.contract import Hold
-from perdure.errors import Invalid, PerdureError
+from perdure.engines.contract import Hold, LedgerOf
+from perdure.errors import Invalid, PerdureError, WrongStore
 from perdure.history import reader, timelines
 from perdure.history.space import Space, TimelineContext
 from perdure.model import names
 from perdure.model.commit import NO_LEDGER, LedgerRead
 from perdure.model.digest import Digest
 from perdure.model.head import MAIN, Head
+from perdure.model.names import shown_address
 from perdure.projections.transcript import Turn
 from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.store.artifacts import Artifacts
@@ -43,24 +45,34 @@ if TYPE_CHECKING:
     from perdure.ledger import effect_limit, snapshot
     from perdure.memory import OwnerMemory
     from perdure.model.effect import Effect
+    from perdure.model.merge_rules import Side
+    from perdure.model.ticket import ChildRef
     from perdure.providers import registry
     from perdure.providers.backend import Backend
     from perdure.providers.contract import Loss, Model, Rendered
-    from perdure.runtime import import_messages
+    from perdure.runtime import event_loop, import_messages
     from perdure.runtime.import_messages import Added
     from perdure.runtime.inference import preview
     from perdure.runtime.inference.preview import Shown
+    from perdure.runtime.run import child as child_runs
+    from perdure.runtime.run import replay as replays
+    from perdure.runtime.run.replay import ReplayReport
     from perdure.runtime.session import environment
     from perdure.runtime.session.environment import RunEnvironment
+    from perdure.runtime.session.result import Result
     from perdure.runtime.tools import execution
+    from perdure.runtime.tools.waiting import ChildRequest
 else:
     merge = deferred("perdure.history.merge")
     effect_limit = deferred("perdure.ledger.effect_limit")
     snapshot = deferred("perdure.ledger.snapshot")
     registry = deferred("perdure.providers.registry")
+    event_loop = deferred("perdure.runtime.event_loop")
     import_messages = deferred("perdure.runtime.import_messages")
+    replays = deferred("perdure.runtime.run.replay")
     preview = deferred("perdure.runtime.inference.preview")
     environment = deferred("perdure.runtime.session.environment")
+    child_runs = deferred("perdure.runtime.run.child")
     execution = deferred("perdure.runtime.tools.execution")
 
 __all__ = ["OnTimeline", "Thread"]
@@ -80,10 +92,17 @@ class Thread(Switching):
     """One timeline of a thread, `main` unless another was asked for."""
 
     def __init__(
-        self, resources: StoreResources, id: str, record: Record, agent: Agent, timeline: str = MAIN
+        self,
+        resources: StoreResources,
+        id: str,
+        record: Record,
+        agent: Agent,
+        timeline: str = MAIN,
+        *,
+        begun: bool = False,
     ) -> None:
-        """Wrap a thread of the directory; programs get one from `store.thread`."""
-        space = resources.thread(id, record.space)
+        """Wrap a thread of the directory, perhaps one that was `begun` just now; programs get it from `store.thread`."""
+        space = resources.thread(id, record.space, begun=begun)
         standing = TimelineContext(
             space=space,
             timeline=timeline,
@@ -131,46 +150,89 @@ class Thread(Switching):
         Raises `StaleHead`, having moved nothing, if another writer moves `main` first.
         """
         lines = (MAIN, _named(other))
-        op_id = given(op_id)
-        head = without_runs(self._space, lines, "promote", lambda space: self._promote(space, lines, op_id))
+        op_id, space = given(op_id), self._space
+        asking = [each for line in lines for each in reader.head_questions(space, line)]
+        asking += timelines.move_questions(space, op_id)
+        act: Callable[[Space], Head] = lambda space: self._promote(space, lines, op_id)  # noqa: E731
+        head = without_runs(space, lines, "promote", act, asking=asking)
         self._finish()
         return head
 
     def seal(self, *, op_id: str | None = None) -> Head:
         """Seal this timeline: it takes no more writes, ever.  It can be read, forked and promoted."""
         op_id = given(op_id)
-        act: Callable[[Space], Head] = lambda space: timelines.seal(space, self.timeline, op_id=op_id)  # noqa: E731
-        return without_runs(self._space, (self.timeline,), "seal", act)
+        return self._move("seal", partial(timelines.seal, op_id=op_id), op_id)
 
-    def merge(self, other: str | OnTimeline, *, reason: str = "merge", op_id: str | None = None) -> Taken:
-        """Merge the changes of the other timeline; raises `MergeConflict`, having written nothing, on a conflict."""
+    def merge(
+        self,
+        other: str | OnTimeline,
+        *,
+        reason: str = "merge",
+        prefer: Side | Mapping[str, Side] | None = None,
+        op_id: str | None = None,
+    ) -> Taken:
+        """Merge the changes of the other timeline; raises `MergeConflict`, having written nothing, on a conflict.
+
+        `prefer` says which side wins a conflict, "ours" or "theirs", for all paths or by path prefix; None: neither.
+        A value of ours that theirs covers is named by an event of the commit.
+        """
         source = _named(other)
-        theirs = reader.head_to_move(self._space, source).commit
-        head = reader.head_to_move(self._space, self.timeline)
+        known = self._knowing(self.timeline, source)
+        theirs = reader.head_to_move(known, source).commit
+        head = reader.head_to_move(known, self.timeline)
         if theirs is None:
             return merge.Taken(head=head, commit=None, base=None, paths=0)
-        terms = self._terms(head, reason, op_id)
+        terms = self._terms(known, head, reason, op_id, prefer)
         act: Callable[[Space], Taken] = lambda space: merge.merge(space, head, theirs, terms, source=source)  # noqa: E731
-        return without_runs(self._space, (self.timeline,), "merge", act)
+        return self._merged("merge", act, terms)
 
-    def cherry_pick(self, commit: Moment, *, reason: str = "cherry-pick", op_id: str | None = None) -> Taken:
+    def cherry_pick(
+        self,
+        commit: Moment,
+        *,
+        reason: str = "cherry-pick",
+        prefer: Side | Mapping[str, Side] | None = None,
+        op_id: str | None = None,
+    ) -> Taken:
         """Apply the change of state of one commit, or one turn, to this timeline again.
 
-        A turn, as `turns()` returns it, or the last commit of a run means everything that the turn changed.  Raises
-        `MergeConflict`, having written nothing, on a conflict.
+        A turn, as `turns()` returns it, or the last commit of a run means everything that the turn changed.  `prefer`
+        is as in `merge`.  Raises `MergeConflict`, having written nothing, on a conflict.
         """
-        head = reader.head_to_move(self._space, self.timeline)
+        known = self._knowing(self.timeline)
+        head = reader.head_to_move(known, self.timeline)
         picked = revisions.resolve(self._space, head, commit)
         if picked is None:
             raise Invalid(
                 "the moment before the first commit changed nothing; nothing was written.",
                 code="nothing_to_pick",
             )
-        terms = self._terms(head, reason, op_id)
+        terms = self._terms(known, head, reason, op_id, prefer)
         act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
             space, head, picked, terms, turn=isinstance(commit, Turn)
         )
-        return without_runs(self._space, (self.timeline,), "cherry-pick", act)
+        return self._merged("cherry-pick", act, terms)
+
+    def replay(
+        self,
+        *,
+        onto: str | OnTimeline,
+        since: Wanted = UNSET,
+        effect_max: Effect = "local_write",
+        dry_run: bool = False,
+    ) -> ReplayReport:
+        """Give the later inputs of this timeline to another timeline again, one run each, and report what happened.
+
+        Later means after the two timelines parted, or after the moment `since`.  `effect_max` is the strongest effect
+        that calls may have in these runs; calls beyond it, and calls that would need an approval, are denied and
+        listed.  An interrupted replay goes on if it is asked for again.  It ends with the first run that fails.  With
+        `dry_run` nothing is run: the report has the inputs, and the calls beyond the bound that they led to here.
+        """
+        env, turns = self._replaying(_named(onto), since)
+        if dry_run:
+            return replays.would_replay(env, turns, source=self.timeline, effect_max=effect_max)
+        work = replays.replay(env, turns, source=self.timeline, effect_max=effect_max)
+        return event_loop.drive(work)
 
     def add(
         self,
@@ -230,14 +292,34 @@ class Thread(Switching):
     def rm(self, *, force: bool = False) -> None:
         """Remove the thread and its ledger.  The id can be used for a new thread; handles on this one are stale.
 
-        Raises `Busy` under a run, and `Conflict` while a call waits, is under way or its outcome is unknown; with
-        `force` the thread is removed with such calls.
+        Raises `Busy` under a run, and `Conflict` while a call waits, is under way or its outcome is unknown, or while
+        the run of an input has not begun; with `force` the thread is removed with such calls and inputs.
         """
         reader.head_of(self._space, MAIN)
         outbox.finish(self._resources.named, self._space)
         store = self._resources.store
         remove: Callable[[Space], None] = lambda space: directory.remove(store, space, self.id)  # noqa: E731
         removed(self._space, remove, force=force)
+
+    def _replaying(self, onto: str, since: Wanted) -> tuple[RunEnvironment, list[Turn]]:
+        """Return the environment of runs on the timeline `onto`, and the turns to give again; the awaitable
+        interface uses it too."""
+        if onto == self.timeline:
+            raise Invalid(
+                f"'{onto}' cannot be replayed onto itself; nothing was run.",
+                code="replayed_onto_itself",
+                advice="Fork it first.",
+                timeline=onto,
+            )
+        target = self.on(onto)
+        turns = replays.later_inputs(
+            self._space,
+            reader.head_of(self._space, self.timeline).commit,
+            reader.head_of(self._space, onto).commit,
+            None if since is UNSET else self._moment(since),
+            is_since_given=since is not UNSET,
+        )
+        return target._env(), turns
 
     def _moment(self, at: Wanted) -> Digest | None:
         return revisions.resolve(self._space, reader.head_of(self._space, self.timeline), at)
@@ -264,7 +346,36 @@ class Thread(Switching):
             models=self._resources.models,
             memory=self._memory(),
             parent_run=execution.running_inside(),
+            run_child=self._run_child,
+            cancel_children=self._cancel_children,
         )
+
+    def _run_child(
+        self, env: RunEnvironment, run: str, request: ChildRequest
+    ) -> Awaitable[tuple[Result, ChildRef]]:
+        """Run another agent as a child of a run on this timeline, whose environment is `env`."""
+        return child_runs.run(env, run, request, self._child_env)
+
+    def _cancel_children(self, run: str, why: str, *, call: str | None = None) -> None:
+        """Cancel the child runs of a run of this thread: those of one call, or of all."""
+        child_runs.cancel_all(
+            self._env(), run, why, call=call, environment=lambda id, agent: self._child_env(Agent(agent), id)
+        )
+
+    def _child_env(self, agent: Agent, id: str) -> RunEnvironment:
+        """Return the environment of a run of `agent` on a thread of the same owner, which is begun if there is none."""
+        home = agent.object_storage
+        if home is not None and home != self._declared.object_storage:
+            raise WrongStore(agent.name, shown_address(home), f"the store of '{self.id}'")
+        store = directory.knowing(self._resources.store, id, agent.name)
+        record = directory.begin(store, id, agent, self.owner)
+        if record.owner != self.owner:
+            raise directory.other_owner(id, self.owner)
+        is_declared = agent != Agent(agent.name)
+        begun = not directory.was_there(store, record)
+        thread = Thread(self._resources, id, record, agent, begun=begun)
+        directory.record_agent(store, agent, declared=is_declared)
+        return thread._env()
 
     def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:
         main, line = (reader.head_to_move(space, each) for each in lines)
@@ -276,10 +387,32 @@ class Thread(Switching):
         other._handed = self._handed
         return other
 
-    def _terms(self, head: Head, reason: str, op_id: str | None) -> Terms:
-        rules = directory.rules_of(self._resources.store, self.agent)
-        outside = self._standing.sight(head).reads
-        return merge.Terms(op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside)
+    def _knowing(self, *lines: str) -> Space:
+        """Return the space with what a merge reads first: these heads, the agent's map and its merge rules."""
+        asked = [each for line in lines for each in reader.head_questions(self._space, line)]
+        asked += [*self._standing.sight_questions, directory.agent_question(self.agent)]
+        return self._space.knowing(*asked)
+
+    def _merged(self, what: str, act: Callable[[Space], Taken], terms: Terms) -> Taken:
+        asking = (*timelines.move_questions(self._space, terms.op_id), LedgerOf(self._space.name))
+        return without_runs(self._space, (self.timeline,), what, act, asking=asking)
+
+    def _terms(
+        self,
+        known: Space,
+        head: Head,
+        reason: str,
+        op_id: str | None,
+        prefer: Side | Mapping[str, Side] | None,
+    ) -> Terms:
+        sides: Mapping[str, Side] = {"/": prefer} if isinstance(prefer, str) else prefer or {}
+        store = msgspec.structs.replace(self._resources.store, known=known.known)
+        rules = directory.rules_of(store, self.agent)
+        (agent,) = known.ask(*self._standing.sight_questions)
+        outside = self._standing.sight(head, agent).reads
+        return merge.Terms(
+            op_id=self._op_id(op_id), reason=reason, rules=rules, outside=outside, prefer=sides
+        )
 
     def _finish(self) -> None:
         # The commit is durable and records what is left to do, so an error here does not make it a failure: the next

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
@@ -10,11 +11,12 @@ from msgspec import UNSET
 from perdure.errors import Invalid
 from perdure.history import reader, timelines
 from perdure.history.changes.values import Given
-from perdure.history.space import TimelineContext
+from perdure.history.space import Space, TimelineContext
 from perdure.history.writer import OnConflict
+from perdure.model import names
 from perdure.model.digest import Digest
 from perdure.model.head import Head
-from perdure.store.change import Change, How, check_op_id
+from perdure.store.change import Change, How
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import Wanted
@@ -75,7 +77,8 @@ class Line(View):
         op_id: _OpId = None,
     ) -> Head:
         """Write a JSON document or bytes to `path`, by a change of its own; return the new head."""
-        with self.change(reason, on_conflict=on_conflict, op_id=op_id) as change:
+        how = How(reason=reason, on_conflict=on_conflict, op_id=op_id, at_once=True)
+        with Change(self._standing, how, self._finish) as change:
             change.put(path, value, media_type=media_type)
         return _moved(change)
 
@@ -83,7 +86,8 @@ class Line(View):
         self, path: str, *, reason: str = "delete", on_conflict: OnConflict = "raise", op_id: _OpId = None
     ) -> Head:
         """Delete the value at `path`, by a change of its own, and return the new head; `NotFound` if there is none."""
-        with self.change(reason, on_conflict=on_conflict, op_id=op_id) as change:
+        how = How(reason=reason, on_conflict=on_conflict, op_id=op_id, at_once=True)
+        with Change(self._standing, how, self._finish) as change:
             change.delete(path)
         return _moved(change)
 
@@ -100,12 +104,17 @@ class Line(View):
             act = partial(timelines.undo, turns=turns, op_id=given(op_id))
         else:
             act = partial(timelines.undo_to, to=revisions.name_of(to), op_id=given(op_id))
-        return without_runs(self._space, (self.timeline,), "undo", lambda space: act(space, self.timeline))
+        return self._move("undo", act, op_id)
 
     def redo(self, *, op_id: _OpId = None) -> Head:
         """Take back the last undo and return the new head; raises `NotFound` if there is none, or after a commit."""
-        act = partial(timelines.redo, op_id=given(op_id))
-        return without_runs(self._space, (self.timeline,), "redo", lambda space: act(space, self.timeline))
+        return self._move("redo", partial(timelines.redo, op_id=given(op_id)), op_id)
+
+    def _move(self, what: str, act: Callable[[Space, str], Head], op_id: _OpId) -> Head:
+        """Move the head while no run holds the timeline."""
+        space, timeline = self._space, self.timeline
+        asking = (*reader.head_questions(space, timeline), *timelines.move_questions(space, op_id))
+        return without_runs(space, (timeline,), what, lambda space: act(space, timeline), asking=asking)
 
     def _now(self) -> tuple[Head, Digest | None]:
         head = reader.head_of(self._space, self.timeline)
@@ -115,7 +124,7 @@ class Line(View):
         return self._standing.sight(head).commit
 
     def _op_id(self, given: _OpId) -> str:
-        return self._space.ids() if given is None else check_op_id(given)
+        return self._space.ids() if given is None else names.check_op_id(given)
 
     def _finish(self) -> None:
         """Do the work that follows a commit here, in other spaces."""
@@ -123,7 +132,7 @@ class Line(View):
 
 def given(op_id: _OpId) -> _OpId:
     """Return the caller's op_id after a check; None stays None."""
-    return None if op_id is None else check_op_id(op_id)
+    return None if op_id is None else names.check_op_id(op_id)
 
 
 def _moved(change: Change) -> Head:

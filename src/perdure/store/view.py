@@ -270,9 +270,15 @@ class View:
         other = commit if b is UNSET else revisions.resolve(self._space, head, b)
         return query.between(self._space, one, other, prefix=prefix)
 
-    def blame(self, path: str) -> Blame:
-        """Find the commit, run, message and backend that wrote the value at `path`; raises `NotFound`."""
-        return query.blame(self._space, self._now()[1], path)
+    def blame(self, path: str, *, at: Wanted = UNSET) -> Blame:
+        """Find the commit, run, message and backend that wrote the value at `path` at a moment, unset is now.
+
+        Raises `NotFound` if there is no value.
+        """
+        head, commit = self._now()
+        return query.blame(
+            self._space, commit if at is UNSET else revisions.resolve(self._space, head, at), path
+        )
 
     def bisect(self, predicate: Callable[[View], bool], *, good: Moment = None) -> LogEntry:
         """Find the first commit after `good` at which `predicate` is true; raises `Invalid` if there is none."""

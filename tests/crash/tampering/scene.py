@@ -94,7 +94,7 @@ def agent(*steps: object) -> Agent:
     return Agent("clerk", backend=Script(*steps), tools=TOOLS)  # pyright: ignore[reportArgumentType]
 
 
-def build(path: Path, halfway: Callable[[], None]) -> None:
+def build(path: Path | str, halfway: Callable[[], None]) -> None:
     """Make the store; `halfway` is called when about half of it is there, and nothing is open."""
     with closing(perdure.open(path)) as store, _sorting_in():
         thread = store.thread("t", agent=agent(use("pay", amount=3), say("Paid.")), owner="ann")

@@ -74,7 +74,10 @@ def outcome(scene: Scene, directory: Path, seed: int) -> Outcome | None:
     played = play(edited)
     answers, truth = played.answers.items(), scene.truth.answers
     for left in directory.glob(f"{seed}*"):
-        left.unlink()
+        if left.is_dir():  # the names of processes that had it open
+            shutil.rmtree(left)
+        else:
+            left.unlink()
     return Outcome(
         seed,
         what,

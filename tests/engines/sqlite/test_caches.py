@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
 import pytest
 
-from perdure.engines.contract import Cell, CellOf, CellWrite, Hold, Question, Receipt, Write
+from perdure.engines.contract import Answer, Cell, CellOf, CellWrite, Hold, Question, Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError
@@ -88,6 +88,69 @@ def test_what_another_process_wrote_is_seen_at_once(engine: SqliteEngine, other:
     cell = other.cell(SPACE, "seat")
     assert cell is not None
     assert cell.revision == 1
+
+
+def answered(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+    """The questions that are answered from the database from now on."""
+    found: list[Question] = []
+    read = engine._answers
+
+    def told(questions: Sequence[Question]) -> Sequence[Answer]:
+        found.extend(questions)
+        return read(questions)
+
+    monkeypatch.setattr(engine, "_answers", told)
+    return found
+
+
+@pytest.mark.parametrize("asked_by", ["a reader", "a writer"])
+def test_what_another_process_has_not_changed_is_not_looked_up_again(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch, asked_by: str
+) -> None:
+    """Its rows name the spaces that it wrote to; what was seen of any other space stays."""
+    assert engine.cell(SPACE, "seat") is None
+    assert engine.cell("elsewhere", "seat") is None
+    engine.apply(write("plan", CellWrite(name="plan", expected=0, value=b"1")))
+    other.apply(write("there", SEAT, space="elsewhere"))
+    found = answered(engine, monkeypatch)
+
+    if asked_by == "a writer":
+        engine.apply(write("plan again", CellWrite(name="plan", expected=1, value=b"2")))
+
+    assert (head(engine), engine.cell(SPACE, "seat")) == (AFTER_MILK, None)
+    assert found == []
+    assert engine.cell("elsewhere", "seat") == Cell("elsewhere", "seat", 1, b"1")
+    assert found == [CellOf("elsewhere", "seat")]
+
+
+def test_rows_that_were_read_while_others_wrote_do_not_hide_what_they_changed(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the lock is free, another process writes and a thread of this one learns its rows, before the write is noted."""
+    assert head(engine) == AFTER_MILK
+    release = FileLock.release
+
+    def overtaken(self: FileLock, *, settled: bool) -> None:
+        release(self, settled=settled)
+        if self is engine._lock:
+            other.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+            assert engine.missing(SPACE, [EGGS.digest]) == []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileLock, "release", overtaken)
+        engine.apply(write("there", SEAT, space="elsewhere"))
+
+    assert head(engine) == Head("main", 2, EGGS.digest)
+
+
+def test_what_was_changed_in_place_is_looked_up_again(engine: SqliteEngine, other: SqliteEngine) -> None:
+    """A space that was dropped or sealed again has no new row."""
+    engine.apply(write("seat", SEAT))
+    assert engine.cell(SPACE, "seat") == Cell(SPACE, "seat", 1, b"1")
+
+    other.drop(SPACE, why="a policy")
+
+    assert engine.cell(SPACE, "seat") == Cell(SPACE, "seat", 2, None)
 
 
 def test_control_a_lock_file_that_does_not_count_leaves_others_behind(

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+import zlib
 from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import perdure
+from perdure.engines.sqlite.format import pack, rows
 from perdure.engines.sqlite.format.pack import (
     Op,
     PackForm,
     PackItem,
     buried,
     buried_of,
+    decode_items,
     decode_pack,
     deflated,
     difference,
@@ -23,6 +31,16 @@ from perdure.engines.sqlite.format.pack import (
 )
 from perdure.errors import Corrupt
 from perdure.model.digest import Digest
+from tests.coded import raises
+
+if TYPE_CHECKING:
+    from backports import zstd
+elif sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_decompress = zstd.decompress
 
 
 @given(st.binary(max_size=400), st.binary(max_size=400))
@@ -65,10 +83,48 @@ def test_a_pack_comes_back_whatever_its_size(size: int) -> None:
     """Small packs are kept plain, larger ones compressed; both read the same."""
     op = Op(b"op", b"i" * 32, revisions=(1, 2), position=7, chain=b"c" * 32)
 
-    pack = decode_pack(encode_pack([(0, PackForm.WHOLE, b"x" * size)], op))
+    found = decode_pack(encode_pack([(0, PackForm.WHOLE, b"x" * size)], op))
 
-    assert pack.items == (PackItem(0, PackForm.WHOLE, b"x" * size),)
-    assert pack.op == op
+    assert found.items == (PackItem(0, PackForm.WHOLE, b"x" * size),)
+    assert found.op == op
+
+
+def test_objects_of_several_kinds_come_back_in_their_order() -> None:
+    """Values are compressed together; nodes and commits stay beside them, readable without decompressing."""
+    items = [(0, b"v" * 400), (1, b"n" * 900), (2, b"w" * 400), (4, b"c" * 900)]
+
+    data = encode_pack([(kind, PackForm.WHOLE, body) for kind, body in items], None)
+
+    assert decode_pack(data).items == tuple(PackItem(kind, PackForm.WHOLE, body) for kind, body in items)
+    assert [(each.form, each.data) for each in decode_items(data)] == [
+        (PackForm.FRAMED, b""),
+        (PackForm.WHOLE, b"n" * 900),
+        (PackForm.FRAMED, b""),
+        (PackForm.WHOLE, b"c" * 900),
+    ]
+
+
+def test_a_pack_of_the_earlier_layout_is_still_read() -> None:
+    """Its record is compressed as a whole, and the first byte says so."""
+    plain = encode_pack([(0, PackForm.WHOLE, b"x" * 500)], None)
+    packed = zstd.compress(plain[5:])
+
+    found = decode_pack(b"\x01" + zlib.crc32(packed).to_bytes(4) + packed)
+
+    assert found == decode_pack(plain)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "frame"),
+    [((600,), b"no frame"), ((600, 1), zstd.compress(b"x" * 600)), ((599,), zstd.compress(b"x" * 600))],
+)
+def test_a_frame_that_does_not_fit_its_items_is_corrupt(sizes: tuple[int, ...], frame: bytes) -> None:
+    """A checksum can be made to fit; what the items list must then still be there, and no more."""
+    items = [(0, PackForm.FRAMED, b"", size) for size in sizes]
+    record = msgspec.msgpack.encode((items, None, None, frame))
+
+    with raises(Corrupt, "row_damaged"):
+        decode_pack(b"\x00" + zlib.crc32(record).to_bytes(4) + record)
 
 
 @given(st.data())
@@ -91,3 +147,47 @@ def test_a_tombstone_names_what_it_buried_and_why() -> None:
     item = buried(0, digest, "user asked")
 
     assert (buried_of(item), why_of(item)) == (digest, "user asked")
+
+
+def test_reading_a_line_decompresses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compressed are values, which the commits and messages of a line do not need; reading a value does."""
+    with perdure.open(tmp_path / "s.db") as store:
+        thread = store.thread("t", agent="a")
+        for at in range(9):
+            with thread.change("note") as change:
+                change.say("user", f"message {at}")
+                change.put(f"/notes/{at}", {"text": f"{at} " * 1_000})
+    decompressed: list[int] = []
+    monkeypatch.setattr(pack.zstd, "decompress", lambda data: decompressed.append(1) or _decompress(data))
+    with perdure.open(tmp_path / "s.db") as store:
+        thread = store.thread("t", agent="a")
+        decompressed.clear()  # the last row is read whole when the thread is first used
+
+        assert len(thread.transcript()) == 9
+        assert len(thread.log()) == 9
+        assert decompressed == []
+
+        assert thread.get("/notes/3") == {"text": "3 " * 1_000}
+        assert decompressed
+
+
+def test_a_node_is_read_without_the_values_of_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing paths decompresses nothing; the control, reading a value, does."""
+    path = str(tmp_path / "agents.db")
+    with perdure.open(path) as store, store.thread("t", agent="a").change("fill") as change:
+        for number in range(200):
+            change.put(f"/n/{number}.json", {"number": number, "words": "words " * 20})
+    opened: list[int] = []
+    unframed = rows.unframed
+    monkeypatch.setattr(rows, "unframed", lambda pack: opened.append(1) or unframed(pack))
+
+    with perdure.open(path) as store:
+        thread = store.thread("t")
+        listed, before = len(thread.paths("/")), len(opened)
+        read = thread.get("/n/7.json")
+
+    assert (listed, before) == (200, 0)
+    assert read["number"] == 7
+    assert opened

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from perdure.engines import holders
 from perdure.engines.contract import Engine
-from perdure.engines.holders import new_name
-from perdure.engines.sqlite import SqliteEngine, process
-from perdure.engines.sqlite.process import Presence
+from perdure.engines.holders import HostPresence, new_name
+from perdure.engines.sqlite import SqliteEngine
 from perdure.errors import Unavailable
 from perdure.testing import EngineSuite
 from tests.coded import raises
@@ -29,6 +29,11 @@ class Careless(EngineSuite):
         engine = SqliteEngine(path / "store.db")
         engine._presence.after_fork_in_child = lambda: None
         return engine
+
+
+def present_at(path: Path, *, read_only: bool) -> HostPresence:
+    """One use of the store at `path`."""
+    return HostPresence(path.with_name(path.name + "-held"), is_local=True, read_only=read_only)
 
 
 @pytest.fixture
@@ -44,39 +49,51 @@ def marks(path: Path) -> Path:
 
 
 @pytest.fixture
-def present(path: Path) -> Generator[Presence]:
+def present(path: Path) -> Generator[HostPresence]:
     """One opening."""
-    present = Presence(path, read_only=False)
+    present = present_at(path, read_only=False)
     yield present
     present.close()
 
 
 def names(marks: Path) -> set[str]:
-    """The names of all marks."""
-    return {each.name for each in marks.iterdir()} if marks.exists() else set()
+    """The names of all files beside the list."""
+    return {each.name for each in marks.iterdir()} - {CLOSED} if marks.exists() else set()
 
 
 def left(marks: Path, name: str) -> Path:
-    """A mark whose process is gone."""
+    """A file of that name that nobody has locked."""
     marks.mkdir(exist_ok=True)
     (marks / name).touch()
     return marks / name
 
 
+def dead_mark(marks: Path, *, device: int = 0, inode: int = 0, boot: str = "") -> Path:
+    """A mark whose process is gone; its name has its own device, inode and boot, and what is added to them."""
+    file = left(marks, new_name())
+    stats = file.stat()
+    identity = f"{stats.st_dev + device:x}-{stats.st_ino + inode:x}-{boot or holders._boot()}"
+    return file.rename(file.with_name(f"{file.name}-{identity}"))
+
+
+CLOSED = "closed"  # the list of those who are over
+
+
 def test_nothing_is_marked_before_a_caller_asks(path: Path, marks: Path) -> None:
-    """A store that only keeps state leaves no directory beside it, nor does one that was closed."""
+    """A store that only keeps state leaves no directory beside it, and one that was closed a line in a list."""
     with closing(SqliteEngine(path)) as engine:
         assert not marks.exists()
         name = engine.holder()
         assert names(marks) == {name}
 
     assert not marks.exists()
+    assert path.with_name("store.db-closed").read_text() == f"{name}\n"
 
 
 def test_a_read_only_opening_holds_nothing(path: Path, marks: Path) -> None:
     """It can ask who is gone, and removes nothing."""
     SqliteEngine(path).close()
-    dead = left(marks, new_name())
+    dead = dead_mark(marks)
     with closing(SqliteEngine(path, read_only=True)) as reader:
         with raises(Unavailable, "opened_read_only"):
             reader.holder()
@@ -85,32 +102,84 @@ def test_a_read_only_opening_holds_nothing(path: Path, marks: Path) -> None:
         assert dead.exists()
 
 
-def test_what_others_left_is_removed(present: Presence, marks: Path) -> None:
+def test_what_others_left_is_removed(present: HostPresence, marks: Path) -> None:
     """An opening that marks itself does it; marks that are held, and files of any other name, stay."""
-    with closing(Presence(marks.with_name("store.db"), read_only=False)) as alive:
+    with closing(present_at(marks.with_name("store.db"), read_only=False)) as alive:
         living = alive.holder()
-        dead, unborn, foreign = (left(marks, name) for name in (new_name(), new_name() + ".new", "notes.txt"))
+        unborn, foreign, old = (left(marks, name) for name in (new_name() + ".new", "notes.txt", new_name()))
+        dead, copied = dead_mark(marks), dead_mark(marks, inode=1)
 
         mine = present.holder()
 
-        assert names(marks) == {living, mine, foreign.name}
-        assert not dead.exists()
-        assert not unborn.exists()
+        assert names(marks) == {living, mine, foreign.name, copied.name}
+        assert not any(each.exists() for each in (dead, unborn, old))
+        assert present.gone(dead.name)
 
 
-def test_a_mark_that_is_proven_gone_is_removed(present: Presence, marks: Path) -> None:
-    """The proof is as good without the file."""
-    dead = left(marks, new_name())
+def test_a_mark_that_is_proven_gone_is_removed(present: HostPresence, marks: Path) -> None:
+    """The proof is noted in the list before the file is removed."""
+    dead = dead_mark(marks)
 
     assert present.gone(dead.name)
     assert not dead.exists()
     assert present.gone(dead.name)
 
 
+def test_a_missing_file_proves_nothing(present: HostPresence, marks: Path) -> None:
+    """Somebody may have removed it, or it may be in another container."""
+    dead = dead_mark(marks)
+    dead.unlink()
+
+    assert not present.gone(dead.name)
+
+
+@pytest.mark.parametrize(("device", "inode"), [(0, 1), (1, 0)], ids=["another inode", "another device"])
+def test_another_file_of_that_name_proves_nothing(
+    present: HostPresence, marks: Path, device: int, inode: int
+) -> None:
+    """A copied store has copies of the marks, which nobody has locked though their processes live."""
+    copied = dead_mark(marks, device=device, inode=inode)
+
+    assert not present.gone(copied.name)
+    assert copied.exists()
+
+
+def test_a_mark_of_an_earlier_boot_is_proven_by_its_inode_beside_a_local_store(
+    present: HostPresence, marks: Path
+) -> None:
+    """A device may have another number after a start; only this host can have the file locked."""
+    before = dead_mark(marks, device=1, boot="0" * 16)
+
+    assert present.gone(before.name)
+
+
+def test_in_a_directory_of_the_host_only_this_boot_counts(tmp_path: Path) -> None:
+    """The users of a server may be on other hosts, whose kernels nobody here can ask."""
+    here = HostPresence(tmp_path)
+    before, now = dead_mark(tmp_path, boot="0" * 16), dead_mark(tmp_path)
+
+    assert not here.gone(before.name)
+    assert here.gone(now.name)
+
+
+def test_the_list_of_those_who_are_over_stays_short(
+    present: HostPresence, marks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that has become long replaces the one before it, so that the newest are always known."""
+    monkeypatch.setattr(holders, "_CLOSED_BYTES_MAX", 1_000)
+    dead = [dead_mark(marks).name for _ in range(60)]
+
+    assert all(present.gone(name) for name in dead)
+
+    assert present.gone(dead[-1])
+    assert not present.gone(dead[0])
+    assert sum(each.stat().st_size for each in marks.glob(f"{CLOSED}*")) < 2_200
+
+
 def test_two_who_ask_at_once_are_told_the_same(path: Path, marks: Path) -> None:
     """Looking at a mark does not make others believe that it is held."""
-    dead = [left(marks, new_name()).name for _ in range(200)]
-    readers = [Presence(path, read_only=True) for _ in range(4)]
+    dead = [dead_mark(marks).name for _ in range(200)]
+    readers = [present_at(path, read_only=True) for _ in range(4)]
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda reader: [reader.gone(name) for name in dead], readers))
@@ -123,8 +192,8 @@ def test_marks_made_and_tidied_at_once_do_not_hurt_each_other(path: Path, marks:
 
     def live(_: int) -> bool:
         with (
-            closing(Presence(path, read_only=False)) as mine,
-            closing(Presence(path, read_only=True)) as other,
+            closing(present_at(path, read_only=False)) as mine,
+            closing(present_at(path, read_only=True)) as other,
         ):
             return other.gone(mine.holder()) or not (marks / mine.holder()).exists()
 
@@ -135,18 +204,18 @@ def test_marks_made_and_tidied_at_once_do_not_hurt_each_other(path: Path, marks:
 
 
 def test_a_directory_that_is_tidied_away_in_the_making_is_made_again(
-    present: Presence, marks: Path, monkeypatch: pytest.MonkeyPatch
+    present: HostPresence, marks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An opening that leaves removes it as it is empty, before it has its mode."""
-    real, taken = process.mode_beside, list[Path]()
+    """A person who tidies up removes it, before it has its mode."""
+    taken = list[Path]()
 
-    def tidied(path: Path) -> int:
+    def tidied() -> int:
         if not taken:
             taken.append(marks)
             marks.rmdir()
-        return real(path)
+        return 0o600
 
-    monkeypatch.setattr(process, "mode_beside", tidied)
+    monkeypatch.setattr(present, "_mode", tidied)
 
     mine = present.holder()
 
@@ -154,7 +223,7 @@ def test_a_directory_that_is_tidied_away_in_the_making_is_made_again(
     assert names(marks) == {mine}
 
 
-def test_a_name_that_is_a_path_touches_no_file(present: Presence, path: Path, marks: Path) -> None:
+def test_a_name_that_is_a_path_touches_no_file(present: HostPresence, path: Path, marks: Path) -> None:
     """A hostile lease cannot have a file removed."""
     present.holder()
     victim = path.with_name("a" * 32)
@@ -166,44 +235,49 @@ def test_a_name_that_is_a_path_touches_no_file(present: Presence, path: Path, ma
     assert victim.exists()
 
 
-def test_a_mark_that_is_a_link_or_a_pipe_proves_nothing(present: Presence, path: Path, marks: Path) -> None:
+def test_a_mark_that_is_a_link_or_a_pipe_proves_nothing(
+    present: HostPresence, path: Path, marks: Path
+) -> None:
     """Neither is followed nor waited for."""
-    marks.mkdir()
-    link, pipe = marks / new_name(), marks / new_name()
-    path.touch()
-    link.symlink_to(path)
+    target, pipe = dead_mark(marks), marks / "pipe"
+    link = target.with_name(new_name() + target.name[32:])
+    link.symlink_to(target)
     os.mkfifo(pipe)
+    stats = pipe.stat()
+    pipe = pipe.rename(marks / f"{new_name()}-{stats.st_dev:x}-{stats.st_ino:x}-{holders._boot()}")
 
     assert not present.gone(link.name)
     assert not present.gone(pipe.name)
-    assert path.exists()
+    assert target.exists()
+    assert present.gone(target.name)
 
 
-def test_an_opening_by_a_link_sees_the_same_marks(present: Presence, path: Path, tmp_path: Path) -> None:
-    """Otherwise a holder that lives would seem gone."""
-    path.touch()
+def test_an_opening_by_a_link_sees_the_same_marks(path: Path, tmp_path: Path) -> None:
+    """Otherwise a holder that was closed would never seem gone."""
+    with closing(SqliteEngine(path)) as engine:
+        name = engine.holder()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "link.db").symlink_to(path)
-    name = present.holder()
 
-    with closing(Presence(tmp_path / "other" / "link.db", read_only=False)) as other:
-        assert not other.gone(name)
+    with closing(SqliteEngine(tmp_path / "other" / "link.db")) as other:
+        assert other.gone(name)
 
 
-def test_a_place_that_cannot_be_marked_is_unavailable(present: Presence, marks: Path) -> None:
+def test_a_place_that_cannot_be_marked_is_unavailable(path: Path, marks: Path) -> None:
     """The driver's error is the cause."""
-    marks.touch()
+    with closing(SqliteEngine(path)) as engine:
+        marks.touch()
 
-    with raises(Unavailable, "file_failed") as caught:
-        present.holder()
+        with raises(Unavailable, "file_failed") as caught:
+            engine.holder()
 
     assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_a_program_that_was_started_does_not_inherit_the_mark(path: Path, marks: Path) -> None:
     """A tool's own processes live on without keeping the holder alive, even if they are given everything."""
-    with closing(Presence(path, read_only=True)) as other:
-        mine = Presence(path, read_only=False)
+    with closing(present_at(path, read_only=True)) as other:
+        mine = present_at(path, read_only=False)
         name = mine.holder()
         program = [sys.executable, "-c", "import sys; sys.stdin.read()"]
         with subprocess.Popen(program, stdin=subprocess.PIPE, close_fds=False):
@@ -221,9 +295,9 @@ def test_where_the_platform_names_no_boot_every_process_has_its_own_clock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Nothing is compared that cannot be."""
-    monkeypatch.setattr(process, "_BOOT_ID", tmp_path / "none")
+    monkeypatch.setattr(holders, "_BOOT_ID", tmp_path / "none")
 
-    clocks = {process._clock_name.__wrapped__() for _ in range(2)}
+    clocks = {holders.boot_name.__wrapped__() for _ in range(2)}
 
     assert len(clocks) == 2
 

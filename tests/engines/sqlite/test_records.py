@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import cast
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.engines.sqlite.format.index import run_key
 from perdure.engines.sqlite.format.pack import (
+    KINDS,
     Columns,
+    PackForm,
+    decode_pack,
+    encode_pack,
     long,
     move_of,
     pack_changeset,
@@ -18,7 +26,9 @@ from perdure.engines.sqlite.format.pack import (
     unpack_changeset,
     unpack_commit,
 )
-from perdure.errors import Corrupt
+from perdure.engines.sqlite.format.rows import LogRow
+from perdure.engines.sqlite.reads import hashed_step, line_of
+from perdure.errors import Corrupt, Unsupported
 from perdure.model.commit import (
     Act,
     Changeset,
@@ -29,7 +39,7 @@ from perdure.model.commit import (
     encode_changeset,
     encode_commit,
 )
-from perdure.model.digest import Digest
+from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import AgentChanged, Event, MemoryWritten, MessageAppended, RunFinished
 from perdure.model.patch import Delete, Patch, Put
 
@@ -158,3 +168,74 @@ def test_a_uuid_is_kept_short() -> None:
     """The usual spelling only: anything else would not come back."""
     assert len(short("01a1e106-c1ae-7359-9786-07585d7ccd20")) == 17
     assert len(short("01A1E106-C1AE-7359-9786-07585D7CCD20")) == 36
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[object]:
+    """The columns of a row of a line, whose commit has one parent and names its changeset."""
+    changeset = Changeset(
+        reason=draw(texts),
+        run_id=draw(st.none() | ids),
+        events=tuple(draw(st.lists(events, max_size=3))),
+        patch=Patch(tuple(draw(st.lists(ops, max_size=3)))),
+    )
+    body = encode_changeset(changeset)
+    above = draw(digests)
+    commit = msgspec.structs.replace(
+        draw(commits()),
+        parents=(above, *draw(st.lists(digests, max_size=1))),
+        changeset=digest_of(Kind.CHANGESET, body),
+        depth=draw(st.integers(1, 10**9)),
+    )
+    text, taken = pack_changeset(changeset, body)
+    items: list[tuple[object, ...]] = [
+        (KINDS.index(Kind.CHANGESET), PackForm.CHANGESET, taken),
+        (KINDS.index(Kind.COMMIT), PackForm.COMMIT, pack_commit(commit, changeset)),
+    ]
+    named = bytes.fromhex(digest_of(Kind.COMMIT, encode_commit(commit)))
+    run = None if commit.run is None else run_key(commit.run)
+    place = [8, 7, 1, commit.depth, 5, 9, len(changeset.events), run, commit.at]
+    pack = encode_pack(items, None)
+    return [*place, named, bytes.fromhex(commit.root), 3, text.encode(), pack, None, bytes.fromhex(above)]
+
+
+def line(row: list[object]) -> list[list[object]]:
+    """The row and that of its parent, as a line is read."""
+    *columns, above = row
+    return [columns, [7, 6, 1, cast("int", row[3]) - 1, 4, 7, 2, None, 0, above]]
+
+
+@given(rows())
+def test_a_row_of_a_line_reads_as_it_does_alone(row: list[object]) -> None:
+    """What one function reads of a line is what the functions of the format give for each of its rows."""
+    at, digest, root, text, pack, above = (row[index] for index in (8, 9, 10, 12, 13, 15))
+    assert isinstance(pack, bytes)
+    alone = hashed_step(
+        LogRow(8, 1, b"", decode_pack(pack), 0, row[3], 5, 9, at, digest, root, text, b"", above, 0, 0, True)  # pyright: ignore[reportArgumentType]
+    )
+
+    (read,) = line_of(line(row), 1)
+
+    assert (read.digest, read.commit, read.changeset) == (alone.digest, alone.commit, alone.changeset)
+    assert read.place == alone.place
+
+
+@given(rows(), st.sampled_from((3, 5, 6, 7, 8, 9, 10, 12, 13, 15)), st.integers(0), st.integers(1, 255))
+def test_a_changed_row_of_a_line_is_not_returned(
+    row: list[object], column: int, place: int, mask: int
+) -> None:
+    """Any other bit in a column that a line is read from is found."""
+    value = row[column]
+    if isinstance(value, bytes):
+        at = place % len(value)
+        changed: object = value[:at] + bytes([value[at] ^ mask]) + value[at + 1 :]
+    else:
+        changed = mask + cast("int", value or 0)
+    read = line(row)
+    if column == 15:
+        read[1][9] = changed
+    else:
+        read[0][column] = changed
+
+    with pytest.raises((Corrupt, Unsupported)):
+        line_of(read, 1)

@@ -9,6 +9,7 @@ import pytest
 from perdure.errors import Invalid, NotFound, Unavailable
 from perdure.history.tree import EMPTY, Entry, MapDraft, Tree, build, check, refs
 from perdure.history.tree.encoding import BranchNode, Node, decode
+from perdure.model.digest import Digest, Object
 from tests.coded import raises
 from tests.history.tree.maps import Shelf, blob, comb, entry, ordinary, paths_of, with_paths
 
@@ -307,3 +308,72 @@ def test_a_tree_that_skips_a_repair_would_be_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(MapDraft, step, skipped)
 
     assert not histories_agree()
+
+
+def put_plainly(tree: Tree, path: str, value: int) -> MapDraft:
+    """A draft that has copied the nodes on the path to its change."""
+    draft = tree.edit()
+    draft.put(entry(path, value))
+    return draft
+
+
+def put_another_value(tree: Tree, path: str, value: int) -> MapDraft:
+    """A draft that has been given another value for a path, and has copied nothing yet."""
+    draft, new = tree.edit(), entry(path, value)
+    assert draft.put_json(path, new.size, new.value) == entry(path).value
+    return draft
+
+
+def made(draft: MapDraft) -> tuple[Digest, list[tuple[Digest, bytes, Digest | None]]]:
+    """What a draft makes: the root, and each node with its bytes and what it resembles."""
+    root, nodes = draft.finish()
+    return root, [(node.digest, node.body, node.base) for node in nodes]
+
+
+@pytest.mark.parametrize("count", [1, 2, 30, 1_000])
+def test_another_value_for_a_path_makes_the_same_nodes_as_copying_them(resources: Shelf, count: int) -> None:
+    """The usual change copies no node, and leaves the same bytes, bases included."""
+    paths = ordinary(count)
+    tree = resources.of(paths)
+
+    for path in random.Random(count).sample(paths, min(count, 20)):
+        assert made(put_another_value(tree, path, 7)) == made(put_plainly(tree, path, 7))
+        assert put_another_value(tree, path, 0).finish() == (tree.root, ())  # as it was
+
+
+def test_a_draft_with_another_value_can_be_read_and_changed_again(thousand: Tree) -> None:
+    """Then it copies the nodes after all."""
+    first, second, third = ordinary(1_000)[:3]
+    draft, plain = put_another_value(thousand, first, 7), put_plainly(thousand, first, 7)
+    found = draft.get(first), draft.count()
+
+    for each in (draft, plain):
+        each.put(entry(second, 8))
+        each.delete(third)
+
+    assert found == (entry(first, 7), 1_000)
+    assert made(draft) == made(plain)
+
+
+def shares(node: Object, old: bytes, shared: tuple[int, int] | None) -> bool:
+    """True if a node and the bytes that it resembles have so many bytes in common at both ends."""
+    assert shared is not None
+    head, tail = shared
+    ends = len(node.body) - tail, len(old) - tail
+    return node.body[:head] == old[:head] and node.body[ends[0] :] == old[ends[1] :] and head <= min(ends)
+
+
+def test_a_node_says_what_it_shares_with_the_one_before(resources: Shelf, thousand: Tree) -> None:
+    """An engine stores only what is between; a wrong number would be read back as other bytes."""
+    path = ordinary(1_000)[123]
+
+    _, nodes = put_another_value(thousand, path, 7).finish()
+
+    olds = [resources.bodies[node.base] for node in nodes if node.base is not None]
+    assert len(olds) == len(nodes) > 1
+    for node, old in zip(nodes, olds, strict=True):
+        head, tail = node.shared or (0, 0)
+        assert shares(node, old, node.shared)
+        assert len(node.body) - head - tail <= 34  # a digest, and the size of a value
+        assert not shares(node, old, (head + 3, tail))  # control
+        assert not shares(node, old, (head, tail + 3))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import perdure
 from perdure import Store
+from perdure.engines import registry
 from perdure.engines.contract import Engine
 from perdure.engines.sqlite import SqliteEngine
 from perdure.runtime.session.environment import StoreRuntime
@@ -32,7 +33,10 @@ def store_on(engine: Engine, *, lease: float | None = None, clock: Callable[[], 
 
 
 def store_in(path: str | Path, *, lease: float | None = None) -> Store:
-    """The same in a file."""
+    """The same in a file, or on a server."""
+    if str(path).startswith("postgresql:"):
+        engine = registry.open_engine(str(path), read_only=False, create=True, durability="power_loss")
+        return store_on(engine, lease=lease)
     return store_on(SqliteEngine(Path(path)), lease=lease)
 
 

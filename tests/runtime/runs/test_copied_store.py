@@ -10,7 +10,10 @@ import pytest
 import perdure
 from perdure import Agent, Call, Store
 from perdure.testing import Script, say, use
+from tests.runtime.runs.opened import store_in
 from tests.runtime.runs.world import World
+
+LEASE_SECONDS = 1.5  # a copy knows nothing of the process that holds it
 
 
 @pytest.fixture
@@ -37,10 +40,10 @@ def sending(world: World, store: Store | None, copy: Path, **how: Any) -> Agent:
 def both(path: Path, world: World, **how: Any) -> tuple[list[str], list[str]]:
     """Run to the end in the original, then in the copy; how its calls stand, and the keys of the second letters."""
     copy = path / "copy.db"
-    with perdure.open(path / "agents.db", durability="process_crash") as store:
+    with store_in(path / "agents.db", lease=LEASE_SECONDS) as store:
         agent = sending(world, store, copy, **how)
         assert store.thread("trip", agent=agent).run("go", id="first").status == "succeeded"
-    with perdure.open(copy, durability="process_crash") as copied:
+    with store_in(copy, lease=LEASE_SECONDS) as copied:
         thread = copied.thread("trip", agent=sending(world, None, copy, **how))
         assert thread.run("go", id="first").status == "succeeded"
         assert copied.verify().ok

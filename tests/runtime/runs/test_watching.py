@@ -10,8 +10,10 @@ import pytest
 import perdure
 from perdure import Agent, Call, Store, Thread, errors
 from perdure.engines.contract import Receipt, Write
+from perdure.model.digest import Digest
 from perdure.runtime.events import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
 from perdure.runtime.session.broadcast import Watcher
+from perdure.runtime.streaming import Follower, cursor_at
 from perdure.testing import Script, say, step, use
 from perdure.testing.script import Item
 from tests.runtime.failing import run_fails
@@ -139,6 +141,42 @@ def test_after_an_undo_a_follower_goes_on_from_what_both_lines_share(store: Stor
         "third",
         "Instead.",
     ]
+
+
+def test_what_was_undone_before_a_follower_read_it_is_told_once_and_in_order(store: Store) -> None:
+    """It was true for a while.  Lines that the timeline was on before are not told again, though it comes back to them."""
+    thread = thread_of(store)
+    thread.put("/n.json", 0)
+    follower = Follower(thread._space, "main", cursor_at(thread._space, thread.head.commit))
+    wanted: list[str] = []
+
+    def put(value: int) -> None:
+        thread.put("/n.json", value)
+        wanted.append(str(thread.head.commit))
+
+    def told() -> list[str]:
+        return [event.commit for event in follower.read() if isinstance(event, Committed)]
+
+    assert told() == []
+    for act in (1, 2, thread.undo, 3, thread.undo, thread.undo, 4):
+        put(act) if isinstance(act, int) else act()
+    assert told() == wanted
+    for act in (
+        5,
+        thread.undo,
+        thread.redo,
+        6,
+        lambda: thread.fork("b"),
+        thread.undo,
+        lambda: thread.promote("b"),
+        7,
+    ):
+        put(act) if isinstance(act, int) else act()
+    assert told() == wanted[4:]
+    assert told() == []
+
+    resumed = Follower(thread._space, "main", cursor_at(thread._space, Digest(wanted[1])))
+    assert [event.commit for event in resumed.read() if isinstance(event, Committed)] == wanted[2:]
 
 
 @pytest.mark.parametrize("verdict", ["approve", "deny"])

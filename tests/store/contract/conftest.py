@@ -10,15 +10,18 @@ import pytest
 
 import perdure
 from perdure import Store, Thread
+from tests.engines.postgres.stores import new_store
 
 _names = count()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that does not exist yet and can be opened several times."""
     if request.param == "memory":
         return f"memory:contract-{next(_names)}"
+    if request.param == "postgres":
+        return new_store(request)
     return str(tmp_path / "agents.db")
 
 

@@ -152,7 +152,7 @@ def test_large_values_arrive_too(store: Store, thread: Thread) -> None:
 
 def die_after(monkeypatch: pytest.MonkeyPatch, thread: Thread, writes: int) -> None:
     """Let the store of `thread` refuse every write after so many."""
-    engine = thread._space.engine
+    engine = thread._resources.engine
     applied = type(engine).apply
     left = [writes]
 

@@ -132,6 +132,30 @@ def test_a_copy_is_noticed_though_the_time_of_the_directory_was_set_back(
     assert tmp_path.stat().st_mtime_ns == before.st_mtime_ns
 
 
+def test_a_directory_that_has_not_changed_proves_that_no_file_in_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then nothing else is looked at; any change in it, also of another file, ends the proof."""
+    path = tmp_path / "store.db"
+    with perdure.open(path) as store:
+        store.thread("t", agent="a").put("/n", 1)
+        files = connections.StoreFiles(path)
+        monkeypatch.setattr(connections, "_TICK_NS", 1 << 60)
+        monkeypatch.setattr(connections, "_FINE_TICK_NS", 1 << 60)
+        young = [files.check(), files.check()]
+        monkeypatch.setattr(connections, "_TICK_NS", 0)  # a time is believed at once
+
+        believed = [files.check(), files.check()]
+        before = tmp_path.stat().st_ctime_ns
+        while tmp_path.stat().st_ctime_ns == before:  # until the kernel's clock has ticked
+            (tmp_path / "other").touch()
+            (tmp_path / "other").unlink()
+        changed = [files.check(), files.check()]
+
+    assert young == [False, False]  # control: two changes may have the same time
+    assert (believed, changed) == ([False, True], [False, True])
+
+
 def test_a_file_that_was_put_back_is_written_again(tmp_path: Path) -> None:
     """It is the same file."""
     path = tmp_path / "store.db"

@@ -6,6 +6,7 @@ Either the writer is seen by retention, which then keeps what he needs; or the w
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -185,7 +186,10 @@ def test_without_the_standing_a_live_value_is_lost(
     store: Store, other: Store, thread: Thread, two: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgetting that does not ask who wrote meanwhile takes what a put relies on."""
-    for place in ("perdure.engines.shared_rules", "perdure.engines.sqlite.engine"):
+    places = ("shared_rules", "sqlite.engine", "postgres.engine")
+    for place in [
+        f"perdure.engines.{place}" for place in places if f"perdure.engines.{place}" in sys.modules
+    ]:
         monkeypatch.setattr(f"{place}.check_standing", lambda *args: None)
     before_forgetting(monkeypatch, other._resources.engine, lambda: thread.put("/new.json", TEXT))
 

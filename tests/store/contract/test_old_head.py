@@ -71,7 +71,7 @@ def test_a_rebased_commit_names_the_ledger_as_it_is_then(
 ) -> None:
     """It once named the ledger of the head that it began from, so a call that came between was not in its view."""
     thread.call(pay, {"amount": 1}, id="first")
-    engine, mine = thread._space.engine, [thread]
+    engine, mine = thread._resources.engine, [thread]
     apply = engine.apply
 
     def late(write: Write) -> Receipt:

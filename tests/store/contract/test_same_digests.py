@@ -62,6 +62,19 @@ def travel(thread: Thread) -> None:
     thread.delete("/picked.json")
 
 
+def named(thread: Thread) -> None:
+    """Commits with names of another framework, one of them with nothing else."""
+    for number in (1, 2):
+        with thread.change("checkpoint") as change:
+            change.name(f"langgraph:{number}")
+            change.name("adk:latest")
+            change.put("/n.json", number)
+    with thread.change("checkpoint", op_id="three") as change:
+        change.name("langgraph:3")
+    thread.fork("what-if", at="langgraph:1").put("/n.json", 4)
+    thread.undo(to="adk:latest")
+
+
 def large(thread: Thread) -> None:
     """A value that becomes an artifact, and one that is edited."""
     thread.put("/large.json", ["x" * 2_000_000])
@@ -72,7 +85,7 @@ def large(thread: Thread) -> None:
 
 
 STORIES: dict[str, Callable[[Thread], None]] = {
-    story.__name__: story for story in (replace_and_count, talk, travel, large)
+    story.__name__: story for story in (replace_and_count, talk, travel, named, large)
 }
 
 

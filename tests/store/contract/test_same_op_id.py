@@ -135,7 +135,7 @@ def test_fork_and_promote_are_repeated_safely(thread: Thread) -> None:
 
 def test_a_write_in_doubt_is_settled_once(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the engine says that it does not know, it is asked once, and the receipt is what counts."""
-    engine = thread._space.engine
+    engine = thread._resources.engine
     applied = engine.apply
 
     def forgetful(write: object) -> object:
@@ -157,7 +157,7 @@ def test_what_cannot_be_settled_stays_in_doubt(thread: Thread, monkeypatch: pyte
         raise InDoubt("op-1", "the disk did not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(thread._space.engine), "apply", lost)
+        patch.setattr(type(thread._resources.engine), "apply", lost)
         with raises(InDoubt, "in_doubt", op_id="op-1"):
             add_milk(thread, "op-1")
 

@@ -53,29 +53,34 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path) -> Iterator[Store]:
     """A store in which a trip was booked, with an undone turn and a fork beside it."""
     with perdure.open(path, clock=day.clock(), ids=day.ids()) as store:
-        thread = store.thread("trip-42", agent="planner", owner="user-7")
-        with thread.change("asked") as change:
-            change.say("user", "Book the cheapest: “SK1”, 100 %", id="m-1")
-            change.put("/todos.json", ["buy milk", "walk dog"])
-        with thread.change("answered") as change:
-            call = ToolCall("c-1", "book", ARGS)
-            change.say(
-                "assistant",
-                "On it.",
-                tool_calls=[call],
-                vendor_metadata=VENDOR,
-                provider="anthropic",
-                model="claude",
-            )
-        _call(store)
-        with thread.change("told") as change:
-            change.say("tool", tool_results=[ToolResult("c-1", "success", ())])
-            change.put("/todos.json", ["walk dog"])
-        thread.fork("what-if", at="turn:1").put("/tried.json", True)
-        thread.put("/undone.json", 1)
-        thread.undo()
-        store.thread("invoice-7", agent="clerk").put("/total.json", 12)
+        book(store)
         yield store
+
+
+def book(store: Store) -> None:
+    """Book a trip, with an undone turn and a fork beside it."""
+    thread = store.thread("trip-42", agent="planner", owner="user-7")
+    with thread.change("asked") as change:
+        change.say("user", "Book the cheapest: “SK1”, 100 %", id="m-1")
+        change.put("/todos.json", ["buy milk", "walk dog"])
+    with thread.change("answered") as change:
+        call = ToolCall("c-1", "book", ARGS)
+        change.say(
+            "assistant",
+            "On it.",
+            tool_calls=[call],
+            vendor_metadata=VENDOR,
+            provider="anthropic",
+            model="claude",
+        )
+    _call(store)
+    with thread.change("told") as change:
+        change.say("tool", tool_results=[ToolResult("c-1", "success", ())])
+        change.put("/todos.json", ["walk dog"])
+    thread.fork("what-if", at="turn:1").put("/tried.json", True)
+    thread.put("/undone.json", 1)
+    thread.undo()
+    store.thread("invoice-7", agent="clerk").put("/total.json", 12)
 
 
 def _call(store: Store) -> None:

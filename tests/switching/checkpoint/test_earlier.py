@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
 import perdure
 from perdure import Agent, Policy, Store, Thread, Tool, testing
-from perdure.history.space import Space
+from perdure.engines import loops
+from perdure.engines.contract import CellWrite, LedgerEntry, Step
+from perdure.history.space import CommitCache, Space
 from perdure.ledger import snapshot
+from perdure.ledger.verify import repair
 from perdure.model.checkpoint import Checkpoint, encode_checkpoint
 from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest
 from perdure.model.head import MAIN
-from perdure.switching.checkpoint import derive, effects, stored
+from perdure.runtime.session import records
+from perdure.switching.checkpoint import derive, effects, sources, stored
 from perdure.switching.checkpoint.effects import Looked
 from tests.crash.campaign import SEED
 from tests.switching.checkpoint.works import space_of
@@ -77,9 +83,9 @@ def made(thread: Thread, tool: Tool, number: int) -> None:
     thread.call(tool, {TOOLS[tool]: number}, id=f"c{number:04}")
 
 
-def busy(thread: Thread, count: int, chance: random.Random) -> None:
+def busy(thread: Thread, count: int, chance: random.Random, *, first: int = 0) -> None:
     """So many calls of all kinds; some of those that wait or are unknown are settled long after."""
-    for number in range(count):
+    for number in range(first, first + count):
         made(thread, chance.choice(list(TOOLS)), number)
         if chance.random() < 0.2 and (waiting := thread.approvals()):
             asked = chance.choice(waiting)
@@ -116,7 +122,7 @@ def test_from_wherever_it_starts_it_finds_the_same(
 ) -> None:
     """From what was found at any earlier position, as from the whole log: the same calls, counts and names."""
     for name, small in (("FIRST_MAX", 1), ("OPEN_MAX", 2), ("GROUPS_MAX", 3 if round % 2 else 64)):
-        monkeypatch.setattr(effects, name, small)
+        monkeypatch.setattr(snapshot, name, small)
     chance = random.Random(SEED + round)
     thread = desk(store)
     busy(thread, 40, chance)
@@ -150,7 +156,7 @@ def test_a_line_with_checkpoints_gives_the_same_as_one_that_is_read_whole(
         thread.switch(testing.Script(backend=f"script:{switch % 2 + 2}"), approved_by="ann")
 
     again = [_again(thread, kept.checkpoint) for kept in thread.checkpoints()]
-    monkeypatch.setattr(stored, "last", lambda *_: None)
+    monkeypatch.setattr(stored, "last", lambda *_, **__: None)
     whole = [_again(thread, kept.checkpoint) for kept in thread.checkpoints()]
 
     assert again == [encode_checkpoint(kept.checkpoint) for kept in thread.checkpoints()]
@@ -200,7 +206,7 @@ def test_a_call_that_is_only_counted_and_changes_is_counted_as_what_it_became(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three letters one is named; another is found to have arrived, long after."""
-    monkeypatch.setattr(effects, "OPEN_MAX", 1)
+    monkeypatch.setattr(snapshot, "OPEN_MAX", 1)
     thread = desk(store)
     for number, tool in enumerate([send, send, send, *[look] * 20]):
         made(thread, tool, number)
@@ -233,3 +239,121 @@ def test_the_next_model_is_told_of_the_first_payment(store: Store, window: int |
     assert "with amount=0, 1, 2, … 5" in counted
     assert counted.endswith("all done (financial): do not repeat them.")
     assert "lie further back" not in note
+
+
+def commits_read(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many commits a process that knows nothing reads to derive a checkpoint at the head."""
+    effects._known.clear()
+    space = msgspec.structs.replace(space_of(thread), steps=CommitCache())
+    read: list[int] = []
+    back = Space.back
+
+    def counted(self: Space, at: Digest, **options: Any) -> Sequence[Step]:
+        found = back(self, at, **options)
+        read.append(len(found))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Space, "back", counted)
+        head = thread.head
+        derive.derive(space, head.commit, ledger=snapshot.now(space))
+    return sum(read)
+
+
+def test_a_longer_line_makes_no_more_commits_to_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a checkpoint is derived from is bounded; looking through the whole line for a stored one is not."""
+    for name in ("STEPS_MAX", "MESSAGES_MAX"):
+        monkeypatch.setattr(sources, name, 20)
+    bounded: dict[int, int] = {}
+    unbounded: dict[int, int] = {}
+    for number in range(1, 61):
+        script = testing.Script(testing.use("pay", amount=number), testing.say("Paid."), backend="script:one")
+        thread = store.thread("trip", agent=Agent("desk", backend=script, tools=[pay]))
+        thread.run(f"Pay {number}.")
+        if number % 30 == 0:
+            monkeypatch.setattr(effects, "COMMITS_MAX", 10)
+            bounded[number] = commits_read(thread, monkeypatch)
+            with monkeypatch.context() as patch:
+                patch.setattr(effects, "COMMITS_MAX", 10_000)
+                patch.setattr(snapshot, "stored_count", lambda _: None)
+                unbounded[number] = commits_read(thread, patch)
+
+    assert bounded[60] == bounded[30]
+    assert unbounded[60] >= unbounded[30] + 100
+
+
+def paying(store: Store, count: int) -> Thread:
+    """A thread on which so many runs each paid once."""
+    for number in range(count):
+        script = testing.Script(testing.use("pay", amount=number), testing.say("Paid."), backend="script:one")
+        thread = store.thread("trip", agent=Agent("desk", backend=script, tools=[pay]))
+        thread.run(f"Pay {number}.")
+    return store.thread("trip")
+
+
+def entries_read(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many ledger entries a process that knows nothing reads to derive a checkpoint at the head."""
+    effects._known.clear()
+    space, read = space_of(thread), list[int]()
+    entries = loops.entries
+
+    def counted(*given: Any, **options: Any) -> Iterator[LedgerEntry]:
+        for entry in entries(*given, **options):
+            read.append(entry.position)
+            yield entry
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loops, "entries", counted)
+        derive.derive(space, thread.head.commit, ledger=snapshot.now(space))
+    return len(read)
+
+
+def test_runs_store_a_count_so_that_a_longer_ledger_is_not_read_from_its_beginning(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control reads as many entries as there are."""
+    thread = paying(store, 40)
+
+    bounded = entries_read(thread, monkeypatch)
+    monkeypatch.setattr(snapshot, "stored_count", lambda _: None)
+    monkeypatch.setattr(stored, "last", lambda *_, **__: None)
+    whole = entries_read(thread, monkeypatch)
+
+    assert bounded <= 3 * WINDOW
+    assert whole >= 80
+
+
+def test_a_stored_count_is_that_of_the_whole_ledger(store: Store) -> None:
+    """Whatever happened to the calls before and after it was stored; `verify` finds nothing."""
+    chance = random.Random(SEED)
+    thread = desk(store)
+    for first in range(0, 40, 8):
+        busy(thread, 8, chance, first=first)
+        snapshot.store_count(space_of(thread), snapshot.now(space_of(thread)))
+        effects._known.clear()
+    space = space_of(thread)
+
+    found = snapshot.stored_count(space)
+
+    assert found is not None
+    assert found == snapshot.count_calls(space, snapshot.NO_COUNT, found.upto)[1]
+    assert store.verify().faults == ()
+
+
+def test_verify_finds_a_count_that_is_not_the_ledgers_and_repair_empties_it(store: Store) -> None:
+    """A count that a faulty program wrote; once it is emptied the calls are counted from the ledger."""
+    thread = paying(store, 10)
+    space = space_of(thread)
+    cell = space.engine.cell(space.name, snapshot.COUNT)
+    assert cell is not None
+    assert cell.value is not None
+    wrong = cell.value.replace(b'"position":', b'"others":7,"position":')
+    records.apply(space, "edit", CellWrite(name=cell.name, expected=cell.revision, value=wrong))
+
+    faults = store.verify().faults
+    repaired = repair(space)
+
+    assert [each.name for each in faults] == [snapshot.COUNT]
+    assert repaired == (snapshot.COUNT,)
+    assert snapshot.stored_count(space) is None
+    assert store.verify().faults == ()

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.ledger import snapshot
 from perdure.projections import working_memory
-from perdure.switching.checkpoint import derive, effects, sources, summary
+from perdure.switching.checkpoint import derive, sources, summary
 from perdure.switching.checkpoint.heuristics import (
     DECISIONS_MAX,
     LOOKED_AT_MAX,
@@ -33,9 +33,9 @@ LIMITS = (
     LOOKED_AT_MAX,
     sources.VALUE_BYTES_MAX,
     snapshot.ENTRIES_MAX,
-    effects.GROUPS_MAX,
-    effects.FIRST_MAX,
-    effects.OPEN_MAX,
+    snapshot.GROUPS_MAX,
+    snapshot.FIRST_MAX,
+    snapshot.OPEN_MAX,
     derive.CALLS_MAX,
     derive.ARGS_MAX,
     derive.ARTIFACTS_MAX,

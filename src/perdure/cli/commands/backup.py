@@ -16,6 +16,7 @@ from perdure.cli.output.screen import Screen
 from perdure.cli.output.verified import Verified
 from perdure.errors import NotFound
 from perdure.ledger import verify as verification
+from perdure.model.names import shown_address
 
 __all__ = ["Copied", "backup"]
 
@@ -69,7 +70,9 @@ def backup(
     with engine(everywhere) as opened, working("Copying", quiet=everywhere.json):
         opened.backup(Path(dest))
     checked = _verified(Everywhere(store=dest, json=everywhere.json)) if verify else None
-    return Copied(store=everywhere.store, backup=dest, size=Path(dest).stat().st_size, verified=checked)
+    return Copied(
+        store=shown_address(everywhere.store), backup=dest, size=Path(dest).stat().st_size, verified=checked
+    )
 
 
 def _verified(copy: Everywhere) -> Verified:

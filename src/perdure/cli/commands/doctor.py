@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -17,23 +19,31 @@ from perdure.cli.input.stores import engine, writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count, size
-from perdure.cli.output.screen import Screen
+from perdure.cli.output.progress import working
+from perdure.cli.output.screen import Column, Screen
 from perdure.cli.usage import to_be_named
 from perdure.engines.contract import Engine
 from perdure.engines.loops import spaces
 from perdure.errors import PerdureError
-from perdure.history.space import ALIVE
+from perdure.history.space import ALIVE, label_of
 from perdure.history.writer import OUTBOX
+from perdure.ledger import held
 from perdure.model.limits import Limits
+from perdure.model.names import shown_address
+from perdure.runtime.session import records
 from perdure.version import __version__
 
-__all__ = ["AdviceShape", "Examined", "doctor"]
+__all__ = ["AdviceShape", "Examined", "SizeShape", "doctor"]
 
 _SQLITE_MIN = (3, 51, 3)  # before it, resetting the write-ahead log could corrupt a store
 _WAL_LARGE = 64 * 1024 * 1024
 _SLACK_LARGE = 16 * 1024 * 1024
 _FREE_SMALL = 1024 * 1024 * 1024
 _COUNTED_MAX = 1_000
+_TRANSACTION_LONG_SECONDS = 3_600
+_DEAD_MANY = 100_000
+_SCANNED = 1_000
+_SIZES_SHOWN, _KINDS_SHOWN = 20, 3
 
 
 class AdviceShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +51,15 @@ class AdviceShape(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str
     do: str
+
+
+class SizeShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What one thread, agent or memory holds, before it is compressed."""
+
+    name: str  # of the thread; `agent:` and `memory:` before that of an agent or an owner
+    objects: int
+    bytes: int
+    kinds: dict[str, int]  # bytes by kind of object, the largest first
 
 
 class Examined(Answer, frozen=True, kw_only=True):
@@ -56,6 +75,7 @@ class Examined(Answer, frozen=True, kw_only=True):
     error: str | None  # why the store cannot be opened; null: it can
     exit: int  # 0, or the code of that error
     repaired: dict[str, list[str]]  # the names of cells that were rebuilt, by thread
+    sizes: list[SizeShape] | None  # the largest first; null: they were not asked for
 
     @property
     def exit_code(self) -> int:
@@ -74,6 +94,8 @@ class Examined(Answer, frozen=True, kw_only=True):
                 screen.say((title, "title"))
                 screen.facts([(f"  {name.replace('_', ' '):<18}", fact) for name, fact in group])
                 screen.gap()
+        if self.sizes is not None:
+            _show_sizes(screen, self.sizes)
         for thread, cells in self.repaired.items():
             screen.say(
                 ("✓ ", "good"),
@@ -96,6 +118,15 @@ def doctor(
             negative=(), show_default=False, help="Rebuild cells of damaged threads from their ledgers first"
         ),
     ] = False,
+    sizes: Annotated[
+        bool,
+        Parameter(
+            name="--size",
+            negative=(),
+            show_default=False,
+            help="Show what each thread, agent and memory holds, by kind; reads the whole store",
+        ),
+    ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Examined:
     """Diagnose the store and its environment
@@ -110,29 +141,84 @@ def doctor(
     facts: dict[str, str | int] = {}
     advice: list[AdviceShape] = []
     error: PerdureError | None = None
+    measured: list[SizeShape] | None = None
     try:
         with engine(everywhere) as opened:
             facts = opened.facts()
             advice += _inside(opened, to_be_named(everywhere.store))
+            if sizes:
+                with working("Adding up", quiet=everywhere.json):
+                    measured = _sizes(opened)
     except PerdureError as problem:
         error = problem
-    place = Path(str(facts.get("path", everywhere.store.removeprefix("sqlite:///"))))
+    place = Path(str(facts.get("path", shown_address(everywhere.store).removeprefix("sqlite:///"))))
     files = _files(place)
     free = shutil.disk_usage(place.parent).free if place.parent.exists() else None
     return Examined(
-        store=everywhere.store,
+        store=shown_address(everywhere.store),
         versions={"perdure": __version__, "python": platform.python_version(), "system": platform.platform()},
         facts=facts,
         files=files,
         disk_free=free,
         limits=msgspec.structs.asdict(Limits()),
-        advice=[*_software(facts), *advice, *_outside(place, facts, files, free)],
+        advice=[*_software(facts), *_server(facts), *advice, *_outside(place, facts, files, free)],
         error=None
         if error is None
         else " ".join(explain(error, Subject(store=to_be_named(everywhere.store)))).rstrip(),
         exit=0 if error is None else code_of(error),
         repaired=repaired,
+        sizes=measured,
     )
+
+
+def _sizes(opened: Engine) -> list[SizeShape]:
+    """Add up the objects of every space, the largest space first."""
+    found: list[SizeShape] = []
+    for space in spaces(opened):
+        bytes_by_kind: Counter[str] = Counter()
+        objects = 0
+        after: int | None = 0
+        while after is not None:
+            facts, after = opened.scan(space, after=after, limit=_SCANNED)
+            for fact in facts:
+                if fact.object is not None:
+                    objects += 1
+                    bytes_by_kind[fact.kind] += len(fact.object.body)
+        kinds = dict(bytes_by_kind.most_common())
+        found.append(
+            SizeShape(name=_named(opened, space), objects=objects, bytes=sum(kinds.values()), kinds=kinds)
+        )
+    return sorted(found, key=lambda each: (-each.bytes, each.name))
+
+
+def _named(opened: Engine, space: str) -> str:
+    try:
+        return label_of(opened, space)
+    except PerdureError:
+        return space
+
+
+def _show_sizes(screen: Screen, sizes: list[SizeShape]) -> None:
+    screen.say(("Sizes, before compression", "title"))
+    columns = (
+        Column("what", "name"),
+        Column("objects", right=True),
+        Column("bytes", right=True),
+        Column("most of it", gives_way=True),
+    )
+    rows = [
+        (
+            each.name,
+            f"{each.objects:,}",
+            size(each.bytes),
+            ", ".join(f"{kind} {size(number)}" for kind, number in list(each.kinds.items())[:_KINDS_SHOWN]),
+        )
+        for each in sizes[:_SIZES_SHOWN]
+    ]
+    screen.table(columns, rows, indent=2)
+    if len(sizes) > _SIZES_SHOWN:
+        screen.say((f"  The largest {_SIZES_SHOWN} of {len(sizes)}; --json lists all.", "quiet"))
+    screen.gap()
 
 
 def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
@@ -142,6 +228,25 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
         yield AdviceShape(
             what=f"{count(waiting, 'change')} of threads to their agents' maps were interrupted.",
             do="They are finished when the store is next opened for writing.",
+        )
+    for arrival in held.arrivals(opened):
+        if arrival.state != "complete":
+            yield AdviceShape(
+                what=f"A copy of {arrival.source} into this store is not complete.",
+                do="Run the same `perdure copy` again; it goes on where it stopped.",
+            )
+    waiting_for_release = len(opened.cells(held.COPIES, prefix=held.HELD, limit=_COUNTED_MAX))
+    if waiting_for_release:
+        sources = ", ".join(sorted({each.source for each in islice(held.held(opened), _COUNTED_MAX)}))
+        yield AdviceShape(
+            what=f"Runs and approvals of {count(waiting_for_release, 'thread')} copied from {sources} are held.",
+            do=f"If nothing runs there any more: {with_store('perdure runs release --all', store)}",
+        )
+    aside = [record.id for _, record in records.running(opened) if record.aside_at is not None]
+    if aside:
+        yield AdviceShape(
+            what=f"{count(len(aside), 'run')} ended a worker three times and {'is' if len(aside) == 1 else 'are'} set aside.",
+            do=f"See {with_store('perdure runs ls', store)}, and release with `perdure runs release THREAD --run RUN`.",
         )
     removed = sum(1 for name in spaces(opened) if _is_removed(opened, name))
     if removed:
@@ -163,6 +268,54 @@ def _software(facts: dict[str, str | int]) -> Iterator[AdviceShape]:
         yield AdviceShape(
             what=f"SQLite {found} can corrupt a store when its log is reset.",
             do=f"Upgrade: pip install 'apsw>={wanted}'",
+        )
+
+
+def _server(facts: dict[str, str | int]) -> Iterator[AdviceShape]:
+    """Yield advice about the server of a store that is on one."""
+    if facts.get("engine") != "postgresql":
+        return
+    for setting in ("fsync", "full_page_writes"):
+        if facts[setting] == "off":
+            yield AdviceShape(
+                what=f"The server runs with {setting} = off: a power loss can damage the store.",
+                do="Set it to on.",
+            )
+    awaited, durability = facts["synchronous_standby_names"], facts["synchronous_commit"]
+    if awaited and durability in ("off", "local"):
+        yield AdviceShape(
+            what=f"Writes do not wait for the standbys: synchronous_commit is {durability}.",
+            do="Set it to on for this role, or a failover loses what was acknowledged.",
+        )
+    elif facts["standbys"] and not awaited:
+        yield AdviceShape(
+            what="The server has standbys and waits for none of them.",
+            do="Name them in synchronous_standby_names, or a failover loses what was acknowledged.",
+        )
+    if facts["is_standby"]:
+        yield AdviceShape(
+            what="This is a standby: it can be read, and not written to.", do="Name the primary to write."
+        )
+    if facts["pooler"] != "none":
+        yield AdviceShape(
+            what="A pooler in transaction mode stands between: statements are not prepared, followers hear nothing and look by themselves, and options in the address are refused.",
+            do="Connect to the server itself where that costs too much; nothing else is lost.",
+        )
+    oldest, dead = int(facts["oldest_transaction_seconds"]), int(facts["dead_rows"])
+    if oldest > _TRANSACTION_LONG_SECONDS:
+        yield AdviceShape(
+            what=f"A transaction has been open for {oldest:,} s: dead rows cannot be removed.",
+            do="Find it in pg_stat_activity, and end it.",
+        )
+    if dead > _DEAD_MANY and dead > int(facts["live_rows"]):
+        yield AdviceShape(
+            what=f"The tables have {dead:,} dead rows, more than live ones.",
+            do="Run VACUUM, and let autovacuum run more often.",
+        )
+    if 10 * int(facts["connections"]) > 9 * int(facts["max_connections"]):
+        yield AdviceShape(
+            what=f"{facts['connections']} of {facts['max_connections']} connections are in use.",
+            do="Give the addresses a smaller pool_max, or put a pooler in between.",
         )
 
 

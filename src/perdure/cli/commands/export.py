@@ -124,11 +124,11 @@ class Projected(Answer, frozen=True, kw_only=True):
         shown = self.branches[:_BRANCHES_SHOWN]
         screen.table(
             [
-                Column("branch", "line", gives_way=True),
+                Column("branch", "line", is_id=True),
                 Column("commits", right=True),
                 Column("git", "quiet"),
                 Column("commit", "digest"),
-                Column("last", gives_way=True),
+                Column("last", gives_way=True, leaves=1),
             ],
             [
                 (each.branch, f"{each.commits:,}", each.git[:12], each.commit[:12], each.subject)

@@ -21,7 +21,7 @@ from perdure.store.plumbing.handles import Ids
 __all__ = ["Collected", "SpaceShape", "gc"]
 
 _COLUMNS = (
-    Column("space", "name", gives_way=True),
+    Column("space", "name", is_id=True),
     Column("why", gives_way=True),
     Column("objects", right=True),
     Column("bytes", right=True),

@@ -11,6 +11,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
 from perdure.errors import NotFound
+from perdure.model.names import shown_address
 from perdure.store.open_store import open as open_store
 
 __all__ = ["Initialised", "init"]
@@ -27,7 +28,7 @@ class Initialised(Answer, frozen=True, kw_only=True):
         if not self.made:
             screen.say((self.store, "name"), " is a store already; nothing was changed.")
             return
-        screen.say("Made a store: ", (self.store, "name"))
+        screen.say("Created a store: ", (self.store, "name"))
         begin = ("threads", "begin", "shopping", "--agent", "helper")
         screen.suggest("Begin a thread in it: ", *begin, store=to_be_named(self.store))
 
@@ -49,7 +50,7 @@ def init(
     made = not _exists(place)
     if made:
         open_store(place).close()
-    return Initialised(store=place, made=made)
+    return Initialised(store=shown_address(place), made=made)
 
 
 def _exists(place: str) -> bool:

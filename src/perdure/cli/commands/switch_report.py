@@ -7,6 +7,7 @@ import msgspec
 from perdure.cli.errors import CODES
 from perdure.cli.hints import Subject, advice_for
 from perdure.cli.input.user_code import found_in, what_to_type
+from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Screen
 from perdure.cli.output.shapes import LossShape, losses_of
 from perdure.errors import Invalid, Refused
@@ -15,7 +16,7 @@ from perdure.store.store import Store
 from perdure.switching.commit import checkpoint_name
 from perdure.switching.report import Report, refusal
 
-__all__ = ["REFUSED", "GradeShape", "ReportShape", "agent_for", "show_report"]
+__all__ = ["REFUSED", "GradeShape", "ReportShape", "agent_for", "show_report", "show_switch"]
 
 REFUSED = CODES[Refused]
 
@@ -99,6 +100,19 @@ def show_report(screen: Screen, report: ReportShape) -> None:
         screen.say((f"Note: {note}.", "quiet"))
     if not report.ok:
         screen.say(("Refused: ", "bad"), report.told)
+
+
+def show_switch(screen: Screen, report: ReportShape) -> None:
+    """Print the check, and the switch that was made."""
+    show_report(screen, report)
+    screen.say(
+        "Switched ",
+        (report.timeline, "line"),
+        " of ",
+        (report.thread, "name"),
+        f" to {report.to_backend}, with {report.checkpoint}, at ",
+        digest(report.commit),
+    )
 
 
 def agent_for(store: Store, name: str, code: str | None) -> Agent:

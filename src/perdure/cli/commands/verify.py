@@ -16,6 +16,7 @@ from perdure.cli.output.progress import checking
 from perdure.cli.output.verified import Verified
 from perdure.history.verify.report import VerifiedPoint, decode_points, encode_points
 from perdure.ledger import verify as verification
+from perdure.model.names import shown_address
 
 __all__ = ["verify"]
 
@@ -74,7 +75,7 @@ def verify(
         report = verification.verify(opened, spaces=space, since=points, progress=progress)
     if save is not None:
         _save(save, {**(points or {}), **report.points})
-    return Verified.of(everywhere.store, report)
+    return Verified.of(shown_address(everywhere.store), report)
 
 
 def _points(file: str) -> dict[str, VerifiedPoint]:

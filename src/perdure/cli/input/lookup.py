@@ -4,18 +4,28 @@ Beside the names that every moment has, a person may give the name of a timeline
 its head.  A name that fits both is refused.
 
 Calls and their approvals as one timeline sees them.
+
+Threads, agents, timelines and paths that were named by a part, as listings show them (`whole_names`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import guessing, moment_names
-from perdure.errors import Invalid, NotFound
+from perdure.cli.options import EVERYWHERE
+from perdure.errors import Invalid, NotFound, PerdureError
 from perdure.ledger.trace import Traced
+from perdure.model.head import MAIN
+from perdure.model.names import id_meant
 from perdure.store.agents import AgentMap
+from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["given", "resolve", "view_at", "call_on", "named", "seen_from"]
+__all__ = ["given", "resolve", "view_at", "call_on", "named", "seen_from", "whole_names"]
 
 
 def view_at(line: Thread | AgentMap, at: str | None) -> View:
@@ -89,3 +99,48 @@ def seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:
 def named(thread: Thread, call: str) -> str:
     """Return the id of the call that is named by its id, by its ticket's id, or by the beginning of either."""
     return thread.trace(call, history=False).record.id
+
+
+# The codes of errors about a name that the store does not have, and the fact that is the name.
+_NAMES = {
+    "thread_not_found": "thread",
+    "agent_not_found": "agent",
+    "timeline_not_found": "timeline",
+    "name_invalid": "timeline",
+    "path_not_found": "path",
+    "path_invalid": "path",
+}
+
+
+def whole_names(error: PerdureError, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of a command with the whole name in the place of a part that the error could not find.
+
+    None if no name of the store fits.  Raises `Invalid` if several do.
+    """
+    kind = _NAMES.get(error.code or "")
+    if kind is None:
+        return None
+    wanted = error.facts.get(kind)
+    for name, value in arguments.items():
+        if not isinstance(value, str) or (value != wanted if wanted is not None else "…" not in value):
+            continue
+        with reading(arguments.get("everywhere", EVERYWHERE)) as store:
+            whole = id_meant(value, _known(store, kind, arguments), what=kind)
+        if whole is not None and whole != value:
+            return {**arguments, name: whole}
+    return None
+
+
+def _known(store: Store, kind: str, arguments: Mapping[str, Any]) -> Iterable[str]:
+    """Return the names of a kind that a command could mean."""
+    match kind, arguments.get("thread"):
+        case "thread", _:
+            return (thread.id for thread in store.threads())
+        case "agent", _:
+            return {*store.agents(), *(thread.agent for thread in store.threads())}
+        case "timeline", str(thread):
+            return [hold.head.timeline for hold in store.thread(thread).timelines()]
+        case "path", str(thread) if not arguments.get("agent"):
+            return store.thread(thread, timeline=arguments.get("timeline") or MAIN).paths()
+        case _:
+            return ()

@@ -48,8 +48,12 @@ class TypedEntry(NamedTuple):
 class Terminal:
     """The person at the terminal, or the pipe in their place."""
 
-    def __init__(self, screen: Screen) -> None:
-        """Read the process's standard input, and write prompts to that screen's stream."""
+    def __init__(self, screen: Screen, completions: Callable[[str], Sequence[str]] | None = None) -> None:
+        """Read the process's standard input, and write prompts to that screen's stream.
+
+        `completions` returns, for what the person has typed of a message, the words that can stand at its end; they
+        are offered on Tab.
+        """
         self._screen, self._out = screen, screen.stream
         self.is_interactive = sys.stdin.isatty()
         self.can_ask = self.is_interactive and self._out.isatty()
@@ -57,6 +61,8 @@ class Terminal:
         self._has_ended = False
         is_output = sys.stdout is sys.__stdout__ is self._out  # else `input` would not use readline
         self._readline = _readline() if self.can_ask and is_output else None
+        if self._readline is not None and completions is not None:
+            _complete_on_tab(self._readline, completions)
 
     def read_message(self, prompt: str) -> str | None:
         """Read the next message; None: nothing more comes.  Lines that arrive together are one message."""
@@ -224,3 +230,18 @@ def _readline() -> Any:
     if "libedit" not in (readline.__doc__ or ""):
         readline.parse_and_bind("set enable-bracketed-paste on")
     return readline
+
+
+def _complete_on_tab(readline: Any, completions: Callable[[str], Sequence[str]]) -> None:
+    """Let Tab complete the last word of a message."""
+
+    def offered(word: str, number: int) -> str | None:
+        typed = readline.get_line_buffer()[: readline.get_endidx()]
+        words = [each for each in completions(typed) if each.startswith(word)]
+        return f"{words[number]} " if number < len(words) else None
+
+    readline.set_completer_delims(" \t\n")
+    readline.set_completer(offered)
+    readline.parse_and_bind(
+        "bind ^I rl_complete" if "libedit" in (readline.__doc__ or "") else "tab: complete"
+    )

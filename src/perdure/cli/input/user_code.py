@@ -13,13 +13,13 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
 from cyclopts import Parameter
 
@@ -36,6 +36,7 @@ __all__ = [
     "OptionalCode",
     "SwitchCode",
     "found_in",
+    "function_in",
     "with_code",
     "Declared",
     "as_module",
@@ -181,6 +182,17 @@ def found_in(code: str) -> DeclaredNames:
     tools = {each.name: each for agent in agents.values() for each in agent.toolbox.values()}
     tools |= {each.name: each for each in things if isinstance(each, Tool)}
     return DeclaredNames(agents, tools)
+
+
+def function_in(code: str) -> Callable[..., Any]:
+    """Return the function that `code` names; raises `Invalid` if it cannot be loaded or called."""
+    with redirect_stdout(sys.stderr):
+        found = _loaded(code)
+    if not callable(found):
+        raise Invalid(
+            f"{code} is no function; nothing was done.", code="function_not_in_code", code_name=code
+        )
+    return cast("Callable[..., Any]", found)
 
 
 def _agent(code: str, thread: Thread) -> Agent:

@@ -1,8 +1,10 @@
 """The screen: what people see.  All text goes through here, and is made safe on its way.
 
-A sentence is never wrapped, so that a digest at its end can be copied.  Tables fit the
-width of the terminal by shortening the columns that may give way; where there is no
-terminal nothing is shortened.
+A sentence is never wrapped, so that a digest at its end can be copied.  Where there is no terminal nothing is
+shortened.  A table fits the width of the terminal in four steps, each taken only if the one before was not enough:
+columns of words are cut between words, long ids are shown by their ends, columns that matter less are left out, and at
+last the widest columns are cut anywhere.  An id that Perdure made is always shown by its end, which every command
+accepts in place of the whole (`perdure.model.names.short_ids`).
 
 Making stored text safe to show: no character in it can move the cursor, hide or reverse anything.
 
@@ -17,13 +19,16 @@ import os
 import re
 import shlex
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import IO, NamedTuple, TypeAlias
 
+from rich.cells import cell_len, get_character_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
+
+from perdure.model.names import short_ids
 
 __all__ = [
     "Cell",
@@ -31,6 +36,7 @@ __all__ = [
     "Part",
     "Screen",
     "console",
+    "cut_at_words",
     "inline",
     "safe",
     "safe_json",
@@ -70,6 +76,39 @@ def shortened(text: str, length: int) -> str:
     return line if len(line) <= length and len(text) <= 4 * length else line[: length - 1] + "…"
 
 
+def cut_at_words(text: str, width: int) -> str:
+    """Return `text` in at most `width` columns; if it is longer, it ends between two words, with …
+
+    A first word that alone is too long is cut where the width ends.
+    """
+    if cell_len(text) <= width:
+        return text
+    end, columns = 0, 0
+    while (columns := columns + get_character_cell_size(text[end])) < width:  # the last column is for the …
+        end += 1
+    words = end
+    while words and not _is_between_words(text, words):
+        words -= 1
+    if not words:
+        words = end
+        while words and _is_joined(text, words):
+            words -= 1
+    return text[:words].rstrip() + "…"
+
+
+def _is_between_words(text: str, at: int) -> bool:
+    before, after = text[at - 1], text[at]
+    if _is_joined(text, at):
+        return False
+    return not (before.isalnum() and after.isalnum()) or get_character_cell_size(after) > 1
+
+
+def _is_joined(text: str, at: int) -> bool:
+    """True if the characters before and after this place are one sign, such as a letter and its accent."""
+    before, after = text[at - 1], text[at]
+    return bool(unicodedata.combining(after)) or after in _JOINERS or before == _JOINERS[0]
+
+
 def safe_json(value: object, *, indent: int | None = 2) -> str:
     """Return the JSON text of `value`, exact, with unsafe characters escaped as JSON escapes them."""
     separators = (",", ":") if indent is None else (",", ": ")
@@ -87,6 +126,11 @@ def _spelled(match: re.Match[str]) -> str:
 def _escaped(match: re.Match[str]) -> str:
     return json.dumps(match[0])[1:-1]
 
+
+_JOINERS = "\u200d\u200c\ufe0e\ufe0f"
+_GAP = 2  # columns between two columns of a table
+_WORDS_MIN = 24  # columns that words have at least, while there is something else to leave out
+_ID_MAX = 24  # columns of an id in a narrow table, unless it takes more to tell it from the others
 
 _UNBOUNDED = 10_000  # columns, where no terminal sets a limit
 _LINE_MAX = 100  # columns that are easy to read
@@ -124,7 +168,9 @@ class Column(NamedTuple):
     name: str
     style: str = ""
     right: bool = False  # numbers
-    gives_way: bool = False  # is shortened where the terminal is narrow
+    gives_way: bool = False  # words: they are cut where the terminal is narrow
+    is_id: bool = False  # is never cut: ids are shown by ends that tell them from each other
+    leaves: int = 0  # where the terminal is narrow, columns are left out in this order, 1 first; 0: never
 
 
 class _Console(Console):
@@ -186,8 +232,12 @@ class Screen:
         self._console.file.flush()
 
     def cut(self, *parts: Part) -> None:
-        """Print one line, shortened to the width."""
-        self._console.print(_assembled(parts), no_wrap=True, overflow="ellipsis", crop=True)
+        """Print one line, shortened to the width between two words."""
+        line = _assembled(parts)
+        shown = cut_at_words(line.plain, self._console.width)
+        if shown != line.plain:
+            line = line[: len(shown) - 1] + Text("…")
+        self._console.print(line, soft_wrap=True)
 
     def suggest(self, label: str, *words: str, store: str | None = None) -> None:
         """Print a command to go on with, as it can be typed or copied; `store` where it is another than the command's."""
@@ -221,36 +271,101 @@ class Screen:
         for name, fact in shown:
             self.say((f"{name:<{longest}}  ", "quiet"), fact)
 
+    def short_id(self, id: str, among: Iterable[str] = ()) -> str:
+        """Return an id as a table of all these ids shows it; whole where there is no terminal."""
+        return id if self._console.width >= _UNBOUNDED else short_ids([id, *among])[id]
+
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, indent: int = 0) -> None:
         """Print a table; columns that are empty in every row are left out."""
         cells = [[_cell(cell) for cell in row] for row in rows]
         used = [index for index in range(len(columns)) if any(row[index].plain for row in cells)]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="head", show_edge=False)
-        for index in used:
-            _add(table, columns[index])
-        for row in cells:
-            table.add_row(*(row[index] for index in used))
-        self._lines(table, indent)
-
-    def _lines(self, table: Table, indent: int) -> None:
-        options = self._console.options.update(width=self._console.width - indent)
-        for line in self._console.render_lines(table, options, pad=False):
-            text = Text(" " * indent)
-            for segment in line:
-                text.append(segment.text, segment.style)
-            text.rstrip()
-            self._console.print(text, soft_wrap=True)
+        kept = [columns[index] for index in used]
+        table = _Table(kept, [[row[index] for index in used] for row in cells])
+        if self._console.width < _UNBOUNDED:
+            table.fit(self._console.width - indent)
+        for line in table.lines():
+            self._console.print(Text(" " * indent) + line, soft_wrap=True)
 
 
-def _add(table: Table, column: Column) -> None:
-    justify = "right" if column.right else "left"
-    # To the table a column that may be wrapped is one that gives way; its cells are shortened instead.
-    table.add_column(inline(column.name), style=column.style, justify=justify, no_wrap=not column.gives_way)
+class _Table:
+    """The cells of a table, which are made to fit a width."""
+
+    def __init__(self, columns: list[Column], rows: list[list[Text]]) -> None:
+        self._columns, self._rows = columns, rows
+        self._widths = [self._natural(index) for index in range(len(columns))]
+
+    def fit(self, width: int) -> None:
+        """Make the table at most that wide, as the docstring of this module says."""
+        self._shorten_ids(None)
+        least = [
+            min(each, _WORDS_MIN) if column.gives_way else each
+            for column, each in zip(self._columns, self._widths, strict=True)
+        ]
+        if self._excess(least, width) > 0:
+            self._shorten_ids(_ID_MAX)
+            for index, column in enumerate(self._columns):
+                least[index] = self._widths[index] if column.is_id else least[index]
+        while self._excess(least, width) > 0 and (leaving := self._next_to_leave()) is not None:
+            del self._columns[leaving], self._widths[leaving], least[leaving]
+            for row in self._rows:
+                del row[leaving]
+        words = [index for index, column in enumerate(self._columns) if column.gives_way]
+        self._narrow(words, least, width)
+        others = [index for index, column in enumerate(self._columns) if not (column.right or column.is_id)]
+        self._narrow(others, [1] * len(least), width)
+        self._narrow(range(len(least)), [1] * len(least), width)
+
+    def lines(self) -> Iterable[Text]:
+        """Yield the heading and the rows."""
+        heading = [Text(inline(column.name), style="head") for column in self._columns]
+        for row in (heading, *self._rows):
+            line = Text()
+            for cell, column, width in zip(row, self._columns, self._widths, strict=True):
+                shown = cell
+                if cell.cell_len > width:
+                    shown = Text(cut_at_words(cell.plain, width), style=cell.style)
+                elif row is not heading and column.style and not cell.style:
+                    shown = Text(cell.plain, style=column.style)
+                space = " " * (width - shown.cell_len)
+                line.append_text(Text(space) + shown if column.right else shown + Text(space))
+                line.append(" " * _GAP)
+            line.rstrip()
+            yield line
+
+    def _natural(self, index: int) -> int:
+        heading = cell_len(inline(self._columns[index].name))
+        return max((heading, *(row[index].cell_len for row in self._rows)))
+
+    def _excess(self, widths: Sequence[int], width: int) -> int:
+        return sum(widths) + _GAP * (len(widths) - 1) - width
+
+    def _shorten_ids(self, columns_max: int | None) -> None:
+        for index, column in enumerate(self._columns):
+            if column.is_id:
+                shown = short_ids((row[index].plain for row in self._rows), length_max=columns_max)
+                for row in self._rows:
+                    row[index] = Text(shown[row[index].plain], style=row[index].style)
+                self._widths[index] = self._natural(index)
+
+    def _next_to_leave(self) -> int | None:
+        order = [(column.leaves, index) for index, column in enumerate(self._columns) if column.leaves]
+        return min(order)[1] if order else None
+
+    def _narrow(self, which: Sequence[int], least: Sequence[int], width: int) -> None:
+        """Take columns from the widest of these, down to the least that each has."""
+        while (excess := self._excess(self._widths, width)) > 0:
+            wide = [index for index in which if self._widths[index] > least[index]]
+            if not wide:
+                return
+            widest = max(wide, key=lambda index: self._widths[index])
+            second = max((self._widths[index] for index in wide if index != widest), default=0)
+            down_to = max(least[widest], min(second, self._widths[widest] - 1), self._widths[widest] - excess)
+            self._widths[widest] = down_to
 
 
 def _cell(cell: Cell) -> Text:
     words, style = cell if isinstance(cell, tuple) else (cell, "")
-    return Text(inline(words), style=style, no_wrap=True, overflow="ellipsis")
+    return Text(inline(words), style=style)
 
 
 def _assembled(parts: Sequence[Part]) -> Text:

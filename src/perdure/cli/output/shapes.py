@@ -23,7 +23,7 @@ from perdure.history.query import StateChange
 from perdure.ledger.trace import Traced
 from perdure.model.call import CallRecord
 from perdure.model.message import view
-from perdure.model.run import RunRecord
+from perdure.model.run import Cost, RunRecord
 from perdure.model.ticket import Decision, Ticket
 from perdure.projections.transcript import TranscriptEntry, Turn
 from perdure.providers.contract import Loss
@@ -37,6 +37,7 @@ __all__ = [
     "PathShape",
     "TurnShape",
     "CallRecordShape",
+    "CostShape",
     "DecisionShape",
     "RunShape",
     "StopShape",
@@ -105,10 +106,14 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     after: str
     reason: str
     at: str
+    kind: str  # message, switch, merge, pick, call or edit
     run: str | None
+    status: str | None  # the state that its run ended in; null: it has not ended, or there was none
+    why: str | None  # if the run did not simply succeed
     backend: str | None
     input: str
     text: str
+    names: list[str]  # that other frameworks have for its commits
     messages: list[MessageShape]
     changed: list[PathShape]
 
@@ -121,10 +126,14 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             after=turn.after,
             reason=turn.reason,
             at=stamp(turn.at),
+            kind=turn.kind,
             run=turn.run,
+            status=turn.status,
+            why=turn.why,
             backend=turn.backend,
             input=turn.input,
             text=turn.text,
+            names=list(turn.names),
             messages=[MessageShape.of(entry) for entry in turn.entries],
             changed=[PathShape.of(change) for change in seen.diff(turn.before, turn.after).state],
         )
@@ -190,6 +199,24 @@ class StopShape(msgspec.Struct, frozen=True, kw_only=True):
     word: str | None  # the backend's own word, or the name of the limit
 
 
+class CostShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What steps of models cost, in US dollars."""
+
+    usd: float  # of the steps whose price is known
+    steps: int
+    unpriced: int  # steps whose price is not known, which are not in `usd`
+
+    @classmethod
+    def of(cls, cost: Cost) -> CostShape:
+        """Return the cost in the shape of --json."""
+        return cls(usd=cost.usd, steps=cost.steps, unpriced=cost.unpriced)
+
+    @property
+    def cost(self) -> Cost:
+        """The cost itself."""
+        return Cost(usd=self.usd, steps=self.steps, unpriced=self.unpriced)
+
+
 class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     """One run: one activation of an agent, from input to finish."""
 
@@ -201,6 +228,9 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     interrupted: bool  # it has not ended, and no process is at it: it can be resumed
     decided: bool  # it waits, and something that it waits for was decided: it can be resumed
+    due: str | None  # when a worker begins it or looks at it; null: it needs no worker
+    scheduled: bool  # it was queued for a later time
+    set_aside: bool  # it ended its worker three times, and no worker takes it
     begun_at: str
     at: str  # of its last change
     backend: str | None  # that takes its steps, or took the last
@@ -223,6 +253,9 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
             state=record.state,
             interrupted=interrupted,
             decided=decided,
+            due=None if record.due is None else stamp(record.due),
+            scheduled=record.scheduled,
+            set_aside=record.aside_at is not None,
             begun_at=stamp(record.begun_at),
             at=stamp(record.at),
             backend=record.backend,
@@ -237,8 +270,12 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shown_state(self) -> str:
         """Return the state as people read it."""
+        if self.set_aside:
+            return "set aside"
         if self.interrupted:
             return "interrupted"
+        if self.state == "created":
+            return "scheduled" if self.scheduled else "queued"
         return "waiting, decided" if self.decided else self.state
 
 

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 
-__all__ = ["accept_any_text", "end_without_reader"]
+__all__ = ["accept_any_text", "drop_unwritten", "end_without_reader"]
 
 _PIPE_CLOSED = 141  # as shells have it: 128 and the number of the signal
 
@@ -16,6 +16,14 @@ def accept_any_text() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def drop_unwritten() -> None:
+    """Drop what cannot be written to the output: Python would try it again at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def end_without_reader() -> int:

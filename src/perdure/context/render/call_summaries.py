@@ -20,6 +20,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -157,6 +158,7 @@ Sampled: the given calls are the first ones and the last.
 
 _FIRST = 3  # the first of many calls, listed in the shortest form
 _KEY_MAX = 40  # characters of the name of an argument
+_CACHED = 2_048
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
 _arguments = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -255,7 +257,9 @@ def _shared(named: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], list[st
     return shared, every if is_same or not every else [*every, ""]
 
 
-def _parsed(args: str) -> dict[str, str] | None:
+# A note is written in several forms until one fits, so the arguments of a call are needed again and again.
+@lru_cache(maxsize=_CACHED)
+def _parsed(args: str) -> Mapping[str, str] | None:
     """Return the arguments by name, each as JSON text; None if they were cut, or are no object."""
     try:
         return {key: bytes(raw).decode() for key, raw in _arguments.decode(args.encode()).items()}
@@ -264,16 +268,20 @@ def _parsed(args: str) -> dict[str, str] | None:
 
 
 def _pairs(values: Mapping[str, str], most: int) -> str:
-    return ", ".join(f"{_key(key)}={_value(value, most)}" for key, value in values.items())
+    return ", ".join([f"{_key(key)}={_value(value, most)}" for key, value in values.items()])
 
 
+@lru_cache(maxsize=_CACHED)
 def _key(key: str) -> str:
     return cut(flat(key), _KEY_MAX)
 
 
 def _value(value: str, most: int) -> str:
-    text = flat(value)
+    text = _flat(value)
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+_flat = lru_cache(maxsize=_CACHED)(flat)
 
 
 def _listed(values: Sequence[str], form: Form) -> str:

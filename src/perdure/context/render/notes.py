@@ -76,7 +76,7 @@ DETAILS = (
 class RecalledItem(msgspec.Struct, frozen=True):
     """One item of the owner's memory that bears on the turn."""
 
-    reference: str  # mem://…
+    reference: str  # mem://…; the note has it without the commit, which tells a model nothing
     text: str
     kind: str = ""
     trust: str = ""  # who said it
@@ -109,7 +109,8 @@ def turn_note(
     """Return the note before the current input: the task's state by path, and memory; None if both are empty."""
     lines = [f"Task state {path}: {_value(value, detail)}" for path, value in task.items()]
     lines += [
-        f"Memory {each.reference}{_said_by(each)}: {quoted(each.text, detail.text)}" for each in recalled
+        f"Memory {_without_commit(each.reference)}{_said_by(each)}: {quoted(each.text, detail.text)}"
+        for each in recalled
     ]
     return Message("user", (Text("\n".join([_TURN, *lines])),)) if lines else None
 
@@ -168,11 +169,15 @@ def _extras(checkpoint: Checkpoint, detail: Detail) -> Iterator[str]:
     if checkpoint.active_artifacts:
         yield "Artifacts in use: " + ", ".join(checkpoint.active_artifacts)
     if checkpoint.relevant_memory_refs:
-        yield "Memory that bears on it: " + ", ".join(checkpoint.relevant_memory_refs)
+        yield "Memory that bears on it: " + ", ".join(map(_without_commit, checkpoint.relevant_memory_refs))
     told = checkpoint.told
     if told is not None:
         yield f"A summary by {told.by}, which may be wrong; where it differs from the above, the above holds:"
         yield from (f"  {line}" for line in _summary(told.summary, (), detail))
+
+
+def _without_commit(reference: str) -> str:
+    return reference.partition("@")[0]
 
 
 def _value(value: Json, detail: Detail) -> str:

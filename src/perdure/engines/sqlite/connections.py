@@ -60,7 +60,7 @@ def check_store(path: Path) -> None:
         finally:
             connection.close()
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise translated(error, "opening", str(path)) from error
+        raise translated(error, "it was not opened", str(path)) from error
     except apsw.Error:
         return  # it cannot be read like this; opening it raises the reason
 
@@ -85,10 +85,9 @@ class Connections:
         if self.options.vfs is None and not self.options.read_only:
             self.files = StoreFiles(Path(self.options.path))
 
-    def check_files(self) -> None:
-        """Raise `Unavailable` if a file of the store was deleted or replaced since it was opened."""
-        if self.files is not None:
-            self.files.check()
+    def check_files(self) -> bool:
+        """Raise `Unavailable` if a file of the store was deleted or replaced since it was opened; see `StoreFiles.check`."""
+        return self.files is not None and self.files.check()
 
     def take(self) -> Database:
         """Return a connection for reading, which the caller must give back."""
@@ -236,9 +235,9 @@ _ALWAYS: tuple[tuple[str, Any], ...] = (
 )
 
 
-_TICK_NS = (
-    3_000_000_000  # longer than a tick of any kernel's clock, and than the steps in which file systems count
-)
+# Longer than a tick of any kernel's clock, and than the steps in which file systems count; and the same
+# where a time has parts of a microsecond, so that only the kernel's tick is left, of 10 ms at most.
+_TICK_NS, _FINE_TICK_NS = 3_000_000_000, 100_000_000
 
 
 class StoreFiles:
@@ -260,19 +259,26 @@ class StoreFiles:
             None  # the directory and its time; None: the time proves nothing
         )
 
-    def check(self) -> None:
-        """Raise `Unavailable` if one of them was deleted, moved or replaced since."""
+    def check(self) -> bool:
+        """Raise `Unavailable` if one of them was deleted, moved or replaced since.
+
+        True if no file in the directory was since the last check, which proves the same for the lock file.
+        """
         try:
             status = os.stat(self._directory)  # before every write, so without a Path
         except OSError:
             self._check_each()
-            return
+            return False
         # Not the time of modification: `rsync -a`, `tar` and `cp -a` set that one back.
-        seen = status.st_dev, status.st_ino, status.st_ctime_ns
-        if seen != self._seen:
-            self._check_each()
-            is_old = time.time_ns() - status.st_ctime_ns > _TICK_NS
-            self._seen = seen if is_old and None not in self._opened.values() else None
+        changed_ns = status.st_ctime_ns
+        seen = status.st_dev, status.st_ino, changed_ns
+        if seen == self._seen:
+            return True
+        self._check_each()
+        tick = min(_TICK_NS, _FINE_TICK_NS) if changed_ns % 1_000 else _TICK_NS
+        is_old = time.time_ns() - changed_ns > tick
+        self._seen = seen if is_old and None not in self._opened.values() else None
+        return False
 
     def _check_each(self) -> None:
         for file, identity in self._opened.items():

@@ -31,6 +31,10 @@ class RowCursor(Protocol):
         """Return all rows."""
         ...
 
+    def close(self) -> None:
+        """Drop the rows that were not read."""
+        ...
+
     def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> RowCursor:
         """Run SQL; the earlier result is dropped.  Read rows to the end: a statement under way stays open."""
         ...

@@ -2,15 +2,25 @@
 
 Reads run on pooled connections and see the last durable write.  Writes go through
 `WriteGroup`.  After a fork the child opens everything again and touches nothing inherited.
+
+No connection is open while a process forks.  SQLite keeps its own account of the locks that a process
+holds.  A forked child inherits that account but not the locks: it would believe that it holds what only
+its parent holds, and another process could remove the write-ahead log while the child uses it.  So before
+a fork every store of the process goes to rest: the write under way is finished, readers finish, and
+connections are closed.  Afterwards the parent opens its own again, and a child does so
+when it first uses the store.  A store that is not at rest in time cannot be used in the child.
+
+The lock files of those who use a store (see `holders`) are in `<store>-held/`, the uses that are over in `<store>-closed`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import RLock
+from threading import Event, RLock
 from typing import TypeVar
 
 import apsw
@@ -33,7 +43,11 @@ from perdure.engines.contract import (
     Recorded,
     Step,
     Write,
+    Written,
 )
+from perdure.engines.forks import Rest, watch
+from perdure.engines.holders import HostPresence, boot_instant
+from perdure.engines.news import Waiters
 from perdure.engines.shared_rules import check_standing, check_write
 from perdure.engines.sqlite import reads, schema
 from perdure.engines.sqlite.commit.apply import recorded_in
@@ -55,7 +69,6 @@ from perdure.engines.sqlite.format.index import Index
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.engines.sqlite.maintenance import removal, scan
 from perdure.engines.sqlite.maintenance.copy import back_up, sync_names
-from perdure.engines.sqlite.process import Presence, Rest, watch
 from perdure.engines.sqlite.schema import foreign_objects
 from perdure.errors import InDoubt, Invalid, NotFound, PerdureError, Unavailable
 from perdure.model.commit import LedgerRead, MoveRecord
@@ -92,6 +105,8 @@ T = TypeVar("T")
 
 _WAIT_SECONDS = 30.0
 _REST_SECONDS = 10.0  # how long a fork waits for a store to become idle
+_LOOK_SECONDS = 0.01  # how often the lock file is read for those who wait for news
+_UNCOUNTED_LOOK_SECONDS = 0.05  # how often the database is read where the lock file has no count
 
 
 class SqliteEngine:
@@ -123,12 +138,27 @@ class SqliteEngine:
         self._options = Options(
             path=str(path), read_only=read_only, durable=durable, vfs=vfs, exclusive=exclusive
         )
-        self._presence = Presence(self._lock_path if vfs else path, read_only=read_only)
+        # Beside the file that the path leads to: a process that opened a link must find the marks too.
+        place = Path(os.path.realpath(self._lock_path if vfs else path))
+        self._presence = HostPresence(
+            place.with_name(place.name + "-held"),
+            mode=lambda: mode_beside(place),
+            closed=place.with_name(place.name + "-closed"),
+            is_local=True,
+            read_only=read_only,
+        )
         self._one_at_a_time = RLock()
         self._unchanged: UnchangedFiles | None = None  # where it is read without locks
         self._pid = 0  # of the process that opened it; 0: none
         self._closed = False
         self._rest = Rest.NONE
+        self._counted, self._looked_at = -1, 0.0  # of the lock file, when it was read for those who wait
+        self._waiters = Waiters(
+            self._standings,
+            closed=lambda: closed_error(self._path),
+            has_changed=self._has_changed,
+            every=_LOOK_SECONDS,
+        )
         watch(self)
         self._reopen()
 
@@ -153,7 +183,7 @@ class SqliteEngine:
         self._seals = Seals()
         self._group = self._recent = None
         if self._lock is not None:
-            self._recent = Recent(self._lock)
+            self._recent = Recent(self._lock, self._rows, self._read)
             self._group = WriteGroup(
                 self._connections,
                 self._lock,
@@ -166,27 +196,27 @@ class SqliteEngine:
         self._pid = os.getpid()
 
     def _lock_file(self) -> FileLock:
-        return self._guard("opening", lambda: FileLock(self._lock_path, mode_beside(self._path)))
+        return self._guard("it was not opened", lambda: FileLock(self._lock_path, mode_beside(self._path)))
 
     def _ready(self) -> Connections:
         """Open the database under the lock, so that two processes that arrive first do not both create the schema."""
         if self._lock is None:
-            connections = self._checked(self._guard("opening", lambda: Connections(self._options)))
+            connections = self._checked(self._guard("it was not opened", lambda: Connections(self._options)))
             self._options = connections.options
             self._unchanged = UnchangedFiles(self._path) if self._options.is_frozen else None
             return connections
         lock = self._lock
-        is_left = self._guard("opening", lambda: lock.acquire(self._wait_seconds))
+        is_left = self._guard("it was not opened", lambda: lock.acquire(self._wait_seconds))
         try:
             if self._options.vfs is None:
-                self._guard("opening", lambda: make_database(self._path))
-            return self._checked(self._guard("opening", lambda: Connections(self._options)))
+                self._guard("it was not opened", lambda: make_database(self._path))
+            return self._checked(self._guard("it was not opened", lambda: Connections(self._options)))
         finally:
             lock.release(settled=not is_left)
 
     def _checked(self, connections: Connections) -> Connections:
         try:
-            self._guard("opening", lambda: self._lay(connections.writer))
+            self._guard("it was not opened", lambda: self._lay(connections.writer))
             connections.remember_files()
         except BaseException:
             with suppress(apsw.Error):  # what went wrong first is what counts
@@ -202,11 +232,17 @@ class SqliteEngine:
 
     def apply(self, write: Write) -> Receipt:
         check_write(write)
-        self._check_process()
+        if self._pid != os.getpid():
+            self._reopen()
+        group = self._writing() if self._closed or self._group is None else self._group
         if self._options.exclusive:
             with self._one_at_a_time:
-                return self._writing().apply(write)
-        return self._writing().apply(write)
+                receipt = group.apply(write)
+        else:
+            receipt = group.apply(write)
+        if write.space in self._waiters.spaces:
+            self._waiters.written(write.space)
+        return receipt
 
     def recorded(self, space: str, op_id: str) -> Recorded | None:
         """Return the write of that op_id, after a barrier where one is due."""
@@ -214,27 +250,31 @@ class SqliteEngine:
 
     def _settle(self, op_id: str) -> None:
         try:
-            self._alone(lambda _: 0, "looking up a write")
+            self._alone(lambda _: 0, "the write was not looked up")
         except PerdureError as error:
             raise InDoubt(op_id, f"the store could not be settled: {error}") from error
 
-    def _writing(self) -> WriteGroup:
+    def _check_open(self) -> None:
         if self._closed:
             raise closed_error(self._path)
+
+    def _writing(self) -> WriteGroup:
+        self._check_open()
         if self._group is None:
             raise read_only_error(self._path)
         return self._group
 
-    def _alone(self, work: Callable[[Database], int], doing: str) -> int:
+    def _alone(self, work: Callable[[Database], int], left: str) -> int:
         self._check_process()
         with self._one_at_a_time:
-            return self._writing().alone(work, doing)
+            return self._writing().alone(work, left)
 
     # ---- reading
 
     def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
         """Answer questions, from memory while no process has written since the answers were seen."""
-        self._check_process()
+        if self._pid != os.getpid():
+            self._reopen()
         if self._recent is None or self._closed:
             return self._answers(questions)
         return self._recent.ask(questions, self._answers)
@@ -381,7 +421,9 @@ class SqliteEngine:
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
         seal = removal.seal_again
-        self._alone(lambda db: seal(db, self._rows, self._space(db, space), space, cells), "sealing")
+        self._alone(
+            lambda db: seal(db, self._rows, self._space(db, space), space, cells), "nothing was sealed"
+        )
 
     def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
         return self._read(lambda db: reads.spaces(db, after, limit))
@@ -391,10 +433,40 @@ class SqliteEngine:
         read, bodies = scan.scan, self._scanned
         return self._read(lambda db: read(db, self._rows, bodies, self._space(db, space), after, limit))
 
+    def writes(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Written], int | None]:
+        read, bodies = scan.writes, self._scanned
+        return self._read(lambda db: read(db, self._rows, bodies, self._space(db, space), after, limit))
+
+    def stored_cells(self, space: str, *, after: str = "", limit: int) -> Sequence[Rebuilt]:
+        return self._read(lambda db: reads.stored_cells(db, space, self._space(db, space), after, limit))
+
     # ---- upkeep
 
     def standing(self, space: str) -> int:
         return self._read(lambda db: newest_row(db, self._space(db, space)))
+
+    def wait(
+        self, seen: Mapping[str, int], seconds: float, *, woken: Event | None = None
+    ) -> Mapping[str, int]:
+        """Wait for news; writes of other processes are noticed by the count in the lock file."""
+        self._check_process()
+        return self._waiters.wait(seen, seconds, woken)
+
+    def _standings(self, names: Iterable[str]) -> dict[str, int]:
+        return self._read(lambda db: {name: newest_row(db, self._space(db, name)) for name in names})
+
+    def _has_changed(self) -> bool:
+        """True if any process may have written since this was last asked."""
+        counted = -1 if self._lock is None else self._lock.writes()
+        if counted >= 0:
+            counted, self._counted = self._counted, counted
+            return counted != self._counted
+        # A process writes, or has left something unsettled, or this opening has no lock file: the database knows.
+        self._counted = -1
+        if time.monotonic() < self._looked_at + _UNCOUNTED_LOOK_SECONDS:
+            return False
+        self._looked_at = time.monotonic()
+        return True
 
     def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
         def forget(db: Database) -> int:
@@ -402,26 +474,43 @@ class SqliteEngine:
             check_standing(space, standing, newest_row(db, number))
             return removal.forget(db, self._rows, number, space, digests, why)
 
-        return self._alone(forget, "forgetting")
+        return self._alone(forget, "nothing was forgotten")
 
     def drop(self, space: str, *, why: str) -> int:
         drop = removal.drop
-        return self._alone(lambda db: drop(db, self._rows, self._space(db, space), space, why), "dropping")
+        return self._alone(
+            lambda db: drop(db, self._rows, self._space(db, space), space, why), "nothing was removed"
+        )
 
     def instant(self) -> Instant:
         """Return the time now, on the clock of this boot."""
-        return self._presence.instant()
+        self._check_open()
+        return boot_instant()
 
     def holder(self) -> str:
         """Return the name of this use of the store, marked by a lock."""
-        return self._presence.holder()
+        self._check_open()
+        if self._options.read_only:
+            raise read_only_error(self._path)
+        try:
+            name = self._presence.holder()
+        except OSError as error:
+            raise translated(error, "it was not opened", str(self._path)) from error
+        if self._closed:  # by another thread, meanwhile
+            self._presence.close()
+        self._check_open()
+        return name
 
     def gone(self, holder: str) -> bool:
-        """True if the lock of that holder is free, or its mark removed."""
+        """True if that opening was closed, or the lock of its own mark is free."""
+        self._check_open()
         return self._presence.gone(holder)
 
     def backup(self, path: Path) -> None:
         back_up(self._read, path)
+
+    def counters(self) -> dict[str, int]:
+        return {}
 
     def facts(self) -> dict[str, str | int]:
         return self._read(lambda db: described(db, self._options))
@@ -431,8 +520,10 @@ class SqliteEngine:
             return
         if self._pid != os.getpid():  # in a forked child that has not used it
             self._closed, self._pid = True, os.getpid()
+            self._waiters.close()
             self._presence.close()
             return
+        self._waiters.close()
         if self._group is not None:
             self._group.tidy_up()
             self._group.stop()
@@ -441,7 +532,7 @@ class SqliteEngine:
                 return
             self._closed = True
             try:
-                self._guard("closing", self._connections.close)
+                self._guard("it was not closed cleanly", self._connections.close)
             finally:
                 if self._lock is not None:
                     self._lock.close()
@@ -451,8 +542,7 @@ class SqliteEngine:
 
     def _read(self, read: Callable[[Database], T]) -> T:
         self._check_process()
-        if self._closed:
-            raise closed_error(self._path)
+        self._check_open()
         if self._options.exclusive:
             with self._one_at_a_time:
                 try:
@@ -460,10 +550,10 @@ class SqliteEngine:
                 finally:
                     if self._unchanged is not None:
                         self._unchanged.check()
-        db = self._guard("reading", self._connections.take)
+        db = self._guard("nothing was read", self._connections.take)
         try:
             if db.in_transaction:  # of a reader that was interrupted: it would show the past
-                self._guard("reading", lambda: db.execute("ROLLBACK"))
+                self._guard("nothing was read", lambda: db.execute("ROLLBACK"))
             return self._confirmed(read, db)
         finally:
             self._connections.give_back(db)
@@ -471,11 +561,11 @@ class SqliteEngine:
     def _confirmed(self, read: Callable[[Database], T], db: Database) -> T:
         return confirmed(read, db, forget=self._rows.forget, place=str(self._path), vfs=self._options.vfs)
 
-    def _guard(self, doing: str, work: Callable[[], T]) -> T:
+    def _guard(self, left: str, work: Callable[[], T]) -> T:
         try:
             return work()
         except (apsw.Error, OSError) as error:
-            raise translated(error, doing, str(self._path), vfs=self._options.vfs) from error
+            raise translated(error, left, str(self._path), vfs=self._options.vfs) from error
 
     def _space(self, db: Database, name: str) -> int | None:
         found = self._spaces.get(name)

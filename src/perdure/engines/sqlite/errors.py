@@ -49,7 +49,7 @@ def check_writable(path: Path) -> None:
                 with suppress(OSError):  # left by a process that read the store while it was read-only
                     file.chmod(stat.S_IMODE(path.stat().st_mode))
             if not os.access(file, os.W_OK):
-                raise _read_only("opening", str(path), f"no right to write {file}")
+                raise _read_only("it was not opened", str(path), f"no right to write {file}")
 
 
 def confirmed(
@@ -81,60 +81,60 @@ def _once(read: Callable[[Database], _T], db: Database, place: str, vfs: str | N
             f"{place} holds text that is not UTF-8; nothing was read.", "text_damaged", path=place
         ) from error
     except apsw.Error as error:
-        raise translated(error, "reading", place, vfs=vfs) from error
+        raise translated(error, "nothing was read", place, vfs=vfs) from error
 
 
-def translated(error: Exception, doing: str, place: str, *, vfs: str | None = None) -> PerdureError:
-    """Return what to raise for `error`, met while `doing` something to the store at `place`, a file of that `vfs`."""
+def translated(error: Exception, left: str, place: str, *, vfs: str | None = None) -> PerdureError:
+    """Return what to raise for `error`, met at the store at `place`, a file of that `vfs`; `left` is what was not done."""
     if isinstance(error, PerdureError):
         return error
     if isinstance(error, OSError):
-        return _of_operating_system(error, doing, place)
-    detail, left = f"{type(error).__name__}: {error}", f"{doing} was not done."
+        return _of_operating_system(error, left, place)
+    detail = f"{type(error).__name__}: {error}"
     match error:
         case apsw.CorruptError() | apsw.NotADBError() if _cannot_be_read(place, vfs):
             advice = "Try again; if it fails again, the disk may be failing: restore a backup to another one."
-            what = f"the disk cannot read {place} ({detail}); {left}"
+            what = f"the disk cannot read {place} ({detail}); {left}."
             return Unavailable(what, code="disk_failing", advice=advice, retry_after=1.0, path=place)
         case apsw.CorruptError() | apsw.NotADBError():
             advice = "Choose another path, or restore a backup."
-            what = f"{place} is damaged or not a Perdure store ({detail}); {left}"
+            what = f"{place} is damaged or not a Perdure store ({detail}); {left}."
             return Corrupt(what, code="file_damaged", advice=advice, path=place)
         case apsw.FullError():
-            return _full(doing, place)
+            return _full(left, place)
         case apsw.ReadOnlyError():
-            return _read_only(doing, place, detail)
+            return _read_only(left, place, detail)
         case apsw.BusyError() | apsw.LockedError():
-            what = f"another program holds {place}; {left}"
+            what = f"another program holds {place}; {left}."
             return Unavailable(what, code="store_locked", advice="Try again.", retry_after=0.1, path=place)
         case apsw.CantOpenError():
             kind, advice = (
                 (Unavailable, "Check its rights.") if Path(place).exists() else (NotFound, "Check the path.")
             )
             return kind(
-                f"{place} cannot be opened ({detail}); {left}", code="cannot_open", advice=advice, path=place
+                f"{place} cannot be opened ({detail}); {left}.", code="cannot_open", advice=advice, path=place
             )
         case apsw.PermissionsError() | apsw.AuthError():
             return Unavailable(
-                f"no right to use {place} ({detail}); {left}", code="permission_denied", path=place
+                f"no right to use {place} ({detail}); {left}.", code="permission_denied", path=place
             )
         case _:
             result = getattr(error, "extendedresult", 0)
-            what = f"{place} failed ({detail}, code {result}); {left}"
+            what = f"{place} failed ({detail}, code {result}); {left}."
             return Unavailable(what, code="sqlite_failed", path=place, result=result)
 
 
-def _of_operating_system(error: OSError, doing: str, place: str) -> PerdureError:
+def _of_operating_system(error: OSError, left: str, place: str) -> PerdureError:
     match error.errno:
         case errno.ENOENT:
-            what = f"the directory of {place} does not exist ({error.filename}); {doing} was not done."
+            what = f"the directory of {place} does not exist ({error.filename}); {left}."
             return NotFound(what, code="directory_not_found", advice="Create it first.", path=place)
         case errno.ENOSPC | errno.EDQUOT:
-            return _full(doing, place)
+            return _full(left, place)
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return _read_only(doing, place, f"{error.strerror}: {error.filename}")
+            return _read_only(left, place, f"{error.strerror}: {error.filename}")
         case _:
-            what = f"{place} cannot be used ({type(error).__name__}: {error}); {doing} was not done."
+            what = f"{place} cannot be used ({type(error).__name__}: {error}); {left}."
             return Unavailable(what, code="file_failed", path=place)
 
 
@@ -192,18 +192,18 @@ def cause_of(error: BaseException) -> str:
             return f"{type(error).__name__}: {error}"
 
 
-def _full(doing: str, place: str) -> Unavailable:
+def _full(left: str, place: str) -> Unavailable:
     return Unavailable(
-        f"the disk that holds {place} is full; {doing} was not done.",
+        f"the disk that holds {place} is full; {left}.",
         code="disk_full",
         advice="Free some space and try again.",
         path=place,
     )
 
 
-def _read_only(doing: str, place: str, detail: str) -> Unavailable:
+def _read_only(left: str, place: str, detail: str) -> Unavailable:
     return Unavailable(
-        f"{place} cannot be written: the file or its directory is read-only ({detail}); {doing} was not done.",
+        f"{place} cannot be written: the file or its directory is read-only ({detail}); {left}.",
         code="file_read_only",
         advice="Change the rights; to read only, open it with read_only=True.",
         path=place,

@@ -38,7 +38,9 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x50657264  # "Perd"
-SCHEMA_VERSION = 3  # 3: cells have digests, and the newest write of a space has its seal
+SCHEMA_VERSION = (
+    4  # 3: cells have digests, and the newest write of a space has its seal; 4: views of runs and the ledger
+)
 
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -200,6 +202,69 @@ FROM (SELECT substr(c.name, 10) AS id, t.id AS conversation_id, json_extract(c.v
       WHERE c.name >= 'artifact/' AND c.name < 'artifact0' AND c.value IS NOT NULL);
 """
 
+# A step is told by the message that the model wrote in it.  Of a run that rebased its own line each step counts once.
+_RUNS = f"""
+CREATE VIEW steps AS
+SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, json_extract(l.changeset, '$.run_id') AS run_id,
+       json_extract(e.value, '$.provider') AS provider, json_extract(e.value, '$.model') AS model,
+       coalesce(json_extract(e.value, '$.usage.input_tokens'), 0) AS input_tokens,
+       coalesce(json_extract(e.value, '$.usage.cached_tokens'), 0) AS cached_tokens,
+       coalesce(json_extract(e.value, '$.usage.cache_write_tokens'), 0) AS cache_write_tokens,
+       coalesce(json_extract(e.value, '$.usage.output_tokens'), 0) AS output_tokens,
+       coalesce(json_extract(e.value, '$.usage.reasoning_tokens'), 0) AS reasoning_tokens,
+       json_extract(e.value, '$.cost') AS cost_usd,
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1e6, 'unixepoch') AS created_at, h.timeline, h.in_main
+FROM thread_commits h JOIN log l ON l.id = h.row JOIN json_each(l.changeset, '$.events') e
+WHERE json_extract(e.value, '$.type') = 'message.appended' AND json_extract(e.value, '$.role') = 'assistant'
+      AND json_extract(l.changeset, '$.run_id') IS NOT NULL
+{_ONCE};
+
+CREATE VIEW runs AS
+WITH spent(conversation_id, run_id, steps, input_tokens, cached_tokens, cache_write_tokens, output_tokens, cost_usd,
+           unpriced) AS (
+    SELECT conversation_id, run_id, count(*), sum(input_tokens), sum(cached_tokens), sum(cache_write_tokens),
+           sum(output_tokens), sum(cost_usd), sum(cost_usd IS NULL)
+    FROM steps GROUP BY 1, 2
+)
+SELECT substr(c.name, 5) AS id, t.id AS conversation_id, json_extract(c.value, '$.agent') AS agent_id, t.owner,
+       coalesce(json_extract(c.value, '$.timeline'), 'main') AS timeline, json_extract(c.value, '$.state') AS state,
+       json_extract(c.value, '$.backend') AS backend, json_extract(c.value, '$.parent_run') AS parent_run_id,
+       json_extract(c.value, '$.parent.thread') AS parent_conversation_id, json_extract(c.value, '$.why') AS why,
+       json_extract(c.value, '$.stop.reason') AS stop_reason,
+       strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.begun_at') / 1e6, 'unixepoch') AS created_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.at') / 1e6, 'unixepoch') AS changed_at,
+       coalesce(s.steps, 0) AS steps, coalesce(s.input_tokens, 0) AS input_tokens,
+       coalesce(s.cached_tokens, 0) AS cached_tokens, coalesce(s.cache_write_tokens, 0) AS cache_write_tokens,
+       coalesce(s.output_tokens, 0) AS output_tokens, s.cost_usd, coalesce(s.unpriced, 0) AS unpriced_steps
+FROM threads t JOIN cells c ON c.space = t.space AND c.name >= 'run/' AND c.name < 'run0' AND c.value IS NOT NULL
+LEFT JOIN spent s ON s.conversation_id = t.id AND s.run_id = substr(c.name, 5);
+
+CREATE VIEW ledger AS
+SELECT t.id AS conversation_id, e.position, json_extract(e.body, '$.call') AS call_id,
+       coalesce(json_extract(e.body, '$.record.tool'), json_extract(c.value, '$.tool')) AS tool_name,
+       json_extract(e.body, '$.to') AS state, json_extract(e.body, '$.via') AS via_json,
+       coalesce(json_extract(e.body, '$.by'), json_extract(e.body, '$.decision.by')) AS by,
+       coalesce(json_extract(e.body, '$.set.why'), json_extract(e.body, '$.record.why'),
+                json_extract(e.body, '$.decision.why')) AS why,
+       strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(e.body, '$.at') / 1e6, 'unixepoch') AS created_at,
+       coalesce(json_extract(c.value, '$.timeline'), 'main') AS timeline
+FROM threads t JOIN entries e ON e.space = t.space
+LEFT JOIN cells c ON c.space = e.space AND c.name = 'call/' || json_extract(e.body, '$.call');
+
+CREATE VIEW approvals AS
+SELECT json_extract(c.value, '$.id') AS id, t.id AS conversation_id, json_extract(c.value, '$.call') AS call_id,
+       json_extract(c.value, '$.tool') AS tool_name, json_extract(c.value, '$.run') AS run_id,
+       json_extract(c.value, '$.timeline') AS timeline, coalesce(json_extract(c.value, '$.action'), 'approve') AS action,
+       coalesce(json_extract(c.value, '$.message'), '') AS message,
+       strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.asked_at') / 1e6, 'unixepoch') AS created_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.expires_at') / 1e6, 'unixepoch') AS expires_at,
+       json_extract(c.value, '$.decision.verdict') AS decision, json_extract(c.value, '$.decision.by') AS decided_by,
+       json_extract(c.value, '$.decision.why') AS decided_why,
+       strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.decision.at') / 1e6, 'unixepoch') AS decided_at
+FROM threads t JOIN cells c ON c.space = t.space
+WHERE c.name >= 'ticket/' AND c.name < 'ticket0' AND c.value IS NOT NULL;
+"""
+
 _VIEWS = f"""
 CREATE VIEW threads AS
 SELECT substr(c.name, 8) AS id, json_extract(c.value, '$.agent') AS agent,
@@ -236,6 +301,7 @@ FROM threads t;
 {_CHECKPOINTS}
 {_TOOLS}
 {_REFERENCES}
+{_RUNS}
 CREATE VIEW provider_metadata AS
 SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, json_extract(e.value, '$.provider') AS provider,
        json_extract(e.value, '$.model') AS model, CAST(substr(CAST(l.bodies AS BLOB),
@@ -258,7 +324,9 @@ SELECT DISTINCT json_extract(o.value, '$.hash') AS hash, json_extract(o.value, '
 FROM log l JOIN json_each(perdure_objects(l.id)) o WHERE json_extract(o.value, '$.kind') = 'value';
 """
 
-_STEPS: dict[int, str] = {}  # the SQL that leads from a version to the next; none was released before 3
+_STEPS: dict[int, str] = {
+    3: _RUNS
+}  # the SQL that leads from a version to the next; none was released before 3
 
 
 def lay(connection: Database, place: str, *, may_write: bool) -> bool:
@@ -346,9 +414,13 @@ def foreign_objects(connection: Database) -> list[str]:
 
 
 def read_objects(connection: Database) -> dict[str, tuple[str, str, str | None]]:
-    """Return the type, table and SQL of every object in the database, by name."""
-    rows = connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_schema")
-    return {name: (kind, table, sql) for name, kind, table, sql in rows}
+    """Return the type, table and SQL of every object in the database, by name; damaged text is some other text."""
+    columns = [f"CAST({name} AS BLOB)" for name in ("name", "type", "tbl_name", "sql")]
+    found: dict[str, tuple[str, str, str | None]] = {}
+    for row in connection.execute(f"SELECT {', '.join(columns)} FROM sqlite_schema"):
+        name, kind, table, sql = [None if each is None else each.decode(errors="replace") for each in row]
+        found[str(name)] = str(kind), str(table), sql
+    return found
 
 
 @cache

@@ -24,17 +24,17 @@ from typing import TypeVar, cast
 
 import apsw
 
+from perdure.engines.forks import watch
 from perdure.engines.search_contract import Filters, Hit, IndexPosition, SearchRow
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import translated
 from perdure.engines.sqlite.file_system import make_database
-from perdure.engines.sqlite.process import watch
 from perdure.engines.sqlite.schema import read_objects
 from perdure.errors import Unsupported
 from perdure.model.digest import Digest
-from perdure.model.fork_safety import keep_forever
+from perdure.model.fork_safety import ThreadLock, keep_forever
 
-__all__ = ["SqliteSearch", "check_vectors"]
+__all__ = ["SqliteSearch", "check_vectors", "split_words"]
 
 _FORMAT = "1"
 _BUSY_MS = 2_000  # a process that waits longer makes an index of its own, in memory
@@ -45,7 +45,8 @@ _REST_SECONDS = 10.0  # how long a fork waits for a search
 
 _T = TypeVar("_T")
 
-_TABLES = """
+_TOKENIZER = ("porter", "unicode61", "remove_diacritics", "2")
+_TABLES = f"""
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE versions(
     row INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, item TEXT NOT NULL, digest TEXT NOT NULL,
@@ -54,7 +55,7 @@ CREATE TABLE versions(
 CREATE INDEX versions_item ON versions(item, path);
 CREATE INDEX versions_digest ON versions(digest) WHERE has_vector;
 CREATE INDEX versions_bare ON versions(row) WHERE has_words AND NOT has_vector;
-CREATE VIRTUAL TABLE words USING fts5(terms, tokenize = 'porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE words USING fts5(terms, tokenize = '{" ".join(_TOKENIZER)}');
 INSERT INTO words(words, rank) VALUES ('secure-delete', 1);
 """
 
@@ -88,6 +89,25 @@ def check_vectors() -> str:
             package="sqlite-vec",
         ) from error
     return sqlite_vec.loadable_path()
+
+
+def split_words(text: str) -> list[str]:
+    """Return the stems of the words of a text, in order, as the index has them."""
+    data = text.encode("utf-8", "replace")
+    with _lock:
+        found = _tokenizer()(
+            data, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
+        )
+    return cast("list[str]", found)
+
+
+_lock = ThreadLock()
+
+
+@cache
+def _tokenizer() -> apsw.FTS5Tokenizer:
+    name, *arguments = _TOKENIZER
+    return apsw.Connection(":memory:").fts5_tokenizer(name, list[str](arguments))
 
 
 class _IndexMoved(Exception):
@@ -162,7 +182,10 @@ class SqliteSearch:
         check_vectors()
         return self._at(root, near)
 
-    def without_vector(self, root: Digest, *, limit: int) -> Sequence[tuple[str, Digest]] | None:
+    def without_vector(
+        self, root: Digest, *, limit: int, claim: bool = False
+    ) -> Sequence[tuple[str, Digest]] | None:
+        """Return what has no vector; nothing is claimed in a file, so two processes at once may embed the same text."""
         sql = "SELECT path, digest FROM versions WHERE has_words AND NOT has_vector ORDER BY row LIMIT ?"
         return self._at(
             root, lambda db: [(path, Digest(digest)) for path, digest in db.execute(sql, (limit,))]
@@ -266,7 +289,7 @@ class SqliteSearch:
             return ask(self._database())
         except (apsw.Error, OSError) as error:
             if self._path is None:
-                raise translated(error, "searching memory", "the index") from error
+                raise translated(error, "nothing was searched", "the index") from error
             if not _is_passing(error):
                 self.discard()
             return otherwise

@@ -1,7 +1,10 @@
 """Plain SQL on a store, read-only, with functions that open what is packed.
 
-`perdure_objects(row)` gives the values and messages of a row of the log as JSON;
+`perdure_objects(row)` gives the values and messages of a row of the log as JSON, and a list that is stored by element as one value;
 `perdure_snapshot(space, root)` gives the path → value map of a state.
+
+A store of another engine is copied to a temporary SQLite file first, so that it has the same views with the same
+columns.  That reads the whole store: about a second for two thousand commits.
 """
 
 from __future__ import annotations
@@ -9,22 +12,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol, TypeAlias, cast
 
 import apsw
 import apsw.ext
 
+from perdure.engines.contract import Engine
+from perdure.engines.replays import replay_store
 from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.connections import Connections, Options
 from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.engine import open_sqlite
 from perdure.engines.sqlite.errors import translated
 from perdure.engines.sqlite.file_system import check_one_name
 from perdure.engines.sqlite.format.index import Index
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.engines.sqlite.maintenance.scan import facts_of
-from perdure.errors import Invalid, PerdureError
-from perdure.model.digest import Digest
+from perdure.errors import Forgotten, Invalid, PerdureError
+from perdure.model import lists
+from perdure.model.digest import Digest, Kind
 
 __all__ = ["Entries", "Nodes", "Sql"]
 
@@ -108,12 +118,13 @@ class Sql:
     def __init__(self, path: Path, *, entries: Entries) -> None:
         """Open the store at `path`, read-only; `entries` reads a map, which an engine cannot."""
         self._place = str(path)
+        self._copy: TemporaryDirectory[str] | None = None
         self._entries = entries
         check_one_name(path)
         try:
             self._connections = Connections(Options(path=str(path), read_only=True))
         except apsw.Error as error:
-            raise translated(error, "opening", self._place) from error
+            raise translated(error, "it was not opened", self._place) from error
         self._db = self._connections.writer
         self._rows = Rows(Index(), self._place)
         self._db.pragma("query_only", 1)
@@ -122,6 +133,24 @@ class Sql:
         self._db.create_scalar_function("perdure_snapshot", self._snapshot, 2)
         # A read-only connection can still make files: by VACUUM INTO, ATTACH and temporary tables.
         cast("apsw.Connection", self._db).authorizer = _may
+
+    @classmethod
+    def of_engine(cls, engine: Engine, place: str, *, entries: Entries) -> Sql:
+        """Open a copy of the store that an engine has open, which is at `place`; closing removes the copy.
+
+        Each space is as it was at one moment, the store as a whole need not be.  Raises `Corrupt` if it is damaged.
+        """
+        directory = TemporaryDirectory(prefix="perdure-sql-")  # only its user may enter it
+        try:
+            path = Path(directory.name) / "store.db"
+            with closing(open_sqlite(path, durability="process_crash")) as target:
+                replay_store(engine, target, place)
+            opened = cls(path, entries=entries)
+        except BaseException:
+            directory.cleanup()
+            raise
+        opened._place, opened._copy = place, directory
+        return opened
 
     def query(
         self, sql: str, bindings: Sequence[object] = ()
@@ -149,6 +178,8 @@ class Sql:
     def close(self) -> None:
         """Release the store."""
         self._connections.close()
+        if self._copy is not None:
+            self._copy.cleanup()
 
     def _each(self, cursor: Iterator[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
         try:
@@ -163,9 +194,14 @@ class Sql:
         for fact in facts_of(self._db, self._rows, number):
             if fact.fault is not None:
                 raise damaged(f"{fact.fault}; the query was not answered.", "query_on_damage")
-            if fact.object is not None:
+            if fact.object is not None and fact.object.kind is not Kind.LIST:
                 shown = fact.object.body.decode("utf-8", "backslashreplace")
                 found.append({"kind": fact.kind, "hash": fact.digest, "content": shown})
+            elif fact.object is not None:
+                ((space,),) = self._db.execute("SELECT space FROM log WHERE id=?", (number,))
+                with suppress(Forgotten):  # the rest of a removal that was interrupted
+                    shown = lists.read(partial(self._rows.objects, self._db, space), fact.object).decode()
+                    found.append({"kind": Kind.VALUE, "hash": fact.digest, "content": shown})
         return json.dumps(found)
 
     def _snapshot(self, space: int, root: bytes) -> str:
@@ -182,4 +218,4 @@ def _refused(error: apsw.Error, place: str) -> PerdureError:
             code="query_invalid",
             advice="The store is open read-only; see `perdure sql`.",
         )
-    return translated(error, "the query", place)
+    return translated(error, "the query was not run", place)

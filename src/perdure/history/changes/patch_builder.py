@@ -29,7 +29,8 @@ from perdure.history.changes.json_edits import Place
 from perdure.history.changes.values import StoredValue, Value
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, Entry, MapDraft, diff
-from perdure.model import canonical, names
+from perdure.history.tree.read import Reader
+from perdure.model import canonical, lists, names
 from perdure.model.canonical import Json
 from perdure.model.commit import NO_PATCH, Changeset
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -40,13 +41,18 @@ __all__ = [
     "Ops",
     "Patched",
     "apply",
+    "own_source",
     "document_faults",
     "replay",
+    "UNTOUCHED",
     "Touched",
     "ValueSource",
     "covered",
     "reapply",
 ]
+
+
+_BYTES = (bytes, bytearray)
 
 
 class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -61,7 +67,18 @@ class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Ops:
     """The ops of one step, applied to a draft of the map one by one."""
 
-    __slots__ = ("_begun", "_documents", "_earlier", "_into", "_ops", "_root", "_space", "_values")
+    __slots__ = (
+        "_begun",
+        "_bodies",
+        "_documents",
+        "_earlier",
+        "_into",
+        "_ops",
+        "_own",
+        "_root",
+        "_space",
+        "_values",
+    )
 
     def __init__(
         self,
@@ -81,8 +98,11 @@ class Ops:
         self._begun: MapDraft | None = None  # the draft of the map; None: no op has needed it
         self._ops: list[Op] = []
         self._earlier: Mapping[Digest, StoredValue] = earlier or {}
-        self._values: dict[Digest, StoredValue] = {}  # from `put`, `replace` and arguments
+        self._bodies: dict[Digest, Object] = {}  # from `put` of JSON
+        self._values: dict[Digest, StoredValue] = {}  # from `replace`, other `put` and arguments
         self._documents: dict[str, StoredValue] = {}  # edited documents as they now are, by path
+        # The objects of all these; None: no long list has needed them.
+        self._own: dict[Digest, Object] | None = None
 
     def __bool__(self) -> bool:
         """True if there is any op."""
@@ -92,7 +112,8 @@ class Ops:
     def _draft(self) -> MapDraft:
         draft = self._begun
         if draft is None:
-            draft = self._begun = self._space.tree(self._root).edit()
+            space = self._space
+            draft = self._begun = MapDraft(Reader(space.nodes, space.cache), self._root)
         return draft
 
     def entry(self, path: str) -> Entry | None:
@@ -118,14 +139,16 @@ class Ops:
     def put(self, path: str, value: object, *, media_type: str | None = None) -> Digest:
         """Set `path` to `value`, whatever it held before; return the digest of the value."""
         names.check_path(path)
-        if media_type is not None or isinstance(value, bytes | bytearray):
+        if media_type is not None or isinstance(value, _BYTES):
             new = self._keep_at(path, value, media_type)
             self._put(path, new)
             return new.stored.value
         body = canonical.encode(value)
         size = len(body)
-        if size > self._space.limits.value_bytes_max:
-            new = values.keep(self._into, value, None, base=None)
+        if size > self._space.limits.value_bytes_max or (
+            size >= lists.LIST_BYTES_MIN and isinstance(value, list)
+        ):
+            new = values.keep_json(self._into, body, base=self._base(path), own=self._unstored())
             self._put(path, new)
             return new.stored.value
         digest = digest_of(Kind.VALUE, body)
@@ -136,9 +159,10 @@ class Ops:
         elif edited is not None:
             base = edited.objects[0].base if len(edited.objects) == 1 else None
         self._ops.append(Put(path, digest, size))
-        if digest not in self._values:
-            kept = Object(Kind.VALUE, digest, body, base)
-            self._values[digest] = StoredValue(Stored(digest, size, "json", JSON_TYPE), (kept,), body=body)
+        if digest not in self._values and digest not in self._bodies:
+            self._bodies[digest] = new = Object(Kind.VALUE, digest, body, base)
+            if self._own is not None:
+                self._own[digest] = new
         return digest
 
     def put_stored(self, path: str, value: StoredValue) -> None:
@@ -183,19 +207,29 @@ class Ops:
         """
         at = json_edits.check_place(at)
         stored = None if verb == "unset" else values.keep(self._into, argument, None, base=None)
-        before = self._document(path)
-        after = json_edits.apply(before, verb, at, _plain(argument), path=path)
-        new = values.keep(self._into, after, None, base=self._base(path))
+        entry = self._document(path)
+        new = None
+        if verb == "append" and not at and entry.size >= lists.LIST_BYTES_MIN:
+            new = self._longer(entry, argument)
+        if new is None:
+            before = canonical.decode(self._bytes(entry.value, path))
+            after = json_edits.apply(before, verb, at, _plain(argument), path=path)
+            new = self._keep_at(path, after, None)
         op = Edit(path, verb, at, new.stored.value, new.stored.size, stored.stored.value if stored else None)
         self._take(op, *((stored,) if stored else ()))
         self._documents[path] = new
+        self._know(new)
         return new.stored.value
 
     def split(self) -> tuple[Patched, Ops]:
         """End this step; return its patch, and the ops of the next step, which see what this one wrote."""
         edited = {value.stored.value: value for value in self._documents.values()}
         patched = self.finish()
-        earlier = {**self._earlier, **self._values, **edited}
+        put = {
+            digest: StoredValue(Stored(digest, len(each.body)), (each,), body=each.body)
+            for digest, each in self._bodies.items()
+        }
+        earlier = {**self._earlier, **put, **self._values, **edited}
         return patched, Ops(self._space, patched.root, into=self._into, earlier=earlier)
 
     def finish(self) -> Patched:
@@ -205,10 +239,15 @@ class Ops:
         root, nodes = self._begun.finish()
         if not self._ops:
             return Patched(patch=NO_PATCH, root=root, objects=nodes)
-        objects: dict[Digest, Object] = {}
+        if not self._values and not self._documents:
+            return Patched(patch=Patch(tuple(self._ops)), root=root, objects=(*self._bodies.values(), *nodes))
+        objects = self._bodies.copy()
         cells: dict[str, CellWrite] = {}
         for each in (*self._values.values(), *self._documents.values()):
-            for item in each.objects:
+            added = each.objects
+            if added and added[-1].kind is Kind.LIST:  # without what was only needed between two ops
+                added = lists.reachable(each.stored.value, added)
+            for item in added:
                 objects[item.digest] = item
             for cell in each.cells:
                 cells[cell.name] = cell
@@ -225,6 +264,7 @@ class Ops:
         self._ops.append(Put(path, stored.value, stored.size, stored.form, stored.media_type))
         self._values.setdefault(stored.value, value)
         self._documents.pop(path, None)
+        self._know(value)
 
     def _take(self, op: Op, *new: StoredValue) -> None:
         """Apply `op` to the draft, and only then add its new values."""
@@ -232,11 +272,38 @@ class Ops:
         self._ops.append(op)
         for each in new:
             self._values.setdefault(each.stored.value, each)
+            self._know(each)
 
     def _keep_at(self, path: str, value: object, media_type: str | None) -> StoredValue:
-        return values.keep(self._into, value, media_type, base=self._base(path))
+        own = {} if type(value) is not list else self._unstored()
+        return values.keep(self._into, value, media_type, base=self._base(path), own=own)  # pyright: ignore[reportUnknownArgumentType]
 
-    def _document(self, path: str) -> Json:
+    def _longer(self, entry: Entry, item: object) -> StoredValue | None:
+        """Return the long list at `entry` with one more element; None: it must be read as a whole."""
+        own = self._unstored()
+        added = self._values.get(entry.value) or self._earlier.get(entry.value)
+        if self._into is not self._space or (added is not None and entry.value not in own):
+            return None  # it is in another space, or its objects are known only to the caller
+        # In a list, so that it is refused if it makes the list too deep.
+        body = canonical.encode([item])[1:-1]
+        new = values.append(self._space, entry, body, own=own)
+        edited = self._documents.get(entry.path)
+        if new is None or edited is None:
+            return new
+        return msgspec.structs.replace(new, objects=(*edited.objects, *new.objects), cells=edited.cells)
+
+    def _unstored(self) -> dict[Digest, Object]:
+        """Return the objects of values that this write adds."""
+        if self._own is None:
+            added = (*self._earlier.values(), *self._values.values(), *self._documents.values())
+            self._own = {**self._bodies, **{item.digest: item for each in added for item in each.objects}}
+        return self._own
+
+    def _know(self, new: StoredValue) -> None:
+        if self._own is not None:
+            self._own.update({each.digest: each for each in new.objects})
+
+    def _document(self, path: str) -> Entry:
         entry = self.entry(path)
         if entry is None:
             raise NotFound(
@@ -252,23 +319,30 @@ class Ops:
                 path=path,
                 media_type=entry.media_type,
             )
-        return canonical.decode(self._bytes(entry.value, path))
+        return entry
 
     def _base(self, path: str) -> Digest | None:
         """Return the stored value that a new one at `path` resembles, if both are in one space."""
         if self._into is not self._space:
             return None
         document = self._documents.get(path)
-        if document is not None:
-            return document.objects[0].base if len(document.objects) == 1 else None
+        if document is not None:  # it is written only if nothing replaces it
+            if len(document.objects) == 1 and document.objects[0].kind is Kind.VALUE:
+                return document.objects[0].base
+            entry = self._space.tree(self._root).get(path)
+            return None if entry is None else entry.value
         return self._draft.value_at(path)
 
     def _bytes(self, digest: Digest, path: str) -> bytes:
+        if digest in self._bodies:
+            return self._bodies[digest].body
         value = self._documents.get(path)
         if value is None or value.stored.value != digest:
             value = self._values.get(digest) or self._earlier.get(digest)
         if value is not None and value.body is not None:
             return value.body
+        if value is not None and value.objects and value.objects[-1].kind is Kind.LIST:
+            return values.read_bytes(self._space, digest, own=self._unstored())
         if value is not None and self._space.engine.missing(self._space.name, (digest,)):
             raise NotFound(
                 f"the value of {path} between two ops of a patch was not stored; nothing was written.",
@@ -298,23 +372,36 @@ def document_faults(space: Space, root: Digest, patch: Patch) -> list[str]:
     """Return what is wrong with the document ops of `patch`: each is run again where its values still exist."""
     draft = space.tree(root).edit()
     known: dict[Digest, Json] = {}
+    own: dict[Digest, Object] = {}
     faults: list[str] = []
     for op in patch.ops:
         if isinstance(op, Edit):
-            fault = _edit_fault(space, draft.get(op.path), op, known)
+            fault = _edit_fault(space, draft.get(op.path), op, known, own)
             faults.extend((fault,) if fault else ())
         draft = _apply(space, draft, op)
     return faults
 
 
-def _edit_fault(space: Space, entry: Entry | None, op: Edit, known: dict[Digest, Json]) -> str | None:
+def _edit_fault(
+    space: Space, entry: Entry | None, op: Edit, known: dict[Digest, Json], own: dict[Digest, Object]
+) -> str | None:
+    """Return what is wrong with one op; `known` and `own` are the documents that ops before it have left."""
     if entry is None or entry.form != "json":
         return f"`{op.verb}` at {op.path}, which holds no document"
-    needed = [each for each in (entry.value, op.argument) if each is not None and each not in known]
+    needed = [
+        each
+        for each in (entry.value, op.argument)
+        if each is not None and each not in known and each not in own
+    ]
     if space.engine.missing(space.name, needed):
         return None  # the document between two ops of one patch is not kept
     try:
-        before = known[entry.value] if entry.value in known else values.read_json(space, entry.value)
+        if op.verb == "append" and not op.at and op.argument is not None and entry.value not in known:
+            longer = values.append(space, entry, values.read_bytes(space, op.argument), own=own)
+            if longer is not None and longer.stored.value == op.leaves:
+                own.update({each.digest: each for each in longer.objects})
+                return None
+        before = known[entry.value] if entry.value in known else values.read_json(space, entry.value, own=own)
         argument = None if op.argument is None else values.read_json(space, op.argument)
     except Forgotten:
         return None
@@ -323,6 +410,9 @@ def _edit_fault(space: Space, entry: Entry | None, op: Edit, known: dict[Digest,
         body = canonical.encode(known[op.leaves])
     except (Invalid, NotFound) as error:
         return f"`{op.verb}` at {op.path} cannot be run again: {error}"
+    built = lists.build(body)
+    if built is not None and built.top.digest == op.leaves:
+        return None
     if digest_of(Kind.VALUE, body) == op.leaves or _is_left(space, op.leaves, body):
         return None
     return f"`{op.verb}` at {op.path} does not leave {op.leaves} as recorded"
@@ -421,6 +511,20 @@ class ValueSource(msgspec.Struct, frozen=True):
     body: Callable[[Digest], bytes]  # raises `NotFound`
 
 
+def own_source(space: Space, own: Mapping[Digest, Object]) -> ValueSource:
+    """Return a source of values that are in the store or among `own`, the objects that the same write adds."""
+
+    def body(digest: Digest) -> bytes:
+        return values.read_bytes(space, digest, own=own)
+
+    def stored(value: Stored) -> StoredValue:
+        new = own.get(value.value)
+        is_new = new is not None and new.kind in (Kind.VALUE, Kind.LIST)
+        return StoredValue(value, (), body=body(value.value) if is_new else None)
+
+    return ValueSource(stored, body)
+
+
 def reapply(ops: Ops, op: Op, source: ValueSource) -> None:
     """Apply one op on top of the present state of `ops`."""
     match op:
@@ -513,6 +617,9 @@ class Touched:
     def covers(self, path: str) -> bool:
         """True if `path` is in it, by itself or under a prefix."""
         return path in self.paths or _covers(self.prefixes, (path,))
+
+
+UNTOUCHED = Touched()  # shared by all steps that read nothing; a caller that adds to it makes its own first
 
 
 def _covers(prefixes: Iterable[str], paths: Iterable[str]) -> bool:

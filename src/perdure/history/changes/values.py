@@ -1,25 +1,28 @@
 """Stores and reads the values of state paths, and converts them to the types that a program asks for.
 
 A value is a JSON document or bytes with a media type.  A value that is larger than the limit
-is stored as an artifact: the map then names the artifact, and reading it is no different.
+is stored as an artifact: the map then names the artifact, and reading it is no different.  A long
+list is stored by element (see `perdure.model.lists`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from perdure.engines.contract import CellWrite
-from perdure.errors import Invalid
+from perdure.errors import Corrupt, Invalid, NotFound
 from perdure.history import artifacts
 from perdure.history.space import Space
 from perdure.history.tree import Entry
-from perdure.model import canonical
+from perdure.model import canonical, lists
 from perdure.model.artifact import check_media_type
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest, Kind, Object
+from perdure.model.lists import Fetch, StoredList
 from perdure.model.patch import JSON_TYPE, Stored
 
 __all__ = [
@@ -27,8 +30,10 @@ __all__ = [
     "Given",
     "StoredValue",
     "Value",
+    "append",
     "decode",
     "keep",
+    "keep_json",
     "read",
     "read_bytes",
     "read_json",
@@ -46,6 +51,9 @@ BYTES_TYPE = "application/octet-stream"
 
 _Form: TypeAlias = Literal["json", "bytes"]
 
+_IN_PARTS = (Kind.ARTIFACT, Kind.LIST)
+_ALL_STORED: Mapping[Digest, Object] = MappingProxyType({})
+
 
 class StoredValue(msgspec.Struct, frozen=True, gc=False):
     """A value by reference, and what the write that uses it must carry."""
@@ -56,11 +64,19 @@ class StoredValue(msgspec.Struct, frozen=True, gc=False):
     body: bytes | None = None  # None: it is in the store
 
 
-def keep(space: Space, value: object, media_type: str | None, *, base: Digest | None) -> StoredValue:
+def keep(
+    space: Space,
+    value: object,
+    media_type: str | None,
+    *,
+    base: Digest | None,
+    own: Mapping[Digest, Object] = _ALL_STORED,
+) -> StoredValue:
     """Return the reference by which the map names `value`, and the objects that hold it.
 
     `base` is the value that it replaces, which an engine may store it as a difference to; None
-    if there is none.  Raises `Invalid` for what is neither JSON nor bytes.
+    if there is none.  What a long list shares with `base` is not among the objects.  `own` are objects that the same write
+    adds.  Raises `Invalid` for what is neither JSON nor bytes.
     """
     if isinstance(value, bytes | bytearray):
         kind = BYTES_TYPE if media_type is None else check_media_type(media_type)
@@ -72,7 +88,36 @@ def keep(space: Space, value: object, media_type: str | None, *, base: Digest | 
             advice="Give bytes to choose another.",
             media_type=media_type,
         )
-    return _keep(space, canonical.encode(value), "json", JSON_TYPE, base)
+    return keep_json(space, canonical.encode(value), base=base, own=own)
+
+
+def keep_json(
+    space: Space, body: bytes, *, base: Digest | None, own: Mapping[Digest, Object] = _ALL_STORED
+) -> StoredValue:
+    """Do what `keep` does, with the canonical bytes of a JSON document."""
+    if lists.LIST_BYTES_MIN <= len(body) <= space.limits.artifact_bytes_max:
+        built = lists.build(body)
+        if built is not None:
+            return _keep_list(space, built, body, base, own)
+    return _keep(space, body, "json", JSON_TYPE, base)
+
+
+def append(
+    space: Space, entry: Entry, item: bytes, *, own: Mapping[Digest, Object] = _ALL_STORED
+) -> StoredValue | None:
+    """Return the list that `entry` names with one more element, given in canonical bytes, from its last nodes alone.
+
+    Its objects are those that the list without the element does not have.  `own` are objects that may not be stored yet.
+    None: it is no list that is stored by element, or will be none.
+    """
+    if entry.form != "json" or not lists.LIST_BYTES_MIN <= entry.size <= space.limits.artifact_bytes_max:
+        return None
+    fetch = _fetching(space, own)
+    found = fetch((entry.value,))[0]
+    longer = lists.append(fetch, found, item) if found.kind is Kind.LIST else None
+    if longer is None or longer.json_bytes > space.limits.artifact_bytes_max:
+        return None
+    return StoredValue(_stored_list(longer), tuple(longer.objects.values()))
 
 
 def read(space: Space, entry: Entry) -> Value:
@@ -86,20 +131,26 @@ def read_many(space: Space, entries: Sequence[Entry]) -> list[Value]:
     found = {one.digest: one for one in space.objects(wanted)}
     return [
         read(space, entry)
-        if found[entry.value].kind is Kind.ARTIFACT
+        if found[entry.value].kind in _IN_PARTS
         else decode(entry.form, found[entry.value].body)
         for entry in entries
     ]
 
 
-def read_json(space: Space, digest: Digest) -> Json:
+def read_json(space: Space, digest: Digest, *, own: Mapping[Digest, Object] = _ALL_STORED) -> Json:
     """Return the JSON document of that digest."""
-    return canonical.decode(read_bytes(space, digest))
+    return canonical.decode(read_bytes(space, digest, own=own))
 
 
-def read_bytes(space: Space, digest: Digest) -> bytes:
-    """Return the bytes of a value, whether it is an object or an artifact."""
-    found = space.objects((digest,))[0]
+def read_bytes(space: Space, digest: Digest, *, own: Mapping[Digest, Object] = _ALL_STORED) -> bytes:
+    """Return the bytes of a value, whether it is an object, an artifact or a list by element.
+
+    `own` are objects that may not be stored yet.
+    """
+    fetch = _fetching(space, own)
+    found = fetch((digest,))[0]
+    if found.kind is Kind.LIST:
+        return lists.read(fetch, found)
     return b"".join(artifacts.get(space, digest)) if found.kind is Kind.ARTIFACT else found.body
 
 
@@ -113,6 +164,48 @@ def _keep(space: Space, body: bytes, form: _Form, media_type: str, base: Digest 
         return _as_artifact(space, body, form, media_type)
     value = Object.of(Kind.VALUE, body, base=base)
     return StoredValue(Stored(value.digest, len(body), form, media_type), (value,), body=body)
+
+
+def _keep_list(
+    space: Space, built: StoredList, body: bytes, base: Digest | None, own: Mapping[Digest, Object]
+) -> StoredValue:
+    objects = _without(space, built, base, own)
+    cells: tuple[CellWrite, ...] = ()
+    if sum([len(each.body) for each in objects]) > space.limits.value_bytes_max:
+        objects, cells = artifacts.stage_objects(space, objects)
+    return StoredValue(_stored_list(built), objects, cells, body)
+
+
+def _without(
+    space: Space, built: StoredList, base: Digest | None, own: Mapping[Digest, Object]
+) -> tuple[Object, ...]:
+    """Return the objects of a list that the value `base` does not have: all of them if that value cannot be read."""
+    if base is not None:
+        fetch = _fetching(space, own)
+        try:
+            old = fetch((base,))[0]
+            if old.kind is Kind.LIST:
+                return lists.new_objects(fetch, built, old)
+        except (NotFound, Corrupt):
+            pass
+    return tuple(built.objects.values())
+
+
+def _stored_list(built: StoredList) -> Stored:
+    return Stored(built.top.digest, built.json_bytes, "json", JSON_TYPE)
+
+
+def _fetching(space: Space, own: Mapping[Digest, Object]) -> Fetch:
+    """Return what reads objects, of `own` and of the space."""
+    if not own:
+        return space.objects
+
+    def fetch(digests: Sequence[Digest]) -> Sequence[Object]:
+        stored = [digest for digest in digests if digest not in own]
+        found = {each.digest: each for each in space.objects(stored)}
+        return [own[digest] if digest in own else found[digest] for digest in digests]
+
+    return fetch
 
 
 def _as_artifact(space: Space, body: bytes, form: _Form, media_type: str) -> StoredValue:

@@ -10,6 +10,7 @@ The module has one importer, its package, which is the door for the command line
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -192,6 +193,8 @@ def carry_out(
             done.append(_forget(space, plan.policy, plan.now, elsewhere))
     if cache is not None:
         cache.clear()
+    freed, count = sum(each.freed for each in done), sum(each.count for each in done)
+    logging.getLogger("perdure.store").info("gc: %d spaces, %d objects, %d bytes", len(done), count, freed)
     return tuple(done)
 
 

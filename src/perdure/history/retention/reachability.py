@@ -37,10 +37,10 @@ from perdure.history.retention.policy import RetentionPolicy
 from perdure.history.space import Space
 from perdure.history.stored_objects import whole_pages
 from perdure.history.tree import EMPTY, refs
-from perdure.model.artifact import decode_artifact
 from perdure.model.commit import Act, decode_changeset, decode_commit
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, BackendSwitched, CheckpointCreated, Event
+from perdure.model.lists import decode_node
 
 __all__ = [
     "AbandonedCommit",
@@ -202,7 +202,15 @@ class Living:
                 self.tree(found.digest)
             case Kind.ARTIFACT:
                 self.kept.add(found.digest)
-                self.kept.update(decode_artifact(found.body).chunks)
+                self.kept.update(stored_objects.parts_of(found))
+            case Kind.LIST:
+                self.kept.add(found.digest)
+                node = decode_node(found.body)
+                below = [child.digest for child in node.children]
+                if not node.height:
+                    self.kept.update(below)
+                elif self._opened.add(found.digest):
+                    self._mentions += below
             case Kind.CHECKPOINT | Kind.BODY:
                 self.kept.add(found.digest)
                 if self._opened.add(found.digest):
@@ -245,7 +253,7 @@ def _needing_more(event: Event) -> tuple[Digest, ...]:
             return ()
 
 
-_REMOVABLE = frozenset((Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT))
+_REMOVABLE = frozenset((Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT, Kind.LIST))
 _READ = 16  # objects of any size
 _DIGEST = 32
 
@@ -263,7 +271,7 @@ class Doomed:
         self._undone = Digests()
         self._staged = Digests()
         self._saved = Digests()
-        self._artifacts: dict[Digest, tuple[Digest, ...]] = {}  # undone ones, with their chunks
+        self._parts: dict[Digest, tuple[Digest, ...]] = {}  # of undone artifacts and list nodes
         self._nodes: list[Digest] = []  # saved, and still to save what is below
         self._recipes = Digests()  # of contexts, whose frames and notes were doomed
 
@@ -286,7 +294,7 @@ class Doomed:
     def save(self) -> None:
         """Scan all that is stored, and save what an object that stays names.
 
-        Scan again if that has collected more: the chunks of artifacts.
+        Scan again if that has collected more: the parts of artifacts and lists.
         """
         known = -1
         while len(self._undone) != known:
@@ -295,9 +303,11 @@ class Doomed:
                 if fact.object is not None:
                     self._look(fact.object)
                     self._save_below()
-        for artifact, chunks in self._artifacts.items():
-            if self._is_safe(artifact):
-                self._saved.update(chunks)
+        left = [digest for digest in self._parts if self._is_safe(digest)]
+        while left:
+            parts = self._parts.pop(left.pop(), ())
+            self._saved.update(parts)
+            left += parts
 
     def objects(self) -> Iterator[tuple[str, Object]]:
         """Yield the objects to remove, and why.
@@ -366,11 +376,11 @@ class Doomed:
                 self._save(stored_objects.of_changeset(decode_changeset(found.body)))
             case Kind.COMMIT if found.digest not in self._commits:
                 self._save_nodes((decode_commit(found.body).root,))
-            case Kind.ARTIFACT if doomed:
-                self._artifacts[found.digest] = decode_artifact(found.body).chunks
-                self._doom(self._artifacts[found.digest])
-            case Kind.ARTIFACT:
-                self._saved.update(decode_artifact(found.body).chunks)
+            case Kind.ARTIFACT | Kind.LIST if doomed:
+                self._parts[found.digest] = stored_objects.parts_of(found)
+                self._doom(self._parts[found.digest])
+            case Kind.ARTIFACT | Kind.LIST:
+                self._save(stored_objects.parts_of(found))
             case _:
                 pass
 

@@ -69,6 +69,7 @@ from perdure.model.names import PATH_BYTES_MAX
 from perdure.model.patch import JSON_TYPE
 
 __all__ = [
+    "DIGEST_BYTES",
     "decode",
     "encode",
     "Entry",
@@ -433,8 +434,9 @@ _LEAF, _BRANCH = 0x10, 0x11
 
 def encode(node: Node) -> bytes:
     """Return the bytes of `node`, none of whose children is under edit."""
-    if isinstance(node, Leaf):
-        return b"\x10" + varint(len(node.items)) + b"".join(node.items)
+    if type(node) is Leaf:
+        return b"\x10" + _SMALL[len(node.items)] + b"".join(node.items)
+    assert isinstance(node, BranchNode)
     head = varint(len(node.prefix) * 2 + (node.end is not None)) + node.prefix + (node.end or b"")
     return b"\x11" + head + varint(len(node.records)) + b"".join(node.records)
 

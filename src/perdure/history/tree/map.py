@@ -22,6 +22,8 @@ from perdure.errors import Invalid, Unavailable
 from perdure.history.tree import read
 from perdure.history.tree.encoding import (
     BRANCHES_MAX,
+    DIGEST_BYTES,
+    TALLY_AT,
     BranchNode,
     Entry,
     Leaf,
@@ -40,7 +42,7 @@ from perdure.history.tree.encoding import (
     varint,
 )
 from perdure.history.tree.read import EMPTY, NodeCache, Nodes, Reader
-from perdure.model.digest import Digest, Kind, Object
+from perdure.model.digest import Digest, Kind, Object, digest_of
 
 __all__ = ["Tree", "MapDraft", "build", "grow", "seal"]
 
@@ -48,16 +50,20 @@ __all__ = ["Tree", "MapDraft", "build", "grow", "seal"]
 _Trail: TypeAlias = list[tuple[BranchNode, int, int]]
 """The branches above a place, from the top: each with its offset and the label that was taken."""
 
+_OnlyPut: TypeAlias = tuple[list[tuple[BranchNode, int]], Leaf, int, bytes, bytes, bytes]
+"""Another value for a path: the stored branches and their children, the stored leaf, the place there; item, key, tail."""
+
 
 class MapDraft:
     """The changes of one patch to a map.  Reads through the draft see its changes; no other reader does."""
 
-    __slots__ = ("_finished", "_reader", "_root", "_seen", "_top", "_torn")
+    __slots__ = ("_finished", "_only", "_reader", "_root", "_seen", "_top", "_torn")
 
     def __init__(self, reader: Reader, root: Digest) -> None:
         """Begin from the map with this root."""
         self._reader = reader
         self._root = root
+        self._only: _OnlyPut | None = None  # the only change so far, which has copied no node
         self._top: Node | None = None  # None: nothing was changed
         self._seen = {EMPTY, root}  # nodes that need not be stored again
         self._finished: tuple[Digest, tuple[Object, ...]] | None = None
@@ -89,17 +95,40 @@ class MapDraft:
     def put_json(self, path: str, size: int, value: Digest) -> Digest | None:
         """Let `path` hold a JSON value of that size, whose digest was just computed; return the value that it held."""
         key, tail = key_of(path), varint(2 * size) + bytes.fromhex(value)
+        if self._top is None and self._only is None and self._finished is None:
+            self._only = only = self._another_value(key, tail)
+            if only is not None:
+                return Digest(only[1].items[only[2]][-DIGEST_BYTES:].hex())
         trail, node, offset = self._descend(key)
-        if isinstance(node, Leaf):  # the usual case: another value for a path that is there
-            suffix = key[offset:]
-            at = bisect_left(node.keys, suffix)
-            if at < len(node.keys) and node.keys[at] == suffix:
-                before = node.items[at]
-                node.items[at] = varint(len(suffix)) + suffix + tail
-                return value_of(before)
         found = node.tail(key[offset:])
         self._put_at(trail, node, offset, key, tail)
         return None if found is None else value_of(found)
+
+    def _another_value(self, key: bytes, tail: bytes) -> _OnlyPut | None:
+        """Return how to give `key`, which is in a leaf, another value; None if it is not.
+
+        Most drafts make one such change.  It leaves the shape of the map as it is, so no node need be copied
+        before it is encoded.
+        """
+        reader, offset = self._reader, 0
+        trail: list[tuple[BranchNode, int]] = []
+        node = reader.root(self._root)
+        while type(node) is BranchNode:
+            fork = offset + len(node.prefix)
+            at = (
+                node.labels.find(key[fork]) if fork < len(key) and key.startswith(node.prefix, offset) else -1
+            )
+            if at < 0:
+                return None
+            trail.append((node, at))
+            offset = fork + 1
+            node = reader.fitting(node.records[at], offset)
+        assert type(node) is Leaf
+        keys, suffix = node.keys, key[offset:]
+        at = bisect_left(keys, suffix)
+        if at == len(keys) or keys[at] != suffix:
+            return None
+        return trail, node, at, varint(len(suffix)) + suffix + tail, key, tail
 
     def _put(self, key: bytes, tail: bytes) -> None:
         trail, node, offset = self._descend(key)
@@ -134,28 +163,66 @@ class MapDraft:
 
     def finish(self) -> tuple[Digest, tuple[Object, ...]]:
         """End the draft; return the root and those of its nodes that are new, children before parents."""
-        if self._finished is None:
-            if self._torn:
-                raise _torn()
-            self._finished = self._seal()
+        if self._finished is not None:
+            return self._finished
+        if self._torn:
+            raise _torn()
+        if self._only is not None:
+            self._finished = self._finish_only(self._only)
+            return self._finished
+        new: dict[Digest, Object] = {}
+        if self._top is not None:
+            sealed: list[tuple[Object, Node]] = []
+            _seal(self._top, 0, sealed)
+            seen, put = self._seen, self._reader.cache.put
+            for thing, node in sealed:
+                digest = self._root = thing.digest
+                if digest not in seen:
+                    new[digest] = thing
+                    put(digest, node, len(thing.body))
+            self._top = None
+        self._finished = self._root, tuple(new.values())
         return self._finished
 
-    def _seal(self) -> tuple[Digest, tuple[Object, ...]]:
-        if self._top is None:
-            return self._root, ()
-        new: dict[Digest, Object] = {}
-        seen, put = self._seen, self._reader.cache.put
-        for thing, node in seal(self._top, 0):
-            digest = self._root = thing.digest
-            if digest not in seen:
-                new[digest] = thing
-                put(digest, node, len(thing.body))
-        self._top = None
-        return self._root, tuple(new.values())
+    def _finish_only(self, only: _OnlyPut) -> tuple[Digest, tuple[Object, ...]]:
+        """Return the root and the new nodes after one change of a value, from the leaf up."""
+        trail, leaf, at, item, _, entry_tail = only
+        if leaf.items[at] == item:
+            return self._root, ()  # it holds that value already
+        put = self._reader.cache.put
+        items = leaf.items.copy()
+        items[at] = item
+        node = Leaf(leaf.keys, items)  # its keys are the same, and no stored node is ever altered
+        node.base, node.fit = leaf.digest, leaf.fit
+        after = b"".join(items[at + 1 :])
+        before = b"\x10" + varint(len(items)) + b"".join(items[:at])
+        body = before + item + after
+        node.digest = digest = digest_of(Kind.NODE, body)
+        put(digest, node, len(body))
+        shared = len(before) + len(item) - len(entry_tail), len(after)  # the key of the entry is the same too
+        new = [Object(Kind.NODE, digest, body, leaf.digest, None, shared)]
+        for stored, index in reversed(trail):
+            branch = stored.copy()
+            records = branch.records
+            record = records[index]
+            records[index] = record[:1] + bytes.fromhex(digest) + record[TALLY_AT:]
+            body = encode(branch)
+            branch.digest = digest = digest_of(Kind.NODE, body)
+            put(digest, branch, len(body))
+            tail = sum(map(len, records[index:])) - TALLY_AT
+            new.append(Object(Kind.NODE, digest, body, stored.digest, None, (len(body) - tail - 32, tail)))
+        return digest, tuple(new)
+
+    def _copy_nodes(self, only: _OnlyPut) -> None:
+        """Make the only change so far by copying the nodes on its path, because the draft is read or changed again."""
+        self._only = None
+        self._put(only[4], only[5])
 
     def _node(self) -> Node:
         if self._torn:
             raise _torn()
+        if self._only is not None:
+            self._copy_nodes(self._only)
         return self._reader.root(self._root) if self._top is None else self._top
 
     def _descend(self, key: bytes) -> tuple[_Trail, Node, int]:
@@ -163,18 +230,21 @@ class MapDraft:
         assert self._finished is None, "a draft is finished once"
         if self._torn:
             raise _torn()
+        if self._only is not None:
+            self._copy_nodes(self._only)
         if self._top is None:
             self._top = self._reader.root(self._root).copy()
         trail: _Trail = []
         node, offset = self._top, 0
-        while isinstance(node, BranchNode):
+        while type(node) is BranchNode:
             fork = offset + len(node.prefix)
             if fork >= len(key) or not key.startswith(node.prefix, offset):
                 break
-            child = self._open(node, key[fork], fork + 1)
+            label = key[fork]
+            child = node.opened.get(label) or self._open(node, label, fork + 1)
             if child is None:
                 break
-            trail.append((node, offset, key[fork]))
+            trail.append((node, offset, label))
             node, offset = child, fork + 1
         return trail, node, offset
 
@@ -467,18 +537,20 @@ def _too_deep() -> Invalid:
 
 
 def _seal(node: Node, offset: int, sealed: list[tuple[Object, Node]]) -> tuple[Digest, bytes]:
-    if isinstance(node, BranchNode):
+    if type(node) is BranchNode:
         below = offset + len(node.prefix) + 1
         for label, child in node.opened.items():
             digest, child_tally = _seal(child, below, sealed)
             node.records[node.labels.find(label)] = make_record(label, digest, child_tally)
         node.opened = {}
-    thing = Object.of(Kind.NODE, encode(node), base=node.base)
+    body = encode(node)
+    digest = digest_of(Kind.NODE, body)
     fit = node.fit
-    own_tally = fit[1] if fit is not None and fit[0] == offset else tally(node, offset)
-    node.digest, node.fit = thing.digest, (offset, own_tally)
-    sealed.append((thing, node))
-    return thing.digest, own_tally
+    if fit is None or fit[0] != offset:
+        node.fit = fit = offset, tally(node, offset)
+    node.digest = digest
+    sealed.append((Object(Kind.NODE, digest, body, node.base), node))
+    return digest, fit[1]
 
 
 class _TooDeep(Exception):

@@ -97,11 +97,16 @@ class Reader:
         if label in branch.opened:
             return branch.opened[label]
         at = branch.labels.find(label)
-        if at < 0:
-            return None
-        record = branch.records[at]
+        return None if at < 0 else self.fitting(branch.records[at], offset)
+
+    def fitting(self, record: bytes, offset: int) -> Node:
+        """Return the node that a record names; raises `Corrupt` if it does not fit the record at that offset."""
         digest = Digest(record[1:TALLY_AT].hex())
-        return _fitting(self.cache.get(digest) or self._load_one(digest), record, offset)
+        node = self.cache.get(digest) or self._load_one(digest)
+        fit = node.fit
+        if fit is not None and fit[0] == offset and fit[1] == record[TALLY_AT:]:
+            return node
+        return _fitting(node, record, offset)
 
     def children(self, branch: BranchNode, indexes: Sequence[int], offset: int) -> Sequence[Node]:
         """Return some children of one branch, read together; `offset` is theirs."""

@@ -418,6 +418,8 @@ def _check_record(engine: Engine, cell: Cell) -> None:
     if not record.space.startswith(THREADS):
         raise Corrupt(f"it leads to space '{record.space}', which is not a thread's")
     label = label_of(engine, record.space)
+    if label == record.space:
+        engine.check(record.space)  # it may be lost
     if label not in (id, record.space):  # a space without commits is labelled by its name
         raise Corrupt(f"it leads to space '{record.space}', which holds the thread '{label}'")
 

@@ -57,6 +57,7 @@ from perdure.model.commit import (
 )
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
+from perdure.model.lists import ListChild, ListNode, check_child, decode_node
 from perdure.model.message import decode_message
 from perdure.model.patch import Edit, Patch
 from perdure.model.recipe import decode_recipe, needs
@@ -169,6 +170,7 @@ class ObjectChecker:
         self._ledgers: dict[LedgerRead, list[Digest]] = {}  # what commits have read of the ledger
         self._shown: dict[Digest, Object] = {}  # bodies that are recipes of contexts, and what names them
         self._recipes: set[Digest] = set()  # those that were read
+        self._children: set[tuple[int, ListChild]] = set()  # what list nodes say and was found to be true
         # In two generations: what is named is mostly young.
         self._known: set[Digest] = set()
         self._before: set[Digest] = set()
@@ -196,6 +198,8 @@ class ObjectChecker:
                         derived.update(self._commit(found, changesets if fact.audited else {}))
                     elif found.kind is Kind.MOVE:
                         self._move(found, is_audited=fact.audited)
+                    elif found.kind is Kind.LIST:
+                        self._list(found, decode_node(found.body))
                     else:
                         self._artifact(found, decode_artifact(found.body))
         for fact in page:
@@ -324,6 +328,16 @@ class ObjectChecker:
             self._name(found, (move.to,))
         self._moves.take(move, found.digest, is_audited=is_audited)
 
+    def _list(self, found: Object, node: ListNode) -> None:
+        """Check that the pieces or nodes below a list node are what it says of them."""
+        self._name(found, [child.digest for child in node.children])
+        if len(self._children) > _KNOWN_MAX:
+            self._children.clear()
+        new = {child.digest: child for child in node.children if (node.height, child) not in self._children}
+        for child, below in zip(new.values(), self._space.objects(list(new)), strict=True):
+            check_child(node, child, below)
+            self._children.add((node.height, child))
+
     def _artifact(self, found: Object, whole: Artifact) -> None:
         """Check the content as a whole, chunk by chunk."""
         self._name(found, whole.chunks)
@@ -364,6 +378,8 @@ def verify(
     with findings.watching("store"):
         # All names first: a writer that begins threads all the time must not keep the check from ending.
         names.extend(loops.spaces(engine) if spaces is None else spaces)
+        if spaces is None and STORE not in names:
+            engine.check(STORE, again=True)  # it may be lost
     for name in sorted(set(since or ()).difference(names)) if spaces is None else ():
         findings.space = name
         findings.add("point", "the space that was verified is not in the store any more", name=name)

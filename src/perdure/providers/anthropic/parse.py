@@ -336,6 +336,7 @@ def usage_of(raw: object) -> Usage:
         output_tokens=count_of(told.get("output_tokens")),
         cached_tokens=count_of(told.get("cache_read_input_tokens")),
         reasoning_tokens=count_of(more.get("thinking_tokens")),
+        cache_write_tokens=count_of(told.get("cache_creation_input_tokens")),
     )
 
 

@@ -383,4 +383,5 @@ def _usage(told: Raw) -> Usage:
         input_tokens=count_of(told.get("inputTokens")),
         output_tokens=count_of(told.get("outputTokens")),
         cached_tokens=count_of(told.get("cacheReadInputTokens")),
+        cache_write_tokens=count_of(told.get("cacheWriteInputTokens")),
     )

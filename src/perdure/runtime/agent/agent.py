@@ -26,7 +26,7 @@ from perdure.model.canonical import Json
 from perdure.model.context import ToolSpec
 from perdure.model.names import KERNEL_PREFIXES
 from perdure.model.run import StopKind, StopReason, Usage
-from perdure.runtime.agent.plugin import Phase, Plugin
+from perdure.runtime.agent.plugin import Guard, Phase, Plugin
 from perdure.runtime.agent.state import Scope, State, checked, state
 from perdure.switching.policy import Policy
 
@@ -50,6 +50,7 @@ __all__ = [
     "ACCEPTABLE",
     "COUNTERS",
     "Counters",
+    "RunLimits",
     "Stop",
     "in_words",
 ]
@@ -74,18 +75,20 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     tokens: int = 0
     cost: float = 0.0
+    is_cost_known: bool = True  # False: the price or the usage of a step is not known
     began_at: int = 0  # µs since 1970, UTC
     calls: dict[str, int] = {}  # how often the same call was made, by fingerprint
 
-    def after(self, usage: Usage, cost: float, fingerprints: list[str]) -> Counters:
-        """Return the counters after one more step."""
+    def after(self, usage: Usage, cost: float | None, fingerprints: list[str]) -> Counters:
+        """Return the counters after one more step; a cost of None is not known."""
         calls = dict(self.calls)
         for each in fingerprints:
             calls[each] = calls.get(each, 0) + 1
         return Counters(
             steps=self.steps + 1,
             tokens=self.tokens + usage.input_tokens + usage.output_tokens,
-            cost=self.cost + cost,
+            cost=self.cost + (cost or 0.0),
+            is_cost_known=self.is_cost_known and cost is not None,
             began_at=self.began_at,
             calls=calls,
         )
@@ -96,14 +99,14 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: int | None = 100  # times that the model is asked
     tokens: int | None = None  # read and written, together
-    cost: float | None = None  # in whatever unit `price` gives
-    price: Callable[[Usage], float] | None = None
+    cost: float | None = None  # in US dollars
+    price: Callable[[Usage], float] | None = None  # US dollars of one step; None: the catalog's price
     seconds: float | None = None  # since the run began, waiting included
     repeats: int | None = None  # of one call with the same arguments
     accept: Sequence[StopKind] = ()  # ends of an answer that count as success though it is not complete
 
     def __post_init__(self) -> None:
-        """Raise `Invalid` for a limit that no run could keep, or a cost without a price."""
+        """Raise `Invalid` for a limit that no run could keep."""
         for name in ("steps", "tokens", "cost", "seconds", "repeats"):
             most = getattr(self, name)
             if most is not None and not most > 0:
@@ -112,11 +115,6 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
                     code="stop_limit_invalid",
                     limit=name,
                 )
-        if self.cost is not None and self.price is None:
-            raise Invalid(
-                "a limit of cost needs a price=, a function of usage; nothing was declared.",
-                code="cost_without_price",
-            )
         is_list = isinstance(self.accept, list | tuple | set | frozenset)
         if not is_list or any(kind not in ACCEPTABLE for kind in self.accept):
             raise Invalid(
@@ -129,10 +127,6 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
         """True if anything but the number of steps has to be counted."""
         return not (self.tokens is self.cost is self.seconds is self.repeats is None)
 
-    def cost_of(self, usage: Usage) -> float:
-        """Return the cost of one step."""
-        return 0.0 if self.price is None else self.price(usage)
-
     def accepts(self, kind: StopKind) -> bool:
         """True if a run whose last answer ended in this way has succeeded."""
         return kind == "completed" or kind in self.accept
@@ -141,16 +135,25 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
         """Return the limit that is reached, and the same as text; None if the run may go on."""
         if not self.counts and (self.steps is None or counters.steps < self.steps):
             return None
-        checks: tuple[tuple[float | None, float, str], ...] = (
-            (self.steps, counters.steps, "steps"),
-            (self.tokens, counters.tokens, "tokens"),
-            (self.cost, counters.cost, "cost"),
-            (self.seconds, (now - counters.began_at) / 1e6, "seconds"),
-            (self.repeats, max(counters.calls.values(), default=0), "repeats of one call"),
+        checks: tuple[tuple[float | None, float, str, str], ...] = (
+            (self.steps, counters.steps, "steps", "limit of {} step{}"),
+            (self.tokens, counters.tokens, "tokens", "limit of {} token{}"),
+            (self.cost, counters.cost, "cost", "cost limit of {}"),
+            (self.seconds, (now - counters.began_at) / 1e6, "seconds", "limit of {} second{}"),
+            (
+                self.repeats,
+                max(counters.calls.values(), default=0),
+                "repeats",
+                "limit of {} repeat{} of one call",
+            ),
         )
-        for most, have, what in checks:
+        if self.cost is not None and not counters.is_cost_known:
+            why = f"the cost of a step is not known, so the cost limit of {self.cost:,.10g} cannot be kept"
+            return StopReason("limit", "cost"), why
+        for most, have, what, text in checks:
             if most is not None and have >= most:
-                return StopReason("limit", what.partition(" ")[0]), f"the limit of {most} {what} is reached"
+                limit = text.format(f"{most:,.10g}", "" if most == 1 else "s")
+                return StopReason("limit", what), f"the run reached its {limit}"
         return None
 
 
@@ -158,6 +161,24 @@ def in_words(stop: StopReason) -> str:
     """Say why an answer is not complete, with the backend's own word."""
     text = _ENDS.get(stop.reason, stop.reason)
     return text if stop.word is None else f"{text} ({stop.word})"
+
+
+class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What all workers of a store may do together for one agent or one backend; None: no limit of that kind."""
+
+    runs: int | None = None  # at once
+    requests_per_minute: int | None = None  # steps of models
+    tokens_per_minute: int | None = None  # read and written, together; known only after a step
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for a limit that is no whole number above 0."""
+        for name, most in msgspec.structs.asdict(self).items():
+            if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+                raise Invalid(
+                    f"{name} is a whole number above 0, not {most!r}; nothing was declared.",
+                    code="run_limit_invalid",
+                    limit=name,
+                )
 
 
 RUN_STATE = KERNEL_PREFIXES[0]  # always of run scope
@@ -181,7 +202,12 @@ class Agent:
     route: Route | None = None  # the backends that may take over, and when; None: there is no failover
     context: ContextLimits = field(default_factory=ContextLimits)  # how much of a conversation is shown
     object_storage: str | None = None  # the store that its threads live in; None: any that it is opened in
+    guards: Sequence[Guard] = ()  # what may be refused: inputs, answers, arguments of calls
+    answer_retries: int = (
+        0  # how often a run asks again for an answer that was refused, or does not fit its type
+    )
     chain_writes: bool = False  # each write of a tool is a commit of its own, not one commit a round
+    limits: RunLimits | None = None  # what all workers of a store may do together; None: no limit
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a name that cannot be, state that was not declared with `state`, or anything twice."""
@@ -189,6 +215,7 @@ class Agent:
         object.__setattr__(self, "state", checked(self.name, self.state))
         object.__setattr__(self, "tools", _tools(self.name, self.tools))
         object.__setattr__(self, "plugins", tuple(self.plugins))
+        object.__setattr__(self, "guards", _guards(self.name, self.guards, self.answer_retries))
         _check(self)
         _check_switching(self)
         _check_storing(self)
@@ -279,6 +306,26 @@ def taking_steps(backend: str | Backend | Model) -> Model:
     return Speaker(backend)
 
 
+def _guards(agent: str, guards: Sequence[Guard], retries: int) -> tuple[Guard, ...]:
+    """Return the guards; raise `Invalid` for anything else, two of one name, or a number of retries that cannot be."""
+    found = tuple(guards)
+    if not all(isinstance(each, Guard) for each in found) or len({each.name for each in found}) < len(found):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"guards of agent '{agent}' are perdure.Guard, each with another name, not {guards!r}; nothing was declared.",
+            code="agent_field_invalid",
+            agent=agent,
+            field="guards",
+        )
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"answer_retries of agent '{agent}' is a number from 0, not {retries!r}; nothing was declared.",
+            code="agent_field_invalid",
+            agent=agent,
+            field="answer_retries",
+        )
+    return found
+
+
 def _check_switching(agent: Agent) -> None:
     if not isinstance(agent.policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
@@ -340,6 +387,14 @@ def _check(agent: Agent) -> None:
             code="agent_field_invalid",
             agent=agent.name,
             field="context",
+        )
+
+    if not isinstance(agent.limits, RunLimits | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"limits of agent '{agent.name}' are perdure.RunLimits, not {agent.limits!r}; nothing was declared.",
+            code="agent_field_invalid",
+            agent=agent.name,
+            field="limits",
         )
 
 

@@ -24,6 +24,7 @@ from perdure.history import reader
 from perdure.history.space import Space
 from perdure.ledger import calls, tickets
 from perdure.ledger.calls import VersionedCall
+from perdure.ledger.held import check_released
 from perdure.model import names
 from perdure.model.call import SETTLED, CallRecord, CallState
 from perdure.model.canonical import Json
@@ -31,7 +32,7 @@ from perdure.model.message import ToolCall, ToolResult
 from perdure.model.ticket import Ticket
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
-from perdure.runtime.calls.plan import plan
+from perdure.runtime.calls.plan import plan, plan_questions, requested
 from perdure.runtime.calls.recovery import continue_call
 from perdure.runtime.calls.round import RoundContext, args_body, commit_round, fingerprint_for
 from perdure.runtime.session import lease as leases
@@ -73,7 +74,8 @@ async def call(
 ) -> CallResult:
     """Carry out one call, once, however often it is requested and whichever process fails.
 
-    Raises `Busy` if another caller is making it, `Conflict` if the id belongs to another call.
+    Raises `Busy` if another caller is making it, `Conflict` if the id belongs to another call, `Held` if the call is
+    not settled and its thread came from another store and was not released.
     """
     names.check_id("call id", id)
     declared = tool_ if isinstance(tool_, Tool) else tool(tool_)
@@ -89,6 +91,7 @@ async def call(
             await env.run_blocking(partial(check, recorded.record))
             if recorded.record.state in SETTLED:
                 return await env.run_blocking(partial(_settled, round_context, requested, recorded))
+            await env.run_blocking(partial(check_released, env.space))
             pending_call, rulings = await env.run_blocking(
                 partial(_continue, round_context, requested, recorded)
             )
@@ -141,32 +144,26 @@ def _turn_of(id: str) -> str:
     return f"{BY_HAND}~{sha256(id.encode()).hexdigest()}"
 
 
-def _enter(round_context: RoundContext, requested: ToolCall) -> PendingCall:
+def _enter(round_context: RoundContext, call: ToolCall) -> PendingCall:
     """Enter the call into the ledger, and start it if it may start.
 
     A call that is refused or needs a decision enters with the commit that says so.
     Raises `Moved` if another caller has entered it first.
     """
-    attempts = Attempts(f"the calls to {requested.name}", f"call '{requested.id}' was not started")
+    attempts = Attempts(f"the calls to {call.name}", f"call '{call.id}' was not started")
     may_start = True
     while True:
         attempts.begin()
-        pending_call = plan(
-            round_context,
-            requested,
-            round_context.journal.run,
-            backend=None,
-            vendor_id=None,
-            taken=set(),
-            start=may_start,
-        )
+        wanted = requested(round_context, call, round_context.journal.run, backend=None, vendor_id=None)
+        known = round_context.space.knowing(*plan_questions(round_context, (wanted,)))
+        pending_call = plan(round_context, wanted, taken=set(), start=may_start, space=known)
         assert pending_call.transition is not None
         if pending_call.stage != "ready":
             return pending_call
         try:
             round_context.journal.post(pending_call.transition)
         except Moved:
-            if calls.find(round_context.space, requested.id) is not None:
+            if calls.find(round_context.space, call.id) is not None:
                 raise
             may_start = False  # an equal call has changed a cell that the start depends on
         else:

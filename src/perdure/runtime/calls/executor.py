@@ -11,18 +11,24 @@ at once; its `not_done` is believed only where the old attempt cannot do anythin
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
+import msgspec
+
 from perdure.engines.contract import CellWrite
 from perdure.engines.loops import Attempts
-from perdure.errors import Moved, PerdureError
+from perdure.errors import Conflict, Moved, PerdureError
 from perdure.ledger import call_identity, calls, tickets
 from perdure.ledger.call_identity import Free, Mine, Waits
+from perdure.ledger.repeat_guard import MayStart
 from perdure.model.call import UNCLEAR, CallState
 from perdure.model.digest import Digest
+from perdure.model.ticket import CHILD_RUN
 from perdure.runtime import failpoints
+from perdure.runtime.calls import root_ledger
 from perdure.runtime.calls.pending_call import (
     NO_CHANGES,
     CallChanges,
@@ -33,11 +39,14 @@ from perdure.runtime.calls.plan import AskApproval, Deny, ReuseResult, Start, cl
 from perdure.runtime.calls.round import RoundContext
 from perdure.runtime.calls.settlement import Settler, record_alone, record_late, record_without_lease
 from perdure.runtime.session.lease import Lost
-from perdure.runtime.tools.call import CallStateView, NoMemory, Outcome, Ruling, Suspension
+from perdure.runtime.tools.call import CallStateView, Children, NoMemory, Outcome, Ruling, Suspension
 from perdure.runtime.tools.execution import ToolOutcome, ask_reconcile, attempt
 from perdure.runtime.tools.tool import Tool
+from perdure.runtime.tools.waiting import moment
 
 __all__ = ["CallExecutor"]
+
+_log = logging.getLogger("perdure.calls")
 
 _STARTABLE: frozenset[CallState] = frozenset({"requested", "approved"})
 
@@ -145,6 +154,9 @@ class CallExecutor:
             attempted, state_view = await self._attempt(pending_call, tool, made, alone=alone)
             if not await self._judge(pending_call, tool, attempted, state_view, made):
                 return
+            _log.info(
+                "call %s of %s is tried again after attempt %d", pending_call.record.id, tool.name, made
+            )
             if tool.retry is not None:
                 await asyncio.sleep(tool.retry.wait(made))
 
@@ -177,11 +189,12 @@ class CallExecutor:
                 partial(clearance, self._round_context, tool, recorded.record)
             )
             match cleared:
-                case Start(cells, claim):
+                case Start(cells, claim, in_root):
                     if not recorded.record.reach.writes:
                         return True
                     try:
-                        await self._round_context.do(partial(self._begin, pending_call, tool, cells, claim))
+                        begin = partial(self._begin, pending_call, tool, cells, claim, in_root)
+                        await self._round_context.do(begin)
                     except Moved:
                         found = await self._round_context.do(
                             partial(calls.read, self._round_context.space, recorded.record.id)
@@ -210,8 +223,12 @@ class CallExecutor:
         tool: Tool,
         cells: Iterable[CellWrite],
         claim: Free | Mine | Waits | None,
+        in_root: MayStart | None = None,
     ) -> None:
         round_context, recorded = self._round_context, pending_call.recorded
+        if in_root is not None:
+            assert round_context.env.parent is not None, "only a child run has a root"
+            root_ledger.enter(round_context.space, round_context.env.parent, recorded.record, in_root)
         if claim is not None:
             call_identity.claim(
                 round_context.env.store, round_context.space, recorded.record, claim, at=round_context.now()
@@ -231,6 +248,7 @@ class CallExecutor:
         call, state_view = round_context.open_call(
             pending_call,
             self._root,
+            runs_children=True,
             attempt=max(pending_call.record.attempt, made),
             ruling=self._rulings.get(pending_call.call.id),
         )
@@ -248,6 +266,8 @@ class CallExecutor:
             inline=round_context.env.owns_thread and alone,
             run=None if round_context.origin else round_context.journal.run,
         )
+        if call.children is not None:
+            done = await self._after_children(call.children, done)
         failpoints.hit("after_effect")
         if done.interrupt is not None:
             if not isinstance(done.interrupt, asyncio.CancelledError):
@@ -257,6 +277,20 @@ class CallExecutor:
         if done.later is not None:
             _record_when_done(round_context, pending_call, done.later)
         return done, state_view
+
+    async def _after_children(self, children: Children, done: ToolOutcome) -> ToolOutcome:
+        """Wait for the child runs of an attempt that is over; one that did not end by itself cancels them first."""
+        is_cut_off, env = done.kind in ("cancelled", "timed_out"), self._round_context.env
+        cancelled = await children.end(cancel=is_cut_off)
+        if cancelled is not None and done.interrupt is None:
+            done = msgspec.structs.replace(done, interrupt=cancelled)
+        if is_cut_off and env.cancel_children is not None:  # a tool in another thread may still run one
+            why = f"the call that started it {'ran out of time' if done.kind == 'timed_out' else 'was cancelled'}"
+            run = self._round_context.journal.run
+            await self._round_context.do(partial(env.cancel_children, run, why, call=children.call))
+        if done.suspension is not None and done.suspension.action == CHILD_RUN:
+            return msgspec.structs.replace(done, suspension=children.suspension())
+        return done
 
     async def _judge(
         self,
@@ -286,6 +320,8 @@ class CallExecutor:
                 self._settler.cut_off(pending_call, why, is_last=self._is_last)
             case "raised" if _has_no_memory(pending_call, done, state_view):
                 self._settler.fail(pending_call, "failed", done.why, is_last=self._is_last)
+            case "raised" if isinstance(done.error, Conflict) and done.error.code == "child_gone":
+                self._settler.leave_unknown(pending_call, done.why, is_last=self._is_last)
             case "raised" | "timed_out":
                 if reach.repeatable and self._may_retry(pending_call, tool, made):
                     return await self._again(pending_call, tool)
@@ -359,20 +395,28 @@ class CallExecutor:
 
     def _ask(self, pending_call: PendingCall, suspension: Suspension, changes: CallChanges) -> None:
         now, recorded = self._round_context.now(), pending_call.recorded
+        parameters = suspension.parameters
+        if suspension.action == CHILD_RUN and recorded.record.ticket is not None:
+            parameters = tickets.keep_decision(self._round_context.space, recorded.record.ticket, parameters)
         ticket = tickets.question(
             recorded.record,
             id=self._round_context.space.ids(),
             at=now,
             action=suspension.action,
             message=suspension.message,
-            parameters=suspension.parameters,
+            parameters=parameters,
             response_schema=suspension.response_schema,
             arguments_schema=pending_call.tool.arguments_schema if pending_call.tool else None,
-            expires_at=None if suspension.expires_in_us is None else now + suspension.expires_in_us,
+            expires_at=self._expires_at(suspension, now),
             on_timeout=suspension.on_timeout,
             resume=suspension.resume,
         )
         pending_call.suspend(tickets.ask(recorded, ticket).also(objects=changes.values), changes)
+
+    def _expires_at(self, suspension: Suspension, now: int) -> int | None:
+        if suspension.until is not None:
+            return moment(self._round_context.space.engine, suspension.until)
+        return None if suspension.expires_in_us is None else now + suspension.expires_in_us
 
     async def _record(self, pending_call: PendingCall) -> None:
         """Make the outcome of a call durable, unless the round's commit is about to."""

@@ -18,20 +18,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
 
-from perdure.engines.contract import CellWrite
+from perdure.engines.contract import CellWrite, LedgerOf, Question
 from perdure.engines.loops import Attempts
 from perdure.errors import Forgotten, Invalid, Moved
+from perdure.history.space import Space
 from perdure.ledger import call_identity, calls, repeat_guard, tickets
 from perdure.ledger.call_identity import Free, Mine, Reuse, Waits, fingerprint_of
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.decisions import Rework
-from perdure.ledger.repeat_guard import Repeats
+from perdure.ledger.repeat_guard import MayStart, Repeats, Verdict
 from perdure.model import canonical
 from perdure.model.call import CallRecord, CallState
 from perdure.model.canonical import Json
@@ -41,6 +42,7 @@ from perdure.model.effect import within
 from perdure.model.message import Message, Text, ToolCall, ToolResult
 from perdure.model.ticket import Ticket
 from perdure.providers import registry
+from perdure.runtime.calls import root_ledger
 from perdure.runtime.calls.pending_call import PendingCall, encode_result, settle_with_result_of_key
 from perdure.runtime.calls.round import RoundContext, args_body, fingerprint_for
 from perdure.runtime.session.environment import RunEnvironment
@@ -52,6 +54,8 @@ from perdure.runtime.tools.tool import Tool
 
 __all__ = [
     "plan",
+    "plan_questions",
+    "requested",
     "clearance",
     "rework_with",
     "by_spelling",
@@ -59,6 +63,7 @@ __all__ = [
     "AskApproval",
     "Clearance",
     "Deny",
+    "RequestedCall",
     "ReuseResult",
     "Start",
 ]
@@ -73,6 +78,9 @@ class Start(msgspec.Struct, frozen=True):
 
     cells: tuple[CellWrite, ...] = ()
     claim: Free | Mine | Waits | None = None  # of a key that is unique in the store: it is claimed first
+    in_root: MayStart | None = (
+        None  # of a child run's call: it is entered in the root's ledger first; None: it is not
+    )
 
 
 class AskApproval(msgspec.Struct, frozen=True):
@@ -96,43 +104,90 @@ class ReuseResult(msgspec.Struct, frozen=True):
 Clearance: TypeAlias = Start | AskApproval | Deny | ReuseResult
 
 
-def plan(
+class RequestedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as a model requested it, before anything is decided."""
+
+    call: ToolCall
+    tool: Tool | None
+    args: Object
+    record: CallRecord
+    arguments: Arguments | None = None  # None: the call is refused
+    refusal: tuple[NoResult, str] = ("invalid", "")  # as what, and why
+
+
+def requested(
     round_context: RoundContext,
     call: ToolCall,
     label: str,
     *,
     backend: str | None,
     vendor_id: str | None,
-    taken: set[str],
-    start: bool = True,
     cut_off: str | None = None,
-) -> PendingCall:
-    """Decide about `call`, which the message `label` requests; the decision is the transition to be written.
+    refused: str | None = None,
+) -> RequestedCall:
+    """Check `call`, which the message `label` requests; nothing is read.
 
-    `taken` holds the fingerprints of external writes that this round starts; an equal call waits for
-    them.  With `start` off nothing is started yet, because a cell that the start depends on has changed.
-    `cut_off` says why the answer that holds the call is not complete; such a call is never run.
+    `cut_off` says why the answer that holds the call is not complete, and `refused` why a guard refuses the call;
+    such a call is never run.
     """
-    tool = round_context.toolbox.get(call.name)
-    pending_call, args = PendingCall(call, tool), args_body(call.args)
-
-    def record_with(arguments: Arguments | None) -> CallRecord:
-        return round_context.new_record(
-            call, tool, arguments, args=args, label=label, backend=backend, vendor_id=vendor_id
-        )
-
+    tool, arguments = round_context.toolbox.get(call.name), None
+    refusal: tuple[NoResult, str] = "invalid", ""
     if cut_off is not None:
-        _refuse(pending_call, record_with(None), "failed", "cut_off", cut_off)
+        refusal = "cut_off", cut_off
     elif tool is None:
-        _refuse(pending_call, record_with(None), "failed", "no_such_tool", "")
+        refusal = "no_such_tool", ""
+    elif refused is not None:
+        refusal = "denied", refused
     else:
         try:
             arguments = tool.validated(call.args)
         except Invalid as error:
-            _refuse(pending_call, record_with(None), "failed", "invalid", why_refused(error))
-        else:
-            _decide(round_context, pending_call, tool, arguments, record_with(arguments), taken, start=start)
-    pending_call.bring((args,))
+            refusal = "invalid", why_refused(error)
+    args = args_body(call.args)
+    record = round_context.new_record(
+        call,
+        tool,
+        arguments,
+        args=args,
+        label=label,
+        backend=backend,
+        vendor_id=vendor_id,
+    )
+    return RequestedCall(call=call, tool=tool, args=args, record=record, arguments=arguments, refusal=refusal)
+
+
+def plan_questions(round_context: RoundContext, calls: Iterable[RequestedCall]) -> list[Question]:
+    """Return what the decisions about these calls ask the thread, for a caller that asks all of it in one call."""
+    space = round_context.space
+    guarded = [each.record for each in calls if each.arguments is not None and each.record.reach.guarded]
+    found: list[Question] = [LedgerOf(space.name)] if guarded else []
+    for record in guarded:
+        found += repeat_guard.questions(space, record)
+        found += call_identity.questions(space, record)
+    return found
+
+
+def plan(
+    round_context: RoundContext,
+    requested: RequestedCall,
+    *,
+    taken: set[str],
+    start: bool = True,
+    space: Space | None = None,
+) -> PendingCall:
+    """Decide about a call; the decision is the transition to be written.
+
+    `taken` holds the fingerprints of external writes that this round starts; an equal call waits for
+    them.  With `start` off nothing is started yet, because a cell that the start depends on has changed.
+    `space` has answers that were just read; None: everything is read here.
+    """
+    pending_call = PendingCall(requested.call, requested.tool)
+    if requested.tool is None or requested.arguments is None:
+        as_what, why = requested.refusal
+        _refuse(pending_call, requested.record, "denied" if as_what == "denied" else "failed", as_what, why)
+    else:
+        _decide(round_context, pending_call, requested.tool, requested, taken, start=start, space=space)
+    pending_call.bring((requested.args,))
     return pending_call
 
 
@@ -140,16 +195,18 @@ def _decide(
     round_context: RoundContext,
     pending_call: PendingCall,
     tool: Tool,
-    arguments: Arguments,
-    record: CallRecord,
+    requested: RequestedCall,
     taken: set[str],
     *,
     start: bool,
+    space: Space | None,
 ) -> None:
+    record, arguments = requested.record, requested.arguments
+    assert arguments is not None, "a call without valid arguments is refused"
     if record.reach.guarded and record.fingerprint in taken:
         pending_call.enter(calls.propose(record, "requested"), arguments)  # an equal call goes first
         return
-    match clearance(round_context, tool, record):
+    match clearance(round_context, tool, record, space=space):
         case Deny(why):
             _refuse(pending_call, record, "denied", "denied", why)
         case ReuseResult(reuse):
@@ -157,12 +214,12 @@ def _decide(
             settle_with_result_of_key(pending_call, record, staged, preview, at=record.at)
         case AskApproval(ticket):
             pending_call.suspend(tickets.ask(record, ticket))
-        case Start(cells, claim):
+        case Start(cells, claim, in_root):
             if _needs_approval(tool, arguments, record):
                 pending_call.suspend(tickets.ask(record, _approval(round_context, tool, record)))
                 return
             taken.add(record.fingerprint)
-            if start and record.reach.writes and claim is None:
+            if start and record.reach.writes and claim is None and in_root is None:
                 begun = msgspec.structs.replace(record, **round_context.start_changes(tool, record))
                 transition = calls.propose(begun, "requested", "started").also(cells=cells)
             else:
@@ -196,8 +253,11 @@ def _refuse(
     pending_call.settle(calls.propose(record, state).also(objects=(body,)), result)
 
 
-def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Clearance:
-    """Decide whether the call `record` may start."""
+def clearance(
+    round_context: RoundContext, tool: Tool, record: CallRecord, *, space: Space | None = None
+) -> Clearance:
+    """Decide whether the call `record` may start; `space` has answers that were just read, None: it has none."""
+    space = space or round_context.space
     effect_max = round_context.env.effect_max
     if not within(record.effect, effect_max):
         return Deny(f"on this timeline no call beyond {effect_max} is made")
@@ -205,19 +265,22 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
     ticket = found.ticket if found else None
     seen = repeat_guard.seen(record, ticket)
     if record.reach.guarded and tool.repeat_guard != "allow":
-        _identify_imported(round_context, tool)
+        space = _identify_imported(round_context, tool, space)
     verdict = repeat_guard.check(
-        round_context.space,
+        space,
         record,
         head=round_context.journal.head.commit,
         backend=record.backend,
         policy=tool.repeat_guard,
         seen=seen,
     )
-    if isinstance(verdict, Repeats):
-        return _repeats(round_context, tool, record, verdict)
-    home = round_context.env.store if record.key_scope == "store" else round_context.space
-    claim = call_identity.owner_of_key(home, round_context.space, record)
+    parent, in_root = round_context.env.parent, None
+    if parent is not None and record.reach.guarded:
+        in_root = root_ledger.check(space, parent, record, policy=tool.repeat_guard, ticket=ticket)
+    if isinstance(verdict, Repeats) or isinstance(in_root, Repeats):
+        return _repeats(round_context, tool, record, verdict, in_root)
+    home = round_context.env.store if record.key_scope == "store" else space
+    claim = call_identity.owner_of_key(home, space, record)
     match claim:
         case Reuse():
             return ReuseResult(claim)
@@ -226,16 +289,23 @@ def clearance(round_context: RoundContext, tool: Tool, record: CallRecord) -> Cl
         case _:
             cells = repeat_guard.starting(record, verdict)
             if record.key_scope == "store":
-                return Start(cells, claim)
+                return Start(cells, claim, in_root)
             return Start(
                 (
                     *cells,
                     *call_identity.claiming(round_context.space, record, claim, at=round_context.now()),
-                )
+                ),
+                in_root=in_root,
             )
 
 
-def _repeats(round_context: RoundContext, tool: Tool, record: CallRecord, found: Repeats) -> Clearance:
+def _repeats(
+    round_context: RoundContext, tool: Tool, record: CallRecord, here: Verdict, in_root: Verdict | None
+) -> Clearance:
+    """Refuse a call that would repeat another, or ask: one approval covers the starts of both threads."""
+    found = here if isinstance(here, Repeats) else in_root
+    assert isinstance(found, Repeats), "a repeat was found"
+    gates = {"seen": here.gate, "root_seen": in_root.gate if in_root is not None else None}
     if tool.repeat_guard == "deny":
         return Deny(_repetition_in_words(found))
     ticket = tickets.repetition(
@@ -245,6 +315,7 @@ def _repeats(round_context: RoundContext, tool: Tool, record: CallRecord, found:
         at=round_context.now(),
         message=_repetition_in_words(found),
         arguments_schema=tool.arguments_schema,
+        starts={name: gate.count for name, gate in gates.items() if gate is not None},
     )
     return AskApproval(ticket)
 
@@ -306,12 +377,15 @@ def fingerprint_here(tool: Tool, args: str) -> str:
         return fingerprint_of(tool.name, tool.version, args)
 
 
-def _identify_imported(round_context: RoundContext, tool: Tool) -> None:
-    """Record fingerprints for calls to `tool` that were imported when the agent did not have it."""
+def _identify_imported(round_context: RoundContext, tool: Tool, known: Space) -> Space:
+    """Record fingerprints for calls to `tool` that were imported when the agent did not have it.
+
+    Returns the space with the answers that are still good: all of `known`, or none if anything was written.
+    """
     space, imports = round_context.space, round_context.env.store_runtime.imports
-    if imports.are_all(space, tool.name):
-        return
-    position = space.engine.ledger(space.name).position  # before it is read: a later import is not missed
+    if imports.are_all(known, tool.name):
+        return known
+    (end,) = known.ask(LedgerOf(space.name))  # before the marks are read: a later import is not missed
     names = [tool.name]
     if not _EVERYWHERE.fullmatch(tool.name):
         spellings = [by_spelling(round_context.toolbox, api).items() for api in registry.APIS]
@@ -321,6 +395,7 @@ def _identify_imported(round_context: RoundContext, tool: Tool) -> None:
     attempts = Attempts(f"the imported calls to {tool.name}", f"the call to {tool.name} was not started")
     for name in names:
         while found := repeat_guard.unlearnt(space, name, limit=_IMPORTED_AT_ONCE):
+            known = space
             transitions = [_identified(round_context, tool, call) for call in found]
             cells = repeat_guard.learning(space, [each.record for each in transitions])
             try:
@@ -329,7 +404,8 @@ def _identify_imported(round_context: RoundContext, tool: Tool) -> None:
                 raise
             except Moved:
                 attempts.begin()
-    imports.note(space, tool.name, position)
+    imports.note(space, tool.name, end.position)
+    return known
 
 
 def _identified(round_context: RoundContext, tool: Tool, call: VersionedCall) -> CallTransition:

@@ -22,6 +22,7 @@ from perdure.model import names
 from perdure.model.call import UNCLEAR, CallRecord, CallState
 from perdure.model.message import Text, ToolCall, ToolResult
 from perdure.model.run import ENDED
+from perdure.runtime.calls import root_ledger
 from perdure.runtime.calls.pending_call import NO_CHANGES, PendingCall, encode_result
 from perdure.runtime.calls.recovery import open_calls
 from perdure.runtime.calls.round import RoundContext
@@ -69,9 +70,11 @@ async def reconcile(env: RunEnvironment, id: str, *, by: str | None = None) -> C
         state_view.close()
     assert tool.reconciler is not None
     believed = gone or tool.reconciler.fences
-    return await env.run_blocking(
+    settled = await env.run_blocking(
         partial(_settle, round_context, pending_call, outcome, believed=believed, by=by)
     )
+    await env.run_blocking(partial(root_ledger.settle_call, env.space, settled))
+    return settled
 
 
 def resolve(
@@ -88,6 +91,7 @@ def resolve(
     Raises `Conflict`, having written nothing, if its outcome is known, or its run has not recorded it yet.
     """
     record = calls.read(space, id).record
+    _check_own(record)
     if record.state == "started":
         raise Conflict(
             f"call '{id}' to {record.tool} is started, and its run has not recorded an outcome; nothing was "
@@ -100,12 +104,28 @@ def resolve(
     words = Text(f"A person says that it was {outcome}{f': {why}' if why else ''}.")
     if outcome == "not_done" or value is None:
         shown = ToolResult(id, "success" if outcome == "done" else "error", (words,))
-        return settlement.resolve(space, id, outcome, by=by, why=why, preview=encode_result(shown)).record
+        settled = settlement.resolve(space, id, outcome, by=by, why=why, preview=encode_result(shown)).record
+        root_ledger.settle_call(space, settled)
+        return settled
     stored = result.keep(value)
     staged = artifacts.stage(space, (stored.content,), media_type=stored.media_type)
     shown = ToolResult(id, "success", (words, *result.preview(stored, calls.reference(staged.digest))))
     preview = encode_result(shown)
-    return settlement.resolve(space, id, outcome, by=by, why=why, staged=staged, preview=preview).record
+    settled = settlement.resolve(space, id, outcome, by=by, why=why, staged=staged, preview=preview).record
+    root_ledger.settle_call(space, settled)
+    return settled
+
+
+def _check_own(record: CallRecord) -> None:
+    """Raise `Conflict` for a call of a child run: its own thread decides what became of it."""
+    if record.origin == "child":
+        raise Conflict(
+            f"call '{record.id}' to {record.tool} belongs to a child run; nothing was done.",
+            code="call_of_child",
+            advice="Settle it on the thread of the child run: runs show lists it.",
+            call=record.id,
+            parent_call=record.parent_call,
+        )
 
 
 def _is_gone(space: Space, record: CallRecord) -> bool:
@@ -117,6 +137,7 @@ def _unclear_call(env: RunEnvironment, id: str) -> VersionedCall:
     space = env.space
     recorded = calls.read(space, id)
     record = recorded.record
+    _check_own(record)
     if record.state in UNCLEAR:
         return recorded
     if record.state != "started":

@@ -32,17 +32,30 @@ from perdure.model.digest import Digest
 from perdure.model.effect import higher
 from perdure.model.event import MessageAppended, ToolCallSuspended
 from perdure.model.message import ToolCall, decode_message
-from perdure.model.ticket import Decision, Ticket
+from perdure.model.run import ENDED, RunRecord
+from perdure.model.ticket import CHILD_RUN, Decision, Ticket
 from perdure.runtime.calls.pending_call import PendingCall, SuspendedCall, encode_result, settle_as_recorded
 from perdure.runtime.calls.round import RoundContext, fingerprint_for
 from perdure.runtime.calls.settlement import Settler, error_result, stage_result, words_for_recorded
+from perdure.runtime.session import lease as leases
+from perdure.runtime.session import records
+from perdure.runtime.session.lease_keeper import LeaseKeeper
 from perdure.runtime.session.result import begin_of
 from perdure.runtime.tools.call import Ruling
 from perdure.runtime.tools.result import NoResult
 from perdure.runtime.tools.signature import why_refused
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["OpenRound", "continue_call", "open_calls", "open_round", "since_begin", "withdraw"]
+__all__ = [
+    "OpenRound",
+    "continue_call",
+    "goes_on",
+    "is_decided",
+    "open_calls",
+    "open_round",
+    "since_begin",
+    "withdraw",
+]
 
 
 # How a call that may have run without a durable start gets to `started`.
@@ -88,6 +101,7 @@ def open_round(round_context: RoundContext, run: str) -> OpenRound:
         round_context.space, run, round_context.journal.head.commit, continued_by=round_context.journal.run
     )
     message_id = _message_id(round_context, left)
+    round_context.deadline = None
     pending_calls: list[PendingCall] = []
     rulings: dict[str, Ruling] = {}
     for call in left:
@@ -155,7 +169,7 @@ def continue_call(
     `is_in_history` says that a commit names its suspension.  Returns the decision about it, if there is one.
     """
     if pending_call.recorded.record.state == "awaiting_approval":
-        _expire(round_context, pending_call)
+        _close_ticket(round_context, pending_call)
     state, tool = pending_call.recorded.record.state, pending_call.tool
     if state in SETTLED:
         Settler(round_context.journal, message_id).recall(pending_call)
@@ -225,22 +239,81 @@ def withdraw(
     continue_call(round_context, pending_call, message_id=message_id, is_in_history=state.is_in_history)
 
 
-def _expire(round_context: RoundContext, pending_call: PendingCall) -> None:
-    """Close the ticket of the call if its time is over."""
-    record = pending_call.recorded.record
-    found = tickets.find(round_context.space, record.ticket or "")
-    if found is not None and decisions.due(found.ticket, round_context.now()):
+def _close_ticket(round_context: RoundContext, pending_call: PendingCall) -> None:
+    """Close the ticket of the call if its time is over, or if it waits for child runs and one of them can go on.
+
+    Else note when its time is over.
+    """
+    record, space = pending_call.recorded.record, round_context.space
+    found = tickets.find(space, record.ticket or "")
+    if found is None:
+        return
+    expires_at = found.ticket.expires_at
+    if decisions.due(found.ticket, round_context.now()):
         decisions.expire_due(round_context.env.space)
-        pending_call.advance(calls.read(round_context.space, record.id))
+        pending_call.advance(calls.read(space, record.id))
+    elif _child_goes_on(space, found.ticket, round_context.env.owners):
+        pending_call.advance(decisions.release(space, pending_call.recorded))
+    elif expires_at is not None:
+        round_context.deadline = min(expires_at, round_context.deadline or expires_at)
+
+
+def is_decided(space: Space, record: RunRecord, owners: LeaseKeeper) -> bool:
+    """True if a run can go on: a call is decided or its ticket has expired, no call is open, or it is cancelled."""
+    line = record.timeline
+    head = reader.head_of(space, line)
+    left, _ = open_calls(space, record.continues or record.id, head.commit, continued_by=record.id)
+    if not left or record.cancel is not None:
+        return True
+    return any(goes_on(space, call.id, line, owners) for call in left)
+
+
+def goes_on(space: Space, call: str, line: str, owners: LeaseKeeper) -> bool:
+    """True if a run on the timeline can go on with that call."""
+    held = decisions.standing(space, call, line)
+    if held is None:
+        return True
+    if held.record.timeline != line:
+        return False  # it was not decided on this timeline
+    if held.record.state != "awaiting_approval":
+        return True
+    found = tickets.find(space, held.record.ticket or "")
+    if found is None:
+        return False
+    return decisions.due(found.ticket, space.clock()) or _child_goes_on(space, found.ticket, owners)
+
+
+def _child_goes_on(space: Space, ticket: Ticket, owners: LeaseKeeper) -> bool:
+    """True if one of the child runs that a call waits for is over, was cut off, or can go on."""
+    for child in tickets.children_of(ticket):
+        inside = space.beside(child.space, child.thread)
+        kept = records.find(inside, child.run)
+        if kept is None or kept.record.state in ENDED:
+            return True
+        if kept.record.state == "waiting":
+            if is_decided(inside, kept.record, owners):
+                return True
+            continue
+        held = leases.current(inside, kept.record.timeline)
+        if held is None or held.run != child.run or leases.state(inside, held, owners=owners) != "live":
+            return True
+    return False
 
 
 def _continue_approved(
     round_context: RoundContext, pending_call: PendingCall, tool: Tool, message_id: str | None
-) -> Ruling:
-    """Prepare the tool's next attempt, or take the decision as the result."""
+) -> Ruling | None:
+    """Prepare the tool's next attempt, or take the decision as the result.
+
+    A call that waited for child runs gets the decision that it had before, None if it had none.
+    """
     ticket = tickets.read(round_context.space, pending_call.recorded.record.ticket or "").ticket
     decision = ticket.decision
     assert decision is not None, "a call is approved by a decision"
+    if ticket.action == CHILD_RUN:
+        if _validate(round_context, pending_call, tool):
+            _check_bound(round_context, pending_call, tool, decision)
+        return _ruling_before(round_context, ticket)
     ruling = _ruling(round_context, decision)
     is_result = ticket.resume == "result" or decision.verdict == "answer"
     if is_result and ticket.resume != "arguments" and not _runs_on(ticket, decision):
@@ -346,6 +419,12 @@ def _settle(
 def _settle_unrecorded(pending_call: PendingCall) -> None:
     """Settle a call that is in the conversation but not in the ledger: nothing is known of it."""
     pending_call.settle(None, error_result(pending_call, "unknown", "it was never recorded here"))
+
+
+def _ruling_before(round_context: RoundContext, ticket: Ticket) -> Ruling | None:
+    before = tickets.decided_before(ticket)
+    decision = tickets.read(round_context.space, before).ticket.decision if before is not None else None
+    return None if decision is None else _ruling(round_context, decision)
 
 
 def _ruling(round_context: RoundContext, decision: Decision) -> Ruling:

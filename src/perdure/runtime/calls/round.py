@@ -11,11 +11,10 @@ they are recorded in the ledger alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from perdure.errors import Forgotten, Moved, PerdureError
-from perdure.history.changes.patch_builder import ValueSource, covered, reapply
-from perdure.history.changes.values import StoredValue
+from perdure.errors import Forgotten, Invalid, Moved, PerdureError
+from perdure.history.changes.patch_builder import covered, own_source, reapply
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY
 from perdure.ledger import call_identity, calls, tickets
@@ -35,10 +34,11 @@ from perdure.model.event import (
     ToolCallSuspended,
 )
 from perdure.model.message import Message, ToolCall
-from perdure.model.patch import Op, Patch, Stored
+from perdure.model.patch import Op, Patch
+from perdure.model.ticket import ChildRef
 from perdure.runtime import failpoints
 from perdure.runtime.agent.builtin_tools import BUILT_IN
-from perdure.runtime.calls.pending_call import CallChanges, PendingCall, SuspendedCall
+from perdure.runtime.calls.pending_call import PendingCall, SuspendedCall
 from perdure.runtime.calls.settlement import Settler, record_alone, record_without_lease
 from perdure.runtime.events import CallProgress
 from perdure.runtime.session.environment import RunEnvironment, inline
@@ -47,6 +47,7 @@ from perdure.runtime.session.lease import Lost
 from perdure.runtime.tools.call import Call, CallStateView, Ruling, scratch_prefix
 from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import Tool
+from perdure.runtime.tools.waiting import ChildRequest
 
 __all__ = ["RoundContext", "args_body", "commit_round", "fingerprint_for"]
 
@@ -54,9 +55,9 @@ _T = TypeVar("_T")
 
 
 class RoundContext:
-    """What the rounds of a run need: the run's environment, its journal and its tools.  It never changes."""
+    """What the rounds of a run need: the run's environment, its journal and its tools."""
 
-    __slots__ = ("env", "holder", "journal", "origin", "toolbox", "was_waiting")
+    __slots__ = ("deadline", "env", "holder", "journal", "origin", "toolbox", "was_waiting")
 
     def __init__(
         self,
@@ -73,6 +74,9 @@ class RoundContext:
         continues after a wait, so that no call was being carried out.
         """
         self.env, self.journal, self.origin, self.was_waiting = env, journal, origin, was_waiting
+        self.deadline: int | None = (
+            None  # when the first of the questions expires that were read last; None: never
+        )
         self.toolbox = {**BUILT_IN, **env.agent.toolbox}
         if tool is not None:
             self.toolbox[tool.name] = tool
@@ -147,9 +151,18 @@ class RoundContext:
         return changes
 
     def open_call(
-        self, pending_call: PendingCall, root: Digest, *, attempt: int, ruling: Ruling | None = None
+        self,
+        pending_call: PendingCall,
+        root: Digest,
+        *,
+        attempt: int,
+        ruling: Ruling | None = None,
+        runs_children: bool = False,
     ) -> tuple[Call, CallStateView]:
-        """Return the handle that a tool gets for one attempt, and the state behind it."""
+        """Return the handle that a tool gets for one attempt, and the state behind it.
+
+        With `runs_children` the tool may run other agents, if a run makes the call.
+        """
         record, arguments = pending_call.record, pending_call.ready.arguments
         standing = self.env.standing
         agent = None
@@ -173,8 +186,20 @@ class RoundContext:
             arguments=arguments.normal if arguments else {},
             decision=ruling,
             state_view=state_view,
+            runner=self._run_child if runs_children and self.origin is None else None,
+            tell=self.journal.feed.tell,
         )
         return handle, state_view
+
+    async def _run_child(self, request: ChildRequest) -> tuple[Any, ChildRef]:
+        run_child = self.env.run_child
+        if run_child is None:
+            raise Invalid(
+                "this run was not started from a store, so its tools cannot run other agents; nothing was run.",
+                code="call_has_no_run",
+                call=request.call,
+            )
+        return await run_child(self.env, self.journal.run, request)
 
     def _key(self, call: str, tool: Tool | None, arguments: Arguments | None) -> str:
         space = self.env.space
@@ -299,7 +324,7 @@ def _stage_each_write(round_context: RoundContext, pending_calls: Sequence[Pendi
     """Stage a commit for each write of the calls, in their order."""
     for pending_call in pending_calls:
         changes = pending_call.changes
-        source = _source_of(round_context.env.space, changes)
+        source = own_source(round_context.env.space, changes.objects)
         for op in changes.patch.ops if changes.patch is not None else ():
             draft = round_context.journal.draft(reason)
             reapply(draft.ops, op, source)
@@ -328,7 +353,7 @@ def _apply(
         draft.adopt(changes.patched)
         return
     draft.extend(_covered(round_context.space, pending_call, draft.root))
-    source = _source_of(round_context.env.space, changes)
+    source = own_source(round_context.env.space, changes.objects)
     for op in changes.patch.ops:
         reapply(draft.ops, op, source)
 
@@ -358,19 +383,6 @@ def _remove_scratch(draft: CommitDraft, pending_call: PendingCall) -> None:
     if draft.ops.paths(scratch):
         draft.ops.clear(scratch)
         draft.act("scope_cleanup", f"tool:{pending_call.call.name}")
-
-
-def _source_of(space: Space, changes: CallChanges) -> ValueSource:
-    """Return where the values of a call's patch are: in the store, or among the objects of the call."""
-
-    def body(digest: Digest) -> bytes:
-        return changes.objects[digest].body if digest in changes.objects else space.body(digest)
-
-    def value(stored: Stored) -> StoredValue:
-        new = changes.objects.get(stored.value)
-        return StoredValue(stored, (), body=new.body if new and new.kind is Kind.VALUE else None)
-
-    return ValueSource(value, body)
 
 
 def _events(space: Space, pending_call: PendingCall) -> list[Event]:

@@ -7,6 +7,7 @@ is about to record something else finds that result in the ledger and keeps it.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from functools import partial
 
@@ -18,7 +19,7 @@ from perdure.history.artifacts import Staged
 from perdure.history.space import Space
 from perdure.ledger import calls, settlement
 from perdure.ledger.calls import CallTransition
-from perdure.model.call import SETTLED, CallRecord, CallState
+from perdure.model.call import SETTLED, UNCLEAR, CallRecord, CallState
 from perdure.model.canonical import encode_struct
 from perdure.model.memory import Remembering
 from perdure.model.message import Block, Text, ToolResult
@@ -114,9 +115,13 @@ class Settler:
 
     def leave_unknown(self, pending_call: PendingCall, why: str, *, is_last: bool = False) -> None:
         """Settle a call whose outcome is not known; the repeat guard treats it as possibly done."""
-        states: tuple[CallState, ...] = ("unknown",) if pending_call.record.state == "started" else ()
+        states = () if pending_call.record.state in UNCLEAR else _ending(pending_call, "unknown")
         shown = error_result(pending_call, "unknown", why)
         self._settle(pending_call, states, shown, why=why, is_last=is_last)
+        record = pending_call.record
+        logging.getLogger("perdure.calls").warning(
+            "the outcome of call %s of %s is unknown", record.id, record.tool
+        )
 
     def end_unstarted(
         self,

@@ -57,6 +57,7 @@ __all__ = [
     "PendingAnswer",
     "StepReply",
     "check_server",
+    "check_price",
     "check_server_on_record",
     "declared_names",
     "given_as",
@@ -65,6 +66,7 @@ __all__ = [
     "is_same_server",
     "line_backend",
     "model_for",
+    "step_cost",
     "warn_of_end",
 ]
 
@@ -103,6 +105,37 @@ def warn_of_end(env: RunEnvironment, model: Model) -> None:
         ),
         stacklevel=2,
     )
+
+
+_CACHE_BESIDE = frozenset(
+    {"anthropic-messages", "bedrock-converse"}
+)  # formats that count a cache beside the input
+
+
+def step_cost(env: RunEnvironment, model: Model, usage: Usage) -> float | None:
+    """Return what a step cost, by the agent's own price or the catalog's; None if the price or the usage is not known."""
+    stop = env.agent.stop
+    if stop.price is not None:
+        return stop.price(usage) if usage else None
+    sent = sent_by(model)
+    prices = None if sent is None else env.models().card(sent.provider, sent.model).prices
+    if prices is None or sent is None or not usage:
+        return None
+    return prices.cost(usage, cache_is_beside=sent.api in _CACHE_BESIDE)
+
+
+def check_price(env: RunEnvironment, model: Model) -> None:
+    """Raise `Invalid` if the agent has a limit of cost, and the price of the model's steps is not known."""
+    if env.agent.stop.cost is None or env.agent.stop.price is not None:
+        return
+    sent = sent_by(model)
+    if sent is None or env.models().card(sent.provider, sent.model).prices is None:
+        raise Invalid(
+            f"the price of {model.backend} is not known, so a limit of cost cannot be kept; no request was sent.",
+            code="price_unknown",
+            advice="Give Stop(price=…), or put the price into your file of models.",
+            backend=model.backend,
+        )
 
 
 def line_backend(env: RunEnvironment, *, line: str | None = None) -> RecordedBackend | None:

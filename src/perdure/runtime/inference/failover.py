@@ -10,6 +10,7 @@ This module decides and returns a `Takeover`; the run loop writes it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
@@ -35,6 +36,8 @@ from perdure.switching.report import Report
 from perdure.switching.route import Route, Trigger, lacking, needs, trigger_of
 
 __all__ = ["Failover", "Takeover"]
+
+_log = logging.getLogger("perdure.backends")
 
 _WHY_MAX = 1_000  # characters
 _SHOWN = 3
@@ -140,6 +143,8 @@ class Failover:
                 model = taking_steps(reference)
                 self._fits_nowhere = False
                 recorded = RecordedBackend(model.backend, report.to_server)
+                told = self._journal.run, active.backend, model.backend, need.trigger
+                _log.warning("run %s goes on from %s with %s: %s", *told)
                 return Takeover(ActiveModel(model, recorded), report)
             else:
                 passed.append(str(report))
@@ -193,7 +198,7 @@ class Failover:
             for event in step.changeset.events
             if isinstance(event, ToolCallRequested)
         ]
-        records = (calls.find(self._journal.space, call) for call in requested)
+        records = calls.find_many(self._journal.space, requested)
         return [each.record for each in records if each is not None]
 
     def _spent(self, backend: str) -> int:

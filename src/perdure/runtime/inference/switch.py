@@ -12,6 +12,7 @@ A run that has read the timeline before the write begins again; a run that began
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -67,7 +68,8 @@ from perdure.switching.target_context import last_frame, shown_to
 
 __all__ = ["SwitchRequest", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
 
-_POLL_SECONDS = 0.05
+_log = logging.getLogger("perdure.backends")
+
 _SUMMARIES_MAX = 2  # times that a model writes a summary, where the timeline changes before it is done
 _REASON_MAX = 2_000  # characters
 
@@ -191,6 +193,7 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
             failpoints.hit("switch_written")
             recorded = RecordedBackend(to.name, server)
             env.lines.note(env.space, env.timeline, made.commit, recorded)
+            _log.info("%s on %s switched to %s", env.space.label, env.timeline, to.name)
             return made
 
 
@@ -266,8 +269,10 @@ def _settled(env: RunEnvironment, head: Head) -> LedgerRead:
     space, policy = env.space, env.agent.policy
     until = time.monotonic() + policy.wait_seconds
     ledger = ledger_now(space, head)
+    seen = -1
     while policy.unfinished == "wait" and unfinished(space, head, ledger) and time.monotonic() < until:
-        time.sleep(_POLL_SECONDS)
+        news = space.engine.wait({space.name: seen}, until - time.monotonic())
+        seen = news.get(space.name, seen)
         ledger = ledger_now(space, head)
     return ledger
 

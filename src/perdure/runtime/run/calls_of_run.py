@@ -36,7 +36,7 @@ def calls_of(space: Space, run: str) -> list[CallRecord]:
         return []
     steps = _commits(space, kept.record) if kept is not None else None
     ids = [run.removeprefix(BY_HAND)] if kept is None else _requested(steps or [])
-    found = [held.record for id in ids if (held := calls.find(space, id)) is not None]
+    found = [held.record for held in calls.find_many(space, ids) if held is not None]
     if steps is None and not found:
         found = list(_all(space))
     return sorted([record for record in found if record.run == run], key=lambda record: record.id)

@@ -7,7 +7,6 @@ the outcome of an external write is unknown or later turns follow the failed run
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -32,16 +31,19 @@ from perdure.history.ancestry import stands_on
 from perdure.history.changes.values import Given
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, effect_limit, tickets
+from perdure.ledger.held import check_released
 from perdure.model import names
-from perdure.model.call import UNCLEAR
+from perdure.model.call import SETTLED, UNCLEAR
 from perdure.model.context import Context
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
 from perdure.providers.contract import Model, ModelEvent, server_of
 from perdure.runtime.agent.agent import is_hooked
+from perdure.runtime.calls import recovery
 from perdure.runtime.calls.recovery import open_calls
 from perdure.runtime.inference.backend import current_model, model_for, warn_of_end
+from perdure.runtime.run import queue
 from perdure.runtime.run.calls_of_run import calls_of
 from perdure.runtime.run.loop import LiveRun
 from perdure.runtime.run.start import (
@@ -65,9 +67,24 @@ from perdure.runtime.session.records import VersionedRun
 from perdure.runtime.session.result import Result, last_of, result_of
 from perdure.switching.current_backend import RecordedBackend
 
-__all__ = ["cancel", "earlier", "end_cancelled", "is_decided", "is_interrupted", "line_of", "resume", "run"]
+__all__ = [
+    "begin_queued",
+    "cancel",
+    "earlier",
+    "end_cancelled",
+    "end_undone",
+    "go_on",
+    "is_decided",
+    "is_interrupted",
+    "is_present",
+    "line_of",
+    "lives",
+    "on_timeline",
+    "resume",
+    "run",
+]
 
-_WAIT_SECONDS = 0.05
+_WAIT_SECONDS = 0.5
 _HEAD_POLICIES, _ON_FAILURE = get_args(HeadPolicy), get_args(OnFailure)
 
 
@@ -100,6 +117,7 @@ async def run(
         head_policy=head_policy,
         on_failure=on_failure,
         parent_run=env.parent_run,
+        parent=env.parent,
     )
     model: Model | None = None
     while True:
@@ -119,7 +137,7 @@ async def run(
 
 
 def _started(
-    env: RunEnvironment, request: RunRequest, model: Model | None
+    env: RunEnvironment, request: RunRequest, model: Model | None, queued: VersionedRun | None = None
 ) -> tuple[Started | AlreadyRan | Interrupted | BackendChanged, Model | None]:
     """Start the run with a model; None: with the one that takes the steps of the timeline, which is found here.
 
@@ -134,7 +152,7 @@ def _started(
         return found, None
     warn_of_end(env, model)
     request = msgspec.structs.replace(request, backend=model.backend, server=server_of(model))
-    return begin(env, request, hooked=is_hooked(env.agent, "run_start")), model
+    return begin(env, request, hooked=is_hooked(env.agent, "run_start"), queued=queued), model
 
 
 async def resume(
@@ -152,14 +170,71 @@ async def resume(
     kept = await env.run_blocking(partial(_to_resume, env, id))
     if kept.record.state in ENDED:
         return await earlier(env, kept.record.id, shape=shape)
+    if kept.record.state == "created":
+        return await begin_queued(env, kept, shape=shape, begun=begun)
+    return await go_on(env, kept, shape=shape, begun=begun)
+
+
+async def go_on(
+    env: RunEnvironment,
+    kept: VersionedRun,
+    *,
+    shape: Any = None,
+    begun: Callable[[Started], None] | None = None,
+    deaths: tuple[int, str | None] = (0, None),
+) -> Result:
+    """Go on with a run that has not ended, as `resume` does; `deaths` is recorded, as in `continued`."""
     await env.run_blocking(partial(_check_present, env, kept.record))
-    env = await env.run_blocking(partial(_on, env, kept.record.timeline))
-    if kept.record.state == "waiting" and not await env.run_blocking(partial(_is_decided, env, kept.record)):
+    if kept.record.parent is not None:
+        kept = await env.run_blocking(partial(_follow_parent, env, kept))
+    env = await env.run_blocking(partial(on_timeline, env, kept.record.timeline))
+    decided = partial(recovery.is_decided, env.space, kept.record, env.owners)
+    if kept.record.state == "waiting" and not await env.run_blocking(decided):
         return await env.run_blocking(partial(_result, env, kept.record, shape))
-    start, model = await env.run_blocking(partial(_continued, env, kept))
+    start, model = await env.run_blocking(partial(_continued, env, kept, deaths))
     if begun is not None:
         begun(start)
     return await LiveRun(env, start, model, shape=shape).go()
+
+
+async def begin_queued(
+    env: RunEnvironment,
+    kept: VersionedRun,
+    *,
+    shape: Any = None,
+    begun: Callable[[Started], None] | None = None,
+) -> Result:
+    """Begin a run that was queued or scheduled, whatever its time is.
+
+    Raises `Busy` if another run lives there, and `Held` if the thread came from another store and was not released.
+    """
+    env = await env.run_blocking(partial(on_timeline, env, kept.record.timeline))
+    await env.run_blocking(partial(check_released, env.space))
+    waiting = await env.run_blocking(partial(queue.queued, env.space, kept.record))
+    if waiting is None:
+        return await earlier(env, kept.record.id, shape=shape)
+    request = RunRequest(
+        inbound=waiting.inbound(),
+        backend="",
+        head_policy=waiting.head_policy,
+        on_failure=waiting.on_failure,
+        parent_run=kept.record.parent_run,
+    )
+    model: Model | None = None
+    while True:
+        start, model = await env.run_blocking(partial(_started, env, request, model, kept))
+        match start:
+            case Started():
+                assert model is not None, "a run begins with a model"
+                if begun is not None:
+                    begun(start)
+                return await LiveRun(env, start, model, shape=shape).go()
+            case AlreadyRan(run):
+                return await earlier(env, run, shape=shape)
+            case Interrupted(cut_off):
+                await _finish_first(env, cut_off)
+            case BackendChanged(backend):
+                model = model_for(env, backend)
 
 
 async def _given_again(
@@ -169,6 +244,8 @@ async def _given_again(
     while True:
         kept = await env.run_blocking(partial(records.read, env.space, id))
         try:
+            if kept.record.state == "created":
+                return await begin_queued(env, kept, shape=shape, begun=begun)
             if kept.record.state == "waiting" and await env.run_blocking(partial(is_decided, env, id)):
                 return await resume(env, id, shape=shape, begun=begun)
             if kept.record.state == "failed" and retry:
@@ -224,12 +301,16 @@ def _check_retry(env: RunEnvironment, record: RunRecord) -> None:
             )
 
 
-def _continued(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
+def _continued(
+    env: RunEnvironment, kept: VersionedRun, deaths: tuple[int, str | None] = (0, None)
+) -> tuple[Started, Model]:
     """Take the timeline for a run, and find the model that goes on with it.
 
     The model is found before the timeline is taken: without one the run could not release it.  If the backend
-    is switched in between, the lease's revision has moved, and the model is found again.
+    is switched in between, the lease's revision has moved, and the model is found again.  Raises `Held` if the
+    thread came from another store and was not released.
     """
+    check_released(env.space)
     record = kept.record
     attempts = Attempts(f"the lease on '{record.timeline}'", f"run '{record.id}' was not resumed")
     while True:
@@ -238,8 +319,9 @@ def _continued(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]
         model = current_model(env, line=record.line, sure=True)
         try:
             backend = RecordedBackend(model.backend, server_of(model))
-            take = retried if record.state == "failed" else continued
-            return take(env, kept, held, revision, backend=backend), model
+            if record.state == "failed":
+                return retried(env, kept, held, revision, backend=backend), model
+            return continued(env, kept, held, revision, backend=backend, deaths=deaths), model
         except Moved:
             if leases.look(env.space, record.timeline)[1] == revision:
                 raise
@@ -247,9 +329,10 @@ def _continued(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]
 
 async def earlier(env: RunEnvironment, id: str, *, shape: Any = None) -> Result:
     """Return the result of a run; wait for it while it lives, and finish it first if it was cut off."""
+    seen = -1
     while True:
         kept = await env.run_blocking(partial(records.read, env.space, id))
-        if kept.record.state != "running":
+        if kept.record.state not in ("created", "running"):
             result = await env.run_blocking(partial(_result, env, kept.record, shape))
             if result.status == "failed":
                 raise RunFailed(result)
@@ -261,8 +344,8 @@ async def earlier(env: RunEnvironment, id: str, *, shape: Any = None) -> Result:
             and await env.run_blocking(partial(leases.state, env.space, held, owners=env.owners)) != "live"
         ):
             await _finish_first(env, id)
-        else:
-            await asyncio.sleep(_WAIT_SECONDS)
+        # A process that ends writes nothing, so it is also asked again after a while.
+        seen = await env.store_runtime.news.wait(env.space, seen, _WAIT_SECONDS)
 
 
 def cancel(env: RunEnvironment, id: str | None, why: str, by: str | None = None) -> RunRecord:
@@ -284,16 +367,18 @@ def cancel(env: RunEnvironment, id: str | None, why: str, by: str | None = None)
             if records.read(env.space, before.record.id) == before:
                 raise
         else:
+            if env.cancel_children is not None:
+                env.cancel_children(before.record.id, why or "cancelled")
             return kept.record
 
 
 async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
     """End a run that was asked to stop, unless a process runs it."""
-    if record.state in ENDED or await env.run_blocking(partial(_lives, env, record)):
+    if record.state in ENDED or await env.run_blocking(partial(lives, env, record)):
         return record
-    if not await env.run_blocking(partial(_is_present, env.space, record)):
-        return await env.run_blocking(partial(_end_undone, env.space, record))
-    env = await env.run_blocking(partial(_on, env, record.timeline))
+    if not await env.run_blocking(partial(is_present, env.space, record)):
+        return await env.run_blocking(partial(end_undone, env.space, record))
+    env = await env.run_blocking(partial(on_timeline, env, record.timeline))
     kept = await env.run_blocking(partial(records.read, env.space, record.id))
     held, revision = await env.run_blocking(partial(leases.look, env.space, record.timeline))
     start = await env.run_blocking(partial(continued, env, kept, held, revision))
@@ -302,14 +387,17 @@ async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
     return (await env.run_blocking(partial(records.read, env.space, record.id))).record
 
 
-def _end_undone(space: Space, record: RunRecord) -> RunRecord:
-    """End a run that waits and was undone: withdraw its approvals, and write to no timeline."""
-    why = record.cancel or "cancelled"
+def end_undone(space: Space, record: RunRecord, why: str = "cancelled") -> RunRecord:
+    """End a run that waits and was undone, or never began: withdraw its approvals, and write to no timeline."""
+    why = record.cancel or why
     for ticket in tickets.open_on(space, record.timeline):
         if ticket.run == record.id:
             with suppress(Decided):
                 decisions.withdraw(space, ticket.call, by=record.cancelled_by, why=why)
-    writes, kept = records.moved(records.read(space, record.id), "cancelled", at=space.clock(), why=why)
+    due = records.due_for_parent(space, record)
+    writes, kept = records.moved(
+        records.read(space, record.id), "cancelled", at=space.clock(), why=why, due=due
+    )
     records.apply(space, "end", *writes)
     return kept.record
 
@@ -318,10 +406,10 @@ def line_of(env: RunEnvironment, run: str | None) -> RunEnvironment:
     """Return the environment on the timeline of a run; None: as it is.  Raise `NotFound` if there is no such run."""
     if run is None:
         return env
-    return _on(env, records.read(env.space, names.check_id("run", run)).record.timeline)
+    return on_timeline(env, records.read(env.space, names.check_id("run", run)).record.timeline)
 
 
-def _on(env: RunEnvironment, timeline: str) -> RunEnvironment:
+def on_timeline(env: RunEnvironment, timeline: str) -> RunEnvironment:
     """Return the environment on another timeline of the thread."""
     if timeline == env.timeline:
         return env
@@ -332,18 +420,19 @@ def _on(env: RunEnvironment, timeline: str) -> RunEnvironment:
 def is_interrupted(env: RunEnvironment, id: str) -> bool:
     """True if a run was cut off: its record says that it runs, but no process runs it."""
     record = records.read(env.space, id).record
-    return record.state in ("created", "running") and not _lives(env, record)
+    return record.state == "running" and not lives(env, record)
 
 
 def is_decided(env: RunEnvironment, id: str) -> bool:
     """True if a run waits and can go on."""
     record = records.read(env.space, id).record
-    if record.state != "waiting" or not _is_present(env.space, record):
+    if record.state != "waiting" or not is_present(env.space, record):
         return False
-    return _is_decided(env, record)
+    return recovery.is_decided(env.space, record, env.owners)
 
 
-def _lives(env: RunEnvironment, record: RunRecord) -> bool:
+def lives(env: RunEnvironment, record: RunRecord) -> bool:
+    """True if a process carries the run on."""
     held = leases.current(env.space, record.timeline)
     return (
         held is not None
@@ -363,13 +452,23 @@ class _UnaskedModel(msgspec.Struct, frozen=True):
 
 async def _finish_first(env: RunEnvironment, id: str) -> None:
     """Finish a run that was cut off; raise only if it fails and even its end cannot be recorded."""
+    env = await env.run_blocking(partial(_as_its_own, env, id))
     try:
         await resume(env, id)
     except RunFailed:
         if (await env.run_blocking(partial(records.read, env.space, id))).record.state not in ENDED:
             raise
     except (Lost, Busy):
-        await asyncio.sleep(_WAIT_SECONDS)
+        return
+
+
+def _as_its_own(env: RunEnvironment, id: str) -> RunEnvironment:
+    """Return the environment with the parent and the bound of a run, not those of the run that waits for its end."""
+    record = records.read(env.space, id).record
+    env = on_timeline(env, record.timeline)
+    bound = effect_limit.most(env.space, record.timeline)
+    env = msgspec.structs.replace(env, parent=None, parent_run=record.parent_run, effect_max=bound)
+    return env.of_run(record)
 
 
 def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
@@ -379,8 +478,8 @@ def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
     held = leases.current(space, timeline)
     if held is not None:
         return records.read(space, held.run)
-    waiting = [record for record in records.waiting(space, timeline) if _is_present(space, record)]
-    decided = [record for record in waiting if _is_decided(env, record)]
+    waiting = [record for record in records.waiting(space, timeline) if is_present(space, record)]
+    decided = [record for record in waiting if recovery.is_decided(space, record, env.owners)]
     if not decided:
         origin = _decided_here(env)
         if origin is not None:
@@ -395,7 +494,7 @@ def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
     )
 
 
-def _is_present(space: Space, record: RunRecord) -> bool:
+def is_present(space: Space, record: RunRecord) -> bool:
     """True if the timeline has the run's commits up to where it waits; False after an undo of some of them."""
     head = reader.head_of(space, record.timeline).commit
     if not stands_on(space, record.continues or record.id, head):
@@ -416,7 +515,7 @@ def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:
 
 
 def _check_present(env: RunEnvironment, record: RunRecord) -> None:
-    if not _is_present(env.space, record):
+    if not is_present(env.space, record):
         raise NotFound(
             f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
             "resumed.",
@@ -425,6 +524,55 @@ def _check_present(env: RunEnvironment, record: RunRecord) -> None:
             run=record.id,
             timeline=record.timeline,
         )
+
+
+def _follow_parent(env: RunEnvironment, kept: VersionedRun) -> VersionedRun:
+    """Return a child run as it may go on: cancelled if the call that started it, or a run above it, is over.
+
+    Raises `NotFound` if its parent was undone.
+    """
+    over = _over_above(env.space, kept.record)
+    if over is not None and kept.record.cancel is None:
+        write, kept = records.changed(kept, cancel=over)
+        records.apply(env.space, "cancel", write)
+    return kept
+
+
+def _over_above(space: Space, child: RunRecord) -> str | None:
+    """Return why nothing takes the result of a child run any more; None: a call above waits for it, or is not known here.
+
+    What a settled call did is told: a model or a person may have asked for it again since.
+    """
+    record = child
+    while record.parent is not None and record.parent_run is not None:
+        call, thread = record.parent.call, record.parent.thread
+        space = space.beside(record.parent.space, thread)
+        found = records.find(space, record.parent_run)
+        if found is None:  # the parent's thread was removed
+            break
+        record = found.record
+        if record.cancel is not None:
+            return record.cancel
+        if record.state in ENDED:
+            return (
+                "its parent was cancelled"
+                if record.state == "cancelled"
+                else f"its parent has {record.state}"
+            )
+        started_by = calls.find(space, call)
+        if started_by is not None and started_by.record.state in SETTLED | UNCLEAR:
+            return f"the call that started it is {started_by.record.state}"
+        if not is_present(space, record):
+            raise NotFound(
+                f"run '{child.id}' is a child of run '{record.id}' on '{thread}', which was undone; nothing was "
+                "resumed.",
+                code="parent_run_undone",
+                advice="Take the undo back with redo() on that thread, or end the child with cancel().",
+                run=child.id,
+                parent_run=record.id,
+                thread=thread,
+            )
+    return None
 
 
 def _continuation(env: RunEnvironment, origin: RunRecord) -> VersionedRun:
@@ -450,29 +598,16 @@ def _continuation(env: RunEnvironment, origin: RunRecord) -> VersionedRun:
         after=None,
         steered=0,
         waited=0,
+        due=None,
+        dues=0,
+        scheduled=False,
+        decided=False,
+        deaths=0,
+        died_at=None,
+        aside_at=None,
     )
     records.apply(space, "continue", *records.new(record))
     return records.read(space, record.id)
-
-
-def _is_decided(env: RunEnvironment, record: RunRecord) -> bool:
-    """True if the run can go on: a call is decided or its ticket has expired, no call is open, or it is cancelled."""
-    space, line = env.space, record.timeline
-    head = reader.head_of(space, line)
-    left, _ = open_calls(space, record.continues or record.id, head.commit, continued_by=record.id)
-    return not left or record.cancel is not None or any(_goes_on(space, call.id, line) for call in left)
-
-
-def _goes_on(space: Space, call: str, line: str) -> bool:
-    held = decisions.standing(space, call, line)
-    if held is None:
-        return True
-    if held.record.timeline != line:
-        return False  # it was not decided on this timeline
-    if held.record.state != "awaiting_approval":
-        return True
-    found = tickets.find(space, held.record.ticket or "")
-    return found is not None and decisions.due(found.ticket, space.clock())
 
 
 def _decided_here(env: RunEnvironment) -> RunRecord | None:
@@ -482,7 +617,7 @@ def _decided_here(env: RunEnvironment) -> RunRecord | None:
     for call in decisions.decided_on(space, line):
         run = calls.read(space, call).record.run
         origin = records.find(space, run) if run is not None else None
-        if origin is None or not _goes_on(space, call, line):
+        if origin is None or not recovery.goes_on(space, call, line, env.owners):
             continue
         left, _ = open_calls(space, origin.record.continues or origin.record.id, head.commit)
         if any(each.id == call for each in left):

@@ -14,13 +14,14 @@ A run that ends early settles the calls that it leaves open, so that the convers
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 from perdure.engines import loops
-from perdure.engines.contract import CellWrite, Step
+from perdure.engines.contract import CellWrite, Step, time_of_day
 from perdure.errors import Corrupt, Moved, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space, agent_after
@@ -41,6 +42,8 @@ from perdure.runtime.session.lease import Lost, releasing
 from perdure.switching.current_backend import RecordedBackend
 
 __all__ = ["RunFinisher", "own_timelines_prefix", "settle_open_calls"]
+
+_log = logging.getLogger("perdure.runs")
 
 _UNKNOWN = -1
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
@@ -93,13 +96,13 @@ class RunFinisher:
                 self._run, self.record = updated, updated.record
                 return
 
-    def is_steered(self) -> bool:
-        """True if a message is queued that the run has not taken in."""
-        self._reread()
+    def is_steered(self, space: Space | None = None) -> bool:
+        """True if a message is queued that the run has not taken in; `space` has the run's record, None: it is read."""
+        self._reread(space)
         return self.record.steered != self._heard
 
-    def hear(self) -> tuple[list[Message], list[CellWrite]]:
-        """Stage the queued messages; return them, and the writes that empty the queue with the next commit."""
+    def hear(self) -> tuple[list[tuple[str, Message]], list[CellWrite]]:
+        """Stage the queued messages; return them with their ids, and the writes that empty the queue."""
         if not self.is_steered():
             return [], []
         self._heard = self.record.steered
@@ -108,7 +111,7 @@ class RunFinisher:
         for each in waiting:
             draft.say(each.message, id=each.id)
         self._journal.stage(draft)
-        return [each.message for each in waiting], [each.taken for each in waiting]
+        return [(each.id, each.message) for each in waiting], [each.taken for each in waiting]
 
     def count_heard(self) -> None:
         """Find out after an interruption whether the run has taken in every message; leave the queue as it is."""
@@ -116,10 +119,14 @@ class RunFinisher:
         if self._heard == _UNKNOWN and not steering.queued(self._journal.space, self._journal.run):
             self._heard = self.record.steered
 
-    def wait(self) -> bool:
-        """Release the timeline until calls are decided; False if the run was asked to stop instead."""
+    def wait(self, deadline: int | None) -> bool:
+        """Release the timeline until calls are decided; False if the run was asked to stop instead.
+
+        `deadline` is when the first question expires; None: none does.  A worker looks at the run then, or at once if a
+        call was decided after the run last looked.
+        """
         how: _LastWrite = "join" if self._branch.is_apart else "record_only"
-        return self._release("waiting", how, after=self._journal.head.commit, line=None)
+        return self._release("waiting", how, due=deadline, after=self._journal.head.commit, line=None)
 
     def finish(
         self,
@@ -152,6 +159,10 @@ class RunFinisher:
         """Set the run's state and release the lease, in one write; False if something has to be done first."""
         while not self._is_hindered(status):
             at = self._journal.space.clock()
+            if status == "waiting" and self.record.decided:
+                fields |= {"due": time_of_day(self._journal.space.engine), "decided": False}
+            elif status != "waiting":
+                fields["due"] = records.due_for_parent(self._journal.space, self.record)
             writes, updated = records.moved(self._run, status, at=at, **fields)
             try:
                 self._write_last(how, (*cells, *writes, releasing(self._lease)))
@@ -160,6 +171,15 @@ class RunFinisher:
                     raise
             else:
                 self._run, self.record = updated, updated.record
+                level = logging.WARNING if status == "failed" else logging.INFO
+                kind = fields.get("kind")
+                _log.log(
+                    level,
+                    "run %s of %s: %s",
+                    updated.record.id,
+                    self._journal.space.label,
+                    status + (f" ({kind})" if kind else ""),
+                )
                 return True
         return False
 
@@ -177,9 +197,10 @@ class RunFinisher:
             return True
         return status != "waiting" and self.record.steered != self._heard
 
-    def _reread(self) -> bool:
+    def _reread(self, space: Space | None = None) -> bool:
         """Read the run's record again; True if it has changed.  Raises `Lost` if another process ended the run."""
-        before, self._run = self._run, records.read(self._journal.space, self._journal.run, known=self._run)
+        space = space or self._journal.space
+        before, self._run = self._run, records.read(space, self._journal.run, known=self._run)
         self.record = self._run.record
         if self.record.state != "running":
             raise Lost(self._lease)

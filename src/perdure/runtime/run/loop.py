@@ -12,14 +12,14 @@ complete ends the run as `stopped`, unless the stop policy accepts it; its calls
 Any error fails the run, and a closing commit says so if it can be written.  If it cannot, the run counts as
 interrupted: another process finishes it later from the log alone.
 
-The loop decides.  It hands data to its helpers (finish.py, failover.py, model_input.py, the calls of a round)
-and takes results back; none of them holds another, or calls the loop.
+The loop decides.  It hands data to its helpers and takes results back; none of them holds another, or calls the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,37 +29,51 @@ from perdure.context.render import media
 from perdure.engines.contract import CellWrite
 from perdure.errors import Moved, PerdureError, RunFailed
 from perdure.history.ancestry import of_run
+from perdure.history.space import Space
+from perdure.ledger import snapshot
 from perdure.ledger.calls import CallTransition
 from perdure.model.call import CallRecord
 from perdure.model.context import Context
-from perdure.model.event import RunFinished, RunStarted, ToolCallRequested
+from perdure.model.event import Event, RunFinished, RunStarted, ToolCallRequested
 from perdure.model.message import Message, has_media
-from perdure.model.run import PendingResponse, RunRecord, RunState, StopReason, Usage
+from perdure.model.run import Cost, PendingResponse, RunRecord, RunState, StopReason, Usage
 from perdure.model.text import said_by
 from perdure.providers.contract import Model
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import COUNTERS, Counters, in_words, is_hooked
-from perdure.runtime.agent.plugin import Moment, Phase, run_phase
+from perdure.runtime.agent.plugin import Moment, Phase, Refusal, refused_calls, run_phase
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
-from perdure.runtime.calls.plan import plan
+from perdure.runtime.calls.plan import RequestedCall, plan, plan_questions, requested
 from perdure.runtime.calls.recovery import open_round
 from perdure.runtime.calls.round import RoundContext, commit_round
 from perdure.runtime.inference.backend import (
     ActiveModel,
     ModelStep,
     StepReply,
+    check_price,
     check_server,
     declared_names,
+    step_cost,
 )
 from perdure.runtime.inference.failover import Failover, Takeover
 from perdure.runtime.inference.model_input import ModelInputBuilder
 from perdure.runtime.run.finish import RunFinisher, settle_open_calls
 from perdure.runtime.run.start import Started, cleaned
+from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment, inline
 from perdure.runtime.session.journal import CommitDraft
 from perdure.runtime.session.lease import Lost
-from perdure.runtime.session.result import Result, result_of
+from perdure.runtime.session.lease_keeper import StopSignal
+from perdure.runtime.session.result import (
+    OUTPUT_TYPE,
+    AnswerChecks,
+    Result,
+    inbound_messages,
+    refused_event,
+    refused_input,
+    result_of,
+)
 from perdure.runtime.tools.call import Ruling
 from perdure.switching.commit import REASON, switched
 from perdure.switching.current_backend import RecordedBackend
@@ -73,35 +87,12 @@ class _CancelRequested(Exception):
     """The run's record says that the run was asked to stop."""
 
 
-class _StopSignal:
-    """Carries a request to stop from the thread that renews leases to the task of a run."""
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task, self._loop = task, task.get_loop()
-        self.why = ""  # the reason of a cancellation; "": there was none
-        self.is_lost = False  # True: another process has the timeline
-        self.is_sent = False
-
-    def lose(self) -> None:
-        """End the task because the lease is lost; may be called from any thread."""
-        self.is_sent = True
-        self._loop.call_soon_threadsafe(self._stop, "", True)
-
-    def cancel(self, why: str) -> None:
-        """End the task because the run was asked to stop; may be called from any thread."""
-        self.is_sent = True
-        self._loop.call_soon_threadsafe(self._stop, why, False)
-
-    def _stop(self, why: str, is_lost: bool) -> None:  # call_soon takes no keywords
-        self.why, self.is_lost = why, is_lost
-        self._task.cancel()
-
-
 class LiveRun:
     """One run, from where it is to its end, or until a call has to be decided."""
 
     def __init__(self, env: RunEnvironment, started: Started, model: Model, *, shape: Any = None) -> None:
         """Go on from `started`; `shape` is the type that the last message must have."""
+        env = env.of_run(started.kept.record)
         self._env, self._started, self._shape = env, started, shape
         self._journal = started.journal
         self._stop = env.agent.stop
@@ -111,10 +102,17 @@ class LiveRun:
         self._active = ActiveModel(model, RecordedBackend(model.backend, self._record.server))
         self._failover = None if env.agent.route is None else Failover(self._journal, env.agent.route)
         self._names = declared_names(self._round_context.toolbox)
-        self._has_plugins = bool(env.agent.plugins)
+        self._has_plugins, self._guards = bool(env.agent.plugins), env.agent.guards
+        is_checked = self._guards or (shape is not None and env.agent.answer_retries)
+        self._answers = AnswerChecks(env.agent, shape) if is_checked else None
         self._is_inline = env.run_blocking is inline
         self._model_input = ModelInputBuilder(env, shape=shape)
-        self._usage, self._text = Usage(), ""  # of this run, as far as it ran in this process
+        self._usage, self._text, self._cost = (
+            Usage(),
+            "",
+            Cost(),
+        )  # of this run, as far as it ran in this process
+        self._step_cost: float | None = 0.0  # of the newest step; None: it is not known
 
     async def go(self) -> Result:
         """Run to the end, or until a call has to be decided.
@@ -123,7 +121,7 @@ class LiveRun:
         """
         task = asyncio.current_task()
         assert task is not None
-        signal = _StopSignal(task)
+        signal = StopSignal(task)
         held_lease = self._env.owners.hold(
             self._started.lease, space=self._env.space, lost=signal.lose, cancelled=signal.cancel
         )
@@ -144,7 +142,7 @@ class LiveRun:
             self._env.owners.give_up(self._env.space, self._started.lease)
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
-    async def _to_the_end(self, task: asyncio.Task[Any], signal: _StopSignal) -> Result:
+    async def _to_the_end(self, task: asyncio.Task[Any], signal: StopSignal) -> Result:
         try:
             return await self._steps(signal)
         except asyncio.CancelledError:
@@ -163,7 +161,7 @@ class LiveRun:
         except Exception as error:  # any error of a model, a plug-in or the store fails the run
             raise await self._failed(error) from error
 
-    async def _steps(self, signal: _StopSignal) -> Result:
+    async def _steps(self, signal: StopSignal) -> Result:
         await self._do(self._read_conversation)
         if self._record.cancel is not None:  # the process that was asked to stop has died since
             if self._record.line is not None:
@@ -176,15 +174,17 @@ class LiveRun:
             await self._do(self._recount)
             if await self._settle_left_calls():
                 return await self._do(self._wait)
+        if self._guards and not self._counters.steps:
+            result = await self._check_input()
+            if result is not None:
+                return result
         while True:
             if signal.is_sent or not self._env.owns_thread:  # let a request to stop arrive once a step
                 await asyncio.sleep(0)
             reached = self._limit_reached()
             if reached is not None:
                 stop, why = reached
-                result = await self._end("stopped", why, stop, cells=await self._do(self._hear))
-                assert result is not None, "only a run that was to succeed goes on"
-                return result
+                return _ended(await self._end("stopped", why, stop, cells=(await self._do(self._hear))[1]))
             pending_calls, result = await self._turn()
             if result is not None:
                 return result
@@ -201,6 +201,19 @@ class LiveRun:
             await self._do(self._journal.write)
         if self._record.head_policy == "on_success":
             await self._do(self._leave_timeline)
+
+    async def _check_input(self) -> Result | None:
+        """Have the guards look at what came in with the run; return the result of the run if one refuses it."""
+        messages = await self._do(lambda: inbound_messages(self._env.space, self._record))
+        refused = await refused_input(self._guards, messages, self._env.space.ids)
+        return refused and await self._end_refused(refused[0], (await self._do(self._hear))[1], refused[1:])
+
+    async def _end_refused(
+        self, refused: Refusal, cells: Sequence[CellWrite], events: Sequence[Event] = ()
+    ) -> Result:
+        """End the run because a guard refused its input or its last answer."""
+        stop, why = StopReason("guard", refused.guard), f"guard '{refused.guard}' refused: {refused.why}"
+        return _ended(await self._end("stopped", why, stop, cells=cells, events=events))
 
     async def _settle_left_calls(self) -> bool:
         """Settle the calls that an interruption, or a decision, has left; True if any of them still waits."""
@@ -219,7 +232,11 @@ class LiveRun:
         if pending is not None:  # the request was sent before, so no message can be added to it
             await self._do(self._finisher.count_heard)
         elif not is_first:  # no message can be queued for a run that has just begun
-            heard = await self._do(self._hear)
+            messages, heard = await self._do(self._hear)
+            ids = self._env.space.ids
+            refused = await refused_input(self._guards, messages, ids) if messages else None
+            if refused is not None:
+                return [], await self._end_refused(refused[0], heard, refused[1:])
         self._check_cancel()
         draft = self._journal.draft("assistant_turn_committed")
         context, fits = self._model_input.context(self._active.model), True
@@ -254,14 +271,17 @@ class LiveRun:
             stored, staged = await self._do(partial(media.said, self._env.space, stored))
             draft.hold(staged)
         usage, backend = reply.usage or None, self._active.backend
-        draft.say(stored, id=label, backend=backend, usage=usage, losses=losses, context=recipe)
+        cost = step_cost(self._env, self._active.model, reply.usage) if usage else None
+        draft.say(stored, id=label, backend=backend, usage=usage, losses=losses, context=recipe, cost=cost)
+        self._cost += Cost.of(cost)
+        self._step_cost = cost
         draft.objects += bodies
         self._journal.memory_root = self._model_input.memory_root
         self._model_input.add(reply.message)
         failpoints.hit("before_intent")
         if reply.message.tool_calls:
             return await self._take_calls(reply, draft, label, heard)
-        return [], await self._take_message(reply, draft, heard)
+        return [], await self._take_message(reply, draft, label, heard)
 
     async def _answer(self, context: Context) -> StepReply | Takeover | None:
         """Have the model take a step, or find the backend that takes over where it fails.
@@ -270,6 +290,9 @@ class LiveRun:
         """
         # The environment may have changed since the run began, and with it the address of the backend.
         check_server(self._env, self._active.recorded, self._active.model)
+        if self._stop.cost is not None:
+            check_price(self._env, self._active.model)
+        await self._env.before_step(self._active.backend)
         ids, feed = self._journal.space.ids, self._journal.feed
         model_step = ModelStep(self._active.model, context, feed, ids, self._names)
         try:
@@ -316,22 +339,27 @@ class LiveRun:
         """Record the calls of a reply; if the reply is not complete, refuse them and end the run."""
         if self._has_plugins:
             await self._phase("step_end", draft, message=reply.message)
-        await self._do(self._finisher.is_steered)  # reads the record
-        self._check_cancel()
-        kind = reply.stop.reason
+        kind, refused = reply.stop.reason, None
         if kind == "tool_calls" or (kind == "unknown" and self._stop.accepts(kind)):
-            return await self._do(partial(self._request, draft, label, reply, heard)), None
+            if self._guards:
+                calls = reply.message.tool_calls
+                refused = await refused_calls(self._guards, self._round_context.toolbox, calls)
+            return await self._do(partial(self._request, draft, label, reply, heard, refused=refused)), None
         pending_calls = await self._do(partial(self._request, draft, label, reply, heard, cut_off=True))
         await self._round(pending_calls, {}, self._env.space.ids())
         return [], await self._conclude(reply.stop, [])
 
     async def _take_message(
-        self, reply: StepReply, draft: CommitDraft, heard: list[CellWrite]
+        self, reply: StepReply, draft: CommitDraft, label: str, heard: list[CellWrite]
     ) -> Result | None:
         """Record a reply without calls; return the result of the run, or None if the run goes on."""
         self._count(draft, reply, [])
         if self._has_plugins:
             await self._phase("step_end", draft, message=reply.message)
+        if self._answers is not None and reply.stop.reason == "completed":
+            refused = await self._answers.check(reply.message)
+            if refused is not None:
+                return await self._refuse_answer(refused, draft, label, heard)
         self._journal.stage(draft)
         is_steered = (
             self._has_plugins and self._has_hook("run_end") and await self._do(self._finisher.is_steered)
@@ -342,6 +370,27 @@ class LiveRun:
             if result is not None:
                 return result
         await self._do(partial(self._journal.write, cells=heard))  # the run goes on
+        return None
+
+    async def _refuse_answer(
+        self, refused: Refusal, draft: CommitDraft, label: str, heard: list[CellWrite]
+    ) -> Result | None:
+        """Record that an answer was refused and ask for another; end the run if it was asked for often enough.
+
+        An answer that only does not fit its type ends the run as it is: reading `result.output` says so.
+        """
+        draft.events.append(refused_event(self._env.space.ids(), refused, "output", message=label))
+        self._journal.stage(draft)
+        asked = self._answers.again(refused) if self._answers is not None else None
+        if asked is None:
+            if refused.guard == OUTPUT_TYPE:
+                return await self._conclude(StopReason("completed"), heard)
+            return await self._end_refused(refused, heard)
+        draft = self._journal.draft("user_message")
+        draft.say(asked, id=self._env.space.ids())
+        self._model_input.add(asked)
+        self._journal.stage(draft)
+        await self._do(partial(self._journal.write, cells=heard))
         return None
 
     async def _conclude(self, stop: StopReason, cells: Sequence[CellWrite]) -> Result | None:
@@ -396,9 +445,8 @@ class LiveRun:
         failpoints.hit("switch_checked")
         self._finisher.hand_over(takeover.to.recorded, heard)
         failpoints.hit("switch_written")
-        self._journal.feed.committed(
-            self._journal.head.commit, spoken=True
-        )  # the rest of a message never comes
+        # The rest of a message never comes.
+        self._journal.feed.committed(self._journal.head.commit, spoken=True)
         self._active = takeover.to
         self._model_input.switch_to(takeover.to.model, self._journal.head.commit)
 
@@ -416,12 +464,12 @@ class LiveRun:
         if self._finisher.leave_timeline():
             self._read_conversation()
 
-    def _hear(self) -> list[CellWrite]:
-        """Put messages that were queued for the run into the conversation; return the writes that empty the queue."""
+    def _hear(self) -> tuple[list[tuple[str, Message]], list[CellWrite]]:
+        """Put queued messages into the conversation; return them with their ids, and the writes that empty the queue."""
         messages, cells = self._finisher.hear()
-        for message in messages:
+        for _, message in messages:
             self._model_input.add(message, written=False)
-        return cells
+        return messages, cells
 
     def _request(
         self,
@@ -431,43 +479,54 @@ class LiveRun:
         heard: list[CellWrite],
         *,
         cut_off: bool = False,
+        refused: Mapping[str, Refusal] | None = None,
     ) -> list[PendingCall]:
         """Make the model's turn durable, with the requested calls and the starts that need no approval.
 
-        With `cut_off` nothing is started: the reply is not complete, and its calls are refused.
+        With `cut_off` nothing is started: the reply is not complete, and its calls are refused.  `refused` are the
+        calls that guards refuse.
         """
-        pending_calls = self._planned(label, reply, start=True, cut_off=cut_off)
+        why = in_words(reply.stop) if cut_off else None
+        pairs = zip(reply.message.tool_calls, reply.vendor_ids, strict=True)
+        backend = self._active.backend
+        calls = [
+            requested(
+                self._round_context,
+                call,
+                label,
+                backend=backend,
+                vendor_id=id or None,
+                cut_off=why,
+                refused=refused[call.id].why if refused and call.id in refused else None,
+            )
+            for call, id in pairs
+        ]
+        space = self._journal.space
+        known = space.knowing(
+            records.record_question(space, self._journal.run), *plan_questions(self._round_context, calls)
+        )
+        self._finisher.is_steered(known)  # reads the record
+        self._check_cancel()
+        pending_calls = self._planned(calls, known, start=True)
         self._count(draft, reply, [pending_call.record.fingerprint for pending_call in pending_calls])
         draft.extend([self._requested(pending_call.record) for pending_call in pending_calls])
+        for call, refusal in (refused or {}).items():
+            draft.events.append(refused_event(space.ids(), refusal, "arguments", call=call))
         self._journal.stage(draft)
         try:
             self._journal.write(cells=heard, transitions=_postings(pending_calls))
         except Moved:
             # Another timeline has just started an equal call, so this one has to be planned again.
-            pending_calls = self._planned(label, reply, start=False, cut_off=cut_off)
+            pending_calls = self._planned(calls, space, start=False)
             self._journal.write(cells=heard, transitions=_postings(pending_calls))
         for pending_call in pending_calls:
             pending_call.written()
         failpoints.hit("after_intent")
         return pending_calls
 
-    def _planned(self, label: str, reply: StepReply, *, start: bool, cut_off: bool) -> list[PendingCall]:
+    def _planned(self, calls: list[RequestedCall], space: Space, *, start: bool) -> list[PendingCall]:
         taken: set[str] = set()
-        why = in_words(reply.stop) if cut_off else None
-        pairs = zip(reply.message.tool_calls, reply.vendor_ids, strict=True)
-        return [
-            plan(
-                self._round_context,
-                call,
-                label,
-                backend=self._active.backend,
-                vendor_id=id or None,
-                taken=taken,
-                start=start,
-                cut_off=why,
-            )
-            for call, id in pairs
-        ]
+        return [plan(self._round_context, each, taken=taken, start=start, space=space) for each in calls]
 
     def _requested(self, record: CallRecord) -> ToolCallRequested:
         return ToolCallRequested(
@@ -487,8 +546,10 @@ class LiveRun:
 
     def _count(self, draft: CommitDraft, reply: StepReply, fingerprints: list[str]) -> None:
         self._usage, self._text = self._usage + reply.usage, reply.message.text
-        cost = self._stop.cost_of(reply.usage)
-        self._counters = self._counters.after(reply.usage, cost, [each for each in fingerprints if each])
+        self._env.after_step(self._active.backend, reply.usage)
+        # What was counted before an interruption is in the counters.
+        made = [each for each in fingerprints if each]
+        self._counters = self._counters.after(reply.usage, self._step_cost, made)
         if self._stop.counts:
             draft.ops.put(COUNTERS, msgspec.to_builtins(self._counters))
 
@@ -501,6 +562,8 @@ class LiveRun:
         else:
             steps = result_of(space, self._record, at=self._journal.head.commit).steps
             self._counters = Counters(steps=steps, began_at=self._record.begun_at)
+        if self._answers is not None:
+            self._answers.recount(of_run(space, self._record.id, self._journal.head.commit))
         if self._started.retried:  # the time between the failure and the retry does not count
             self._counters = msgspec.structs.replace(self._counters, began_at=self._env.space.clock())
 
@@ -513,7 +576,7 @@ class LiveRun:
 
     def _wait(self) -> Result:
         """Release the timeline until calls are decided."""
-        if not self._finisher.wait():
+        if not self._finisher.wait(self._round_context.deadline):
             return self._close("cancelled", self._record.cancel or "")
         return self._result()
 
@@ -528,11 +591,18 @@ class LiveRun:
         return self._result()
 
     async def _end(
-        self, status: RunState, why: str | None, stop: StopReason, *, cells: Sequence[CellWrite] = ()
+        self,
+        status: RunState,
+        why: str | None,
+        stop: StopReason,
+        *,
+        cells: Sequence[CellWrite] = (),
+        events: Sequence[Event] = (),
     ) -> Result | None:
         """End the run after its last step; None if it was to succeed and a message was queued for it just now."""
         while True:
             draft = self._journal.draft("run_finished", forced=True)
+            draft.extend(events)
             if self._has_plugins:
                 await self._phase("run_end", draft, status=status)
             result = await self._do(partial(self._finish, draft, status, why, stop, cells))
@@ -542,7 +612,7 @@ class LiveRun:
             self._journal.unstage_last()
             if status == "succeeded":
                 return None
-            cells = (*cells, *await self._do(self._hear))
+            cells = (*cells, *(await self._do(self._hear))[1])
 
     def _finish(
         self,
@@ -552,15 +622,19 @@ class LiveRun:
         stop: StopReason,
         cells: Sequence[CellWrite],
     ) -> Result | None:
-        return self._result() if self._finisher.finish(draft, status, why, cells, stop=stop) else None
+        if not self._finisher.finish(draft, status, why, cells, stop=stop):
+            return None
+        end = self._journal.count_due()
+        if end is not None:
+            # A shortcut for later readers: without it they read the ledger from its beginning.
+            with suppress(PerdureError):
+                snapshot.store_count(self._env.space, end)
+        return self._result()
 
     def _result(self) -> Result:
         record, at = self._record, self._journal.head.commit
-        if record.state in (
-            "succeeded",
-            "stopped",
-            "waiting",
-        ):  # else the conversation may have lost messages
+        # In any other state the conversation may have lost messages.
+        if record.state in ("succeeded", "stopped", "waiting"):
             self._env.lines.note(self._env.space, self._env.timeline, at, self._active.recorded)
             self._model_input.cache(at)
         if record.state == "waiting" or not self._started.fresh:
@@ -568,8 +642,9 @@ class LiveRun:
         return Result(
             run=record.id,
             status=record.state,
-            text=self._text,
+            text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
             usage=self._usage,
+            cost=self._cost,
             steps=self._counters.steps,
             commit=at,
             why=record.why,
@@ -618,3 +693,8 @@ class LiveRun:
 
 def _postings(pending_calls: list[PendingCall]) -> list[CallTransition]:
     return [pending_call.transition for pending_call in pending_calls if pending_call.transition is not None]
+
+
+def _ended(result: Result | None) -> Result:
+    assert result is not None, "only a run that was to succeed goes on"
+    return result

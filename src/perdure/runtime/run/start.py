@@ -15,22 +15,24 @@ settled calls keep their results, so each restored path gets the value again tha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
 from perdure.context.render.media import brought_in
-from perdure.engines.contract import CellWrite, Step
+from perdure.engines.contract import CellWrite, LabelOf, LedgerOf, OpOf, Question, Recorded, Step
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved, OpReused
 from perdure.history import reader
 from perdure.history.changes.patch_builder import Touched
 from perdure.history.changes.values import Given, StoredValue
 from perdure.history.reader import is_ancestor
-from perdure.history.space import Space
+from perdure.history.space import Space, read_record
 from perdure.history.tree import Entry, diff
 from perdure.ledger import calls
 from perdure.model import canonical, names
@@ -41,7 +43,7 @@ from perdure.model.event import ConflictCovered, MessageAppended, RunStarted
 from perdure.model.head import Head
 from perdure.model.message import Message, Text, check_message, encode_message
 from perdure.model.patch import Delete, Put, Stored
-from perdure.model.run import REASONS, HeadPolicy, OnFailure, RunRecord
+from perdure.model.run import REASONS, HeadPolicy, OnFailure, ParentCall, RunRecord
 from perdure.providers.contract import server_of
 from perdure.runtime.agent.agent import model_of
 from perdure.runtime.calls.recovery import since_begin
@@ -62,6 +64,7 @@ __all__ = [
     "retried",
     "RunRequest",
     "Started",
+    "INPUT",
     "AlreadyRan",
     "BackendChanged",
     "Inbound",
@@ -69,11 +72,17 @@ __all__ = [
     "Interrupted",
     "cleaned",
     "given_before",
+    "given_before_as",
     "inbound",
+    "other_words",
     "restore",
 ]
 
+_log = logging.getLogger("perdure.runs")
+
 Input: TypeAlias = str | Message | Sequence[Message] | None
+
+INPUT = "queued/"  # cells of inputs that were queued, by op_id: the run of each
 
 _ROLES = ("user", "system")
 
@@ -83,7 +92,10 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: tuple[tuple[str, Message], ...]
     state: Mapping[str, Any] | None = None
-    op_id: str | None = None  # None: the caller gave no id, so this input cannot be given again
+    op_id: str | None = (
+        None  # None: the caller gave no id, or its run was queued, so that no write is repeated
+    )
+    is_named: bool = False  # the caller gave the id, so the history may have the messages
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -115,12 +127,13 @@ def inbound(
         messages=tuple(zip(ids, messages, strict=False)),
         state=state,
         op_id=None if id is None else "input:" + sha256(f"{timeline}\n{id}".encode()).hexdigest(),
+        is_named=id is not None,
     )
 
 
 def _is_known(space: Space, at: Digest | None, id: str, message: Message) -> bool:
     """True if the history up to `at` has this message; raise `Conflict` if it has another under that id."""
-    for commit in space.engine.labelled(space.name, id):
+    for commit in space.ask(LabelOf(space.name, id))[0]:
         if not is_ancestor(space, commit, at):
             continue
         for event in space.step(commit).changeset.events:
@@ -253,6 +266,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     head_policy: HeadPolicy = "each_step"
     on_failure: OnFailure = "restore"
     parent_run: str | None = None  # the run whose tool requests it
+    parent: ParentCall | None = None  # the call that it is a child of; None: it is no child
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,31 +302,45 @@ class BackendChanged(msgspec.Struct, frozen=True):
 
 
 def begin(
-    env: RunEnvironment, request: RunRequest, *, hooked: bool
+    env: RunEnvironment, request: RunRequest, *, hooked: bool, queued: VersionedRun | None = None
 ) -> Started | AlreadyRan | Interrupted | BackendChanged:
     """Take the timeline and make the input durable.
 
     Raises `Busy` if a run lives there, `Conflict` if the input's id was given with other words.
-    `hooked`: a plug-in takes part in the start, so the loop clears run scope later.
+    `hooked`: a plug-in takes part in the start, so the loop clears run scope later.  `queued` is the run that was
+    entered with the input (None: a new one begins); raises `Moved` if its record has changed.
     """
     attempts = Attempts(f"the lease on '{env.timeline}'", f"no run was started on '{env.timeline}'")
+    questions = _questions(env, request)
     while True:
         attempts.begin()
-        # In this order: if the same input started the run in the way, that input is recorded by now.
-        held, revision = leases.look(env.space, env.timeline)
-        earlier = given_before(env, request)
+        # From one moment: if the same input started the run in the way, that input is recorded by now.
+        known = env.space.knowing(*questions)
+        held, revision = leases.look(known, env.timeline)
+        earlier = given_before(env, request, known)
         if earlier is not None:
             return earlier
         if held is not None:
             return _in_the_way(env, held)
         try:
-            started = _begun(env, request, revision, hooked=hooked)
+            started = _begun(env, request, known, revision, hooked=hooked, queued=queued)
             if started is not None:
                 return started
         except OpReused as error:
-            raise _other_words(request.inbound) from error
-        except Moved:
-            continue  # a run began or ended there just now
+            raise other_words(request.inbound) from error
+        except Moved:  # a run began or ended there just now
+            if queued is not None and records.find(env.space, queued.record.id) != queued:
+                raise
+
+
+def _questions(env: RunEnvironment, request: RunRequest) -> list[Question]:
+    """Return everything that a start asks, so that one call answers it."""
+    space, inbound = env.space, request.inbound
+    found = [*leases.lease_questions(space, env.timeline), *reader.head_questions(space, env.timeline)]
+    found += [*env.standing.sight_questions, LedgerOf(space.name)]
+    if inbound.op_id is not None:
+        found += [OpOf(space.name, inbound.op_id), *(LabelOf(space.name, id) for id in inbound.ids)]
+    return found
 
 
 def continued(
@@ -322,22 +350,35 @@ def continued(
     revision: int,
     *,
     backend: RecordedBackend | None = None,
+    deaths: tuple[int, str | None] = (0, None),
 ) -> Started:
     """Take the timeline for a run that waits or was cut off; raise `Busy` if a run lives there.
 
     `held` is the lease and `revision` that of its cell, as they were read before the `backend` was found
-    that goes on; None: no model takes another step.  Raises `Moved` if the lease has changed.
+    that goes on; None: no model takes another step.  `deaths` are how many processes ended while they ran it, and how
+    far it was then.  Raises `Moved` if the lease has changed.
     """
     record = kept.record
     taking = _taking(env, record, held, revision)
     name, server = backend or (record.backend, record.server)
-    writes, kept = records.moved(kept, "running", at=env.space.clock(), backend=name, server=server)
+    writes, kept = records.moved(
+        kept,
+        "running",
+        at=env.space.clock(),
+        backend=name,
+        server=server,
+        decided=False,
+        deaths=deaths[0],
+        died_at=deaths[1],
+        aside_at=None,
+    )
     lease = leases.taken(taking)
     with _expecting(env, lease):
         records.apply(env.space, "resume", taking, *writes)
     head = reader.head_to_move(env.space, record.timeline)
     journal = _journal(env, record, head, lease)
     waited = record.state == "waiting"
+    _log.info("run %s of %s on %s resumed with %s", record.id, env.space.label, record.timeline, name)
     return Started(journal=journal, kept=kept, lease=lease, head=head, fresh=False, waited=waited)
 
 
@@ -422,17 +463,22 @@ def cleaned(space: Space, draft: CommitDraft, prefixes: tuple[str, ...]) -> None
 def _left_aside(space: Space, draft: CommitDraft) -> list[str]:
     """Return the scratch prefixes of calls that were settled without a commit on this timeline."""
     paths = draft.ops.paths(_CALLS)
-    found = [calls.find(space, name) for name in dict.fromkeys(path.split("/")[2] for path in paths)]
+    found = calls.find_many(space, dict.fromkeys(path.split("/")[2] for path in paths))
     return [scratch_prefix(held.record.id) for held in found if held and held.record.state in SETTLED]
 
 
 def _begun(
-    env: RunEnvironment, request: RunRequest, revision: int, *, hooked: bool
+    env: RunEnvironment,
+    request: RunRequest,
+    known: Space,
+    revision: int,
+    *,
+    hooked: bool,
+    queued: VersionedRun | None,
 ) -> Started | BackendChanged | None:
     """Start the run; None if another caller gave the same input a moment ago."""
     space, inbound = env.space, request.inbound
-    hold = space.engine.hold(space.name, env.timeline)
-    head = hold.head if hold else reader.head_to_move(space, env.timeline)
+    head = reader.head_to_move(known, env.timeline)
     recorded = env.lines.backend(space, env.timeline, head.commit) or _own(env)
     # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
     if recorded is not None and not (
@@ -440,8 +486,15 @@ def _begun(
     ):
         return BackendChanged(recorded)
     record = _record(env, request, head)
+    if queued is None:
+        entering, kept = records.new(record), VersionedRun(record, 1)
+    else:
+        entering, kept = _entering(queued, record)
+        record = kept.record
     journal = Journal(env, record.id, head, Feed(record.id), parent_run=request.parent_run)
-    draft, said = _inbound_draft(env, request, journal)
+    *agent, ledger = known.ask(*env.standing.sight_questions, LedgerOf(space.name))
+    journal.start_with(agent[0] if agent else UNSET, ledger)
+    draft, said = _inbound_draft(env, request, journal, known)
     journal.stage(draft)
     if not hooked:
         draft = journal.draft("user_message")
@@ -453,7 +506,7 @@ def _begun(
         is_new = journal.write(
             op_id=inbound.op_id,
             intent=inbound.intent(env.timeline) if inbound.op_id else None,
-            cells=(taking, *records.new(record)),
+            cells=(taking, *entering),
         )
     except BaseException:
         env.owners.give_up(space, lease)  # so that any process may take the timeline over
@@ -462,9 +515,10 @@ def _begun(
         return None
     journal.hold(lease)
     env.feeds.begin(space.name, env.timeline, journal.feed)
+    _log.info("run %s of %s on %s started with %s", record.id, space.label, env.timeline, record.backend)
     return Started(
         journal=journal,
-        kept=VersionedRun(record, 1),
+        kept=kept,
         lease=lease,
         head=journal.head,
         # Further on: others have moved the timeline in between, and the run begins on top of their commits.
@@ -472,6 +526,21 @@ def _begun(
         if journal.head.version == head.version + 1
         else _before(space, record.id, journal.head.commit),
         said=said,
+    )
+
+
+def _entering(queued: VersionedRun, begun: RunRecord) -> tuple[tuple[CellWrite, ...], VersionedRun]:
+    """Return the writes by which a run that was queued begins, and its record: that of `begun` under its own id."""
+    return records.moved(
+        queued,
+        "running",
+        at=begun.at,
+        begun_at=begun.begun_at,
+        before=begun.before,
+        backend=begun.backend,
+        server=begun.server,
+        agent_version=begun.agent_version,
+        effect_max=begun.effect_max,
     )
 
 
@@ -491,15 +560,15 @@ def _before(space: Space, run: str, at: Digest | None) -> Digest | None:
 
 
 def _inbound_draft(
-    env: RunEnvironment, request: RunRequest, journal: Journal
+    env: RunEnvironment, request: RunRequest, journal: Journal, known: Space
 ) -> tuple[CommitDraft, tuple[Message, ...]]:
     """Return the inbound commit, and its new messages."""
     draft = journal.draft("user_message")
     said: list[Message] = []
-    has_id = request.inbound.op_id is not None
+    has_id = request.inbound.is_named
     for id, message in request.inbound.messages:
         kept, staged = brought_in(env.space, message)
-        if not has_id or not _is_known(env.space, journal.head.commit, id, kept):
+        if not has_id or not _is_known(known, journal.head.commit, id, kept):
             draft.say(kept, id=id)
             draft.hold(staged)
             said.append(kept)
@@ -540,6 +609,8 @@ def _record(env: RunEnvironment, request: RunRequest, head: Head) -> RunRecord:
         server=request.server,
         agent_version=env.agent.version,
         parent_run=request.parent_run,
+        parent=request.parent,
+        effect_max=env.effect_max,
     )
 
 
@@ -550,21 +621,36 @@ def _journal(env: RunEnvironment, record: RunRecord, head: Head, lease: Lease) -
     return journal
 
 
-def given_before(env: RunEnvironment, request: RunRequest) -> AlreadyRan | None:
-    """Return the run that the same input started; None if it is new.  Raise `Conflict` if it had other words."""
-    inbound = request.inbound
+def given_before(env: RunEnvironment, request: RunRequest, known: Space | None = None) -> AlreadyRan | None:
+    """Return the run that the same input started; None if it is new.  Raise `Conflict` if it had other words.
+
+    `known` has the answer that was just read; None: it is read here.
+    """
+    run = given_before_as(env.space, env.timeline, request.inbound, known)
+    return None if run is None else AlreadyRan(run)
+
+
+def given_before_as(space: Space, timeline: str, inbound: Inbound, known: Space | None = None) -> str | None:
+    """Return the id of the run that the same input started, or was queued for; else as `given_before`."""
     if inbound.op_id is None:
         return None
-    found = env.space.engine.recorded(env.space.name, inbound.op_id)
+    found: Recorded | None = (known or space).ask(OpOf(space.name, inbound.op_id))[0]
     if found is None:
         return None
-    if found.intent != inbound.intent(env.timeline):
-        raise _other_words(inbound)
+    if found.intent != inbound.intent(timeline):
+        raise other_words(inbound)
+    if not found.receipt.heads:
+        cell = space.engine.cell(space.name, INPUT + inbound.op_id)
+        assert cell is not None, "one write queues the input and names its run"
+        return read_record(cell, _runs)
     commit = found.receipt.heads[0].commit
     assert commit is not None, "an input's write moves the head to its commit"
-    run = env.space.step(commit).commit.run
+    run = space.step(commit).commit.run
     assert run is not None, "an input's commit belongs to a run"
-    return AlreadyRan(run)
+    return run
+
+
+_runs = msgspec.json.Decoder(str)
 
 
 def _in_the_way(env: RunEnvironment, held: Lease) -> Interrupted:
@@ -574,7 +660,8 @@ def _in_the_way(env: RunEnvironment, held: Lease) -> Interrupted:
     return Interrupted(held.run)
 
 
-def _other_words(inbound: Inbound) -> Conflict:
+def other_words(inbound: Inbound) -> Conflict:
+    """Return the error for an id that was given before with another input."""
     return Conflict(
         f"input '{inbound.ids[0]}' was given before with other words; nothing was run.",
         code="input_id_reused",

@@ -1,24 +1,32 @@
-"""Broadcasts what goes on in a live run to watchers in this process.
+"""Wakes those who watch: broadcasts what goes on in a live run to watchers in this process, and waits for news of threads.
 
 A feed hands out text as the model writes it, and after every commit a notice that says how far to
 read: so text never comes after the message that it is part of.  Watchers read durable events from
 the store, never from here, so a watcher in another process, or a late one, sees the same.  A watcher that
 does not read delays neither the run nor other watchers.
+
+An engine's `wait` blocks the thread that calls it.  For coroutines one thread of the process calls it, for all that wait
+on a store, and ends when none does.  A forked child begins without it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import deque
-from collections.abc import Callable
-from threading import Condition, Lock
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Condition, Event, Lock
 from typing import TypeAlias
 
 import msgspec
 
+from perdure.history.space import Space
 from perdure.model.digest import Digest
+from perdure.model.fork_safety import renew_in_child
 from perdure.runtime.events import Live, TextDelta
 
-__all__ = ["Feed", "Feeds", "CommitNotice", "Watcher"]
+__all__ = ["Feed", "Feeds", "CommitNotice", "NewsThread", "Watcher", "waker"]
 
 
 class CommitNotice(msgspec.Struct, frozen=True):
@@ -29,6 +37,8 @@ class CommitNotice(msgspec.Struct, frozen=True):
 
 Item: TypeAlias = Live | CommitNotice
 
+_WAIT_SECONDS = 60.0
+_IDLE_SECONDS = 2.0  # how long the thread stays while nothing waits
 _ITEMS_MAX = 10_000  # of one watcher; one that is further behind still has the durable events
 
 
@@ -141,11 +151,27 @@ class Feeds:
     def __init__(self) -> None:
         self._lock = Lock()
         self._live: dict[tuple[str, str], Feed] = {}
+        self._awaited: dict[tuple[str, str], list[Callable[[], None]]] = {}
 
     def begin(self, space: str, timeline: str, feed: Feed) -> None:
-        """Register the feed of a run that has begun."""
+        """Register the feed of a run that has begun, and wake those who wait for one."""
         with self._lock:
             self._live[space, timeline] = feed
+            awaited = self._awaited.get((space, timeline), ())
+        for wake in awaited:
+            wake()
+
+    def expect(self, space: str, timeline: str, wake: Callable[[], None]) -> None:
+        """Call `wake` each time that a run begins on a timeline in this process."""
+        with self._lock:
+            self._awaited[space, timeline] = [*self._awaited.get((space, timeline), ()), wake]
+
+    def expect_no_more(self, space: str, timeline: str, wake: Callable[[], None]) -> None:
+        """Call `wake` no longer; it is no error if it was never to be called."""
+        with self._lock:
+            left = [each for each in self._awaited.pop((space, timeline), ()) if each is not wake]
+            if left:
+                self._awaited[space, timeline] = left
 
     def find(self, space: str, timeline: str) -> Feed | None:
         """Return the feed of the run on a timeline; None if no run lives there in this process."""
@@ -158,3 +184,100 @@ class Feeds:
             if self._live.get((space, timeline)) is feed:
                 del self._live[space, timeline]
         feed.end()
+
+
+class _Subscription:
+    """One call that is due when its space has news."""
+
+    __slots__ = ("call", "seen", "space", "standing")
+
+    def __init__(self, space: Space, seen: int, call: Callable[[], None]) -> None:
+        self.space, self.seen, self.call = space, seen, call
+        self.standing = seen
+
+
+class NewsThread:
+    """Waits for news of the threads of one open store, for any number of coroutines."""
+
+    def __init__(self) -> None:
+        self._begin()
+        renew_in_child(self)
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._waits: list[_Subscription] = []
+        self._woken = Event()  # there are other waits than before
+        self._thread: threading.Thread | None = None
+
+    def after_fork_in_child(self) -> None:
+        """Leave those who wait to the parent."""
+        self._begin()
+
+    async def wait(
+        self, space: Space, seen: int, seconds: float, *, event: asyncio.Event | None = None
+    ) -> int:
+        """Wait until the standing of `space` is higher than `seen`, or `event` is set; return the standing that is known.
+
+        `event` is set if there is news, so that one event can have several causes.
+        """
+        event = event or asyncio.Event()
+        wait = _Subscription(space, seen, waker(asyncio.get_running_loop(), event))
+        with self._lock:
+            self._waits.append(wait)
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="perdure-followers", daemon=True)
+                self._thread = thread
+                try:
+                    thread.start()
+                except BaseException:
+                    self._thread = None
+                    self._waits.remove(wait)
+                    raise
+            self._woken.set()
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), seconds)
+        finally:
+            with self._lock, suppress(ValueError):  # it was called, or this is a forked child
+                self._waits.remove(wait)
+        return wait.standing
+
+    def _run(self) -> None:
+        is_idle = False
+        while True:
+            with self._lock:
+                waits = list(self._waits)
+                if not waits and is_idle:
+                    self._thread = None
+                    return
+                self._woken.clear()
+            if not waits:
+                is_idle = not self._woken.wait(_IDLE_SECONDS)
+                continue
+            seen: dict[str, int] = {}
+            for wait in waits:
+                seen[wait.space.name] = min(wait.seen, seen.get(wait.space.name, wait.seen))
+            try:
+                news = waits[0].space.engine.wait(seen, _WAIT_SECONDS, woken=self._woken)
+            except Exception:  # noqa: BLE001  # a coroutine that waits reads the store next, and gets the error there
+                news = None
+            self._call(waits, news)
+
+    def _call(self, waits: list[_Subscription], news: Mapping[str, int] | None) -> None:
+        with self._lock:
+            for wait in waits:
+                standing = wait.seen if news is None else news.get(wait.space.name, wait.seen)
+                if wait in self._waits and (news is None or standing > wait.seen):
+                    wait.standing = standing
+                    self._waits.remove(wait)
+                    wait.call()
+
+
+def waker(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> Callable[[], None]:
+    """Return a function that sets `event` of the loop from any thread."""
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(event.set)
+
+    return wake

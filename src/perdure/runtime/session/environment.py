@@ -14,22 +14,31 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from perdure.engines.contract import LedgerOf
 from perdure.history.space import Space, TimelineContext
 from perdure.memory import OwnerMemory
 from perdure.model.digest import Digest
-from perdure.model.effect import Effect
+from perdure.model.effect import Effect, lower
 from perdure.model.fork_safety import renew_in_child
+from perdure.model.run import ParentCall, RunRecord, Usage
+from perdure.model.ticket import ChildRef
 from perdure.providers.catalog import Catalog, shipped
 from perdure.providers.profile import BackendRef
 from perdure.runtime.agent.agent import Agent
-from perdure.runtime.session.broadcast import Feeds
+from perdure.runtime.session.broadcast import Feeds, NewsThread
 from perdure.runtime.session.lease_keeper import LeaseKeeper
 from perdure.runtime.session.prompt_cache import PromptCache
+from perdure.runtime.tools.waiting import ChildRequest
 from perdure.switching.current_backend import RecordedBackend, recorded_at
+
+if TYPE_CHECKING:
+    from perdure.runtime.session.throttle import Throttle
+else:
+    Throttle = object  # only the run of a worker loads its module
 
 __all__ = ["RunEnvironment", "StoreRuntime", "BackendCache", "BlockingRunner", "WorkerPool", "inline"]
 
@@ -54,6 +63,14 @@ async def inline(work: Callable[[], _T], /) -> _T:
     return work()
 
 
+class CancelChildren(Protocol):
+    """Cancels the child runs of a run."""
+
+    def __call__(self, run: str, why: str, *, call: str | None = None) -> None:
+        """Ask the children to stop: those of one call, or of all."""
+        ...
+
+
 class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """One timeline of a thread, and everything that a run on it needs from outside."""
 
@@ -69,6 +86,11 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     models: Callable[[], Catalog] = shipped  # what is known of models
     memory: OwnerMemory | None = None  # of the thread's owner; None: it has none
     parent_run: str | None = None  # the run whose tool is running here; None: no tool is
+    parent: ParentCall | None = None  # the call that the run is a child of; None: it is no child
+    # None: the tools of a run here cannot run other agents.
+    run_child: Callable[[RunEnvironment, str, ChildRequest], Awaitable[tuple[Any, ChildRef]]] | None = None
+    cancel_children: CancelChildren | None = None
+    throttle: Throttle | None = None  # what the steps of a worker's run wait for; None: they wait for nothing
     # Those of `standing`, as fields because a run reads them at every turn.
     space: Space = msgspec.UNSET  # pyright: ignore[reportAssignmentType]
     timeline: str = ""
@@ -77,6 +99,31 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
         """Fill the fields that follow from `standing`."""
         msgspec.structs.force_setattr(self, "space", self.standing.space)
         msgspec.structs.force_setattr(self, "timeline", self.standing.timeline)
+
+    def as_child_of(self, parent: ParentCall) -> RunEnvironment:
+        """Return the same for a child run: no call there reaches further than the parent's timeline allows."""
+        return msgspec.structs.replace(self.bounded(parent.effect_max), parent=parent)
+
+    def bounded(self, most: Effect | None) -> RunEnvironment:
+        """Return the same with a bound on the effects of calls, unless it has a lower one; None: no further bound."""
+        return (
+            self if most is None else msgspec.structs.replace(self, effect_max=lower(most, self.effect_max))
+        )
+
+    def of_run(self, record: RunRecord) -> RunEnvironment:
+        """Return the same for a run: its record has its parent and its bound, so every process keeps them."""
+        env = self.bounded(record.effect_max)
+        return env if record.parent is None else env.as_child_of(record.parent)
+
+    async def before_step(self, backend: str) -> None:
+        """Wait until the limits of a worker allow one more request; the run of a program has none."""
+        if self.throttle is not None:
+            await self.throttle.before_step(backend)
+
+    def after_step(self, backend: str, usage: Usage) -> None:
+        """Count the tokens of a step, if a worker has limits."""
+        if self.throttle is not None:
+            self.throttle.after_step(backend, usage)
 
     # Not fields: in a forked child the same store runtime has others.
 
@@ -130,6 +177,7 @@ class StoreRuntime:
     def __init__(self, owners: LeaseKeeper | None = None) -> None:
         """Start with no run; `owners` renews leases, None: with the usual times."""
         self.owners = owners or LeaseKeeper()
+        self.news = NewsThread()
         self._tool_threads: WorkerPool | None = None
         self._begin()
         renew_in_child(self)
@@ -193,7 +241,7 @@ class IdentifiedImports:
     def are_all(self, space: Space, tool: str) -> bool:
         """True if no call to that tool was imported without a fingerprint, for certain."""
         position, tools = self._clear.get(space.name, _NOTHING_CLEAR)
-        return tool in tools and space.engine.ledger(space.name).position == position
+        return tool in tools and space.ask(LedgerOf(space.name))[0].position == position
 
     def note(self, space: Space, tool: str, position: int) -> None:
         """Note that there was none when the ledger was at that position."""

@@ -16,8 +16,9 @@ import os
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec import UnsetType
 
-from perdure.engines.contract import CellWrite, Fence, Move, Write
+from perdure.engines.contract import CellWrite, Fence, Hold, Move, Write
 from perdure.errors import Conflict, Moved
 from perdure.history import reader, writer
 from perdure.history.artifacts import Staged
@@ -25,7 +26,7 @@ from perdure.history.changes.patch_builder import Ops, Patched
 from perdure.history.revisions import Exactly
 from perdure.history.space import Space
 from perdure.history.writer import OnConflict, Proposal
-from perdure.ledger import calls, effect_limit
+from perdure.ledger import calls, effect_limit, snapshot
 from perdure.ledger.calls import CallTransition, VersionedCall
 from perdure.model.commit import NO_PATCH, Act, LedgerRead, Reads, RunMeta, StateAction
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -104,15 +105,19 @@ class CommitDraft:
         usage: Usage | None = None,
         losses: Sequence[Loss] = (),
         context: Digest | None = None,
+        cost: float | None = None,
     ) -> None:
         """Append a message to the conversation.
 
-        `losses` are those of the step in which a model wrote it, `context` is the recipe of what it was shown.
+        `losses` are those of the step in which a model wrote it, `context` is the recipe of what it was shown, and
+        `cost` what the step cost in US dollars, None if that is not known.
         """
         event, objects = appended(message, id=id, backend=backend, usage=usage, context=context)
         if losses:
             kept = self.keep(encode_losses(losses))
             event = msgspec.structs.replace(event, losses=kept.digest)
+        if cost is not None:
+            event = msgspec.structs.replace(event, cost=cost)
         self.events.append(event)
         self.objects += objects
 
@@ -223,9 +228,15 @@ class Journal:
             None  # of the memory that the next commit has read; None: it has read none
         )
         self._ledger: LedgerRead | None = None
+        self._ledger_from = 0  # where the ledger ended when the run began
         self._staged: list[Proposal] = []
         self._pid = os.getpid()
         feed.begin(head.commit)
+
+    def start_with(self, agent: Hold | UnsetType | None, ledger: LedgerRead) -> None:
+        """Take over what was read with the head: the head of the agent's map, and the end of the ledger."""
+        self._reads = self.env.standing.sight(self.head, agent).reads
+        self._ledger, self._ledger_from = ledger, ledger.position
 
     def hold(self, lease: Lease) -> None:
         """Fence every further write by that lease."""
@@ -247,6 +258,11 @@ class Journal:
         if self.lease is None:
             return True
         return self.held_lease is not None and self.held_lease.still_ours()
+
+    def count_due(self) -> LedgerRead | None:
+        """Return the end of the ledger if this run has taken it past a multiple of `ENTRIES_MAX` entries; else None."""
+        end, size = self._ledger, snapshot.ENTRIES_MAX
+        return None if end is None or end.position // size == self._ledger_from // size else end
 
     def draft(self, reason: str, *, forced: bool = False) -> CommitDraft:
         """Start a commit on top of what is staged."""

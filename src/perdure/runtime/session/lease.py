@@ -18,12 +18,13 @@ no clock; clocks decide only when another process may take over:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from perdure.engines.contract import Cell, CellWrite, Fence, Write
+from perdure.engines.contract import Cell, CellOf, CellWrite, Engine, Fence, Question, Write
 from perdure.engines.loops import Attempts
 from perdure.errors import Busy, Conflict
 from perdure.history import writer
@@ -47,12 +48,16 @@ __all__ = [
     "busy",
     "check_free",
     "current",
+    "ending",
     "epoch_after",
     "fence",
+    "found_in",
+    "lease_questions",
     "look",
     "releasing",
     "renew",
     "state",
+    "state_anywhere",
     "taken",
     "taking",
 ]
@@ -111,11 +116,12 @@ class _LeaseCell(msgspec.Struct, frozen=True):
     until: int
 
 
-class _Renewed(msgspec.Struct, frozen=True):
+class _Renewed(msgspec.Struct, frozen=True, omit_defaults=True):
     """The value of the cell of its renewals."""
 
     epoch: int
     until: int
+    clock: str | None = None  # None: the clock on which the lease was taken
 
 
 _taken = msgspec.json.Decoder(_LeaseCell)
@@ -129,11 +135,19 @@ def current(space: Space, timeline: str) -> Lease | None:
 
 def look(space: Space, timeline: str) -> tuple[Lease | None, int]:
     """Return the same, and the revision of its cell: 0 if there never was one."""
-    cell = space.engine.cell(space.name, LEASE + timeline)
+    return found_in(timeline, *space.ask(*lease_questions(space, timeline)))
+
+
+def lease_questions(space: Space, timeline: str) -> tuple[Question, Question]:
+    """Return what `look` asks, for a caller that asks more in the same call."""
+    return CellOf(space.name, LEASE + timeline), CellOf(space.name, RENEWAL + timeline)
+
+
+def found_in(timeline: str, cell: Cell | None, renewal: Cell | None) -> tuple[Lease | None, int]:
+    """Return what `look` does, from the answers to its questions."""
     if cell is None or cell.value is None:
         return None, cell.revision if cell else 0
     lease = _lease(timeline, read_record(cell, _taken), cell.revision)
-    renewal = space.engine.cell(space.name, RENEWAL + timeline)
     if renewal is not None and renewal.value is not None:
         lease = _with(lease, read_record(renewal, _renewed))
     return lease, cell.revision
@@ -146,13 +160,18 @@ def state(space: Space, lease: Lease, *, owners: Roster | None = None) -> LeaseS
     Another clock ends a lease but proves nothing: where a platform has no name for a boot,
     every process has a clock of its own.
     """
-    engine = space.engine
-    if engine.gone(lease.holder):
+    found = state_anywhere(space.engine, lease)
+    if found != "live" or owners is None:
+        return found
+    return "expired" if owners.abandoned(space, lease) else "live"
+
+
+def state_anywhere(engine: Engine, lease: Lease, gone: Callable[[str], bool] | None = None) -> LeaseState:
+    """Return the same for a lease of any space; `gone` answers for the engine, None: the engine is asked."""
+    if (gone or engine.gone)(lease.holder):
         return "gone"
     now = engine.instant()
-    if now.clock != lease.clock or now.at >= lease.until:
-        return "expired"
-    return "expired" if owners is not None and owners.abandoned(space, lease) else "live"
+    return "expired" if now.clock != lease.clock or now.at >= lease.until else "live"
 
 
 def taking(
@@ -202,6 +221,18 @@ def releasing(lease: Lease) -> CellWrite:
     return CellWrite(name=LEASE + lease.timeline, expected=lease.epoch, value=None)
 
 
+def ending(cell: Cell) -> CellWrite | None:
+    """Return the write that ends a lease of another store, whose holder and clock mean nothing here; None if it is ended.
+
+    Its run stays: it is interrupted, and whatever it left open may have happened.
+    """
+    before = read_record(cell, _taken)
+    ended = _LeaseCell(before.run, "", "", 0)
+    if before == ended:
+        return None
+    return CellWrite(name=cell.name, expected=cell.revision, value=canonical.encode_struct(ended))
+
+
 def fence(lease: Lease) -> Fence:
     """Return the fence of every write of the run: the lease was neither taken over nor released."""
     return Fence(LEASE + lease.timeline, lease.epoch)
@@ -217,7 +248,8 @@ def renew(space: Space, lease: Lease, ttl: float) -> Lease:
     while True:
         attempts.begin()
         now = space.engine.instant()
-        renewed = _Renewed(lease.epoch, now.at + round(ttl * _SECOND))
+        clock = None if now.clock == lease.clock else now.clock
+        renewed = _Renewed(lease.epoch, now.at + round(ttl * _SECOND), clock)
         try:
             writer.submit(space, _renewal(space, lease, renewed), Head(lease.timeline, 0, None))
         except Conflict as conflict:
@@ -232,11 +264,10 @@ def check_free(space: Space, timeline: str, what: str = "", *, owners: Roster | 
 
     Raises `Busy` if one is, live or interrupted; `what` names what is not possible then.
     """
-    cell = space.engine.cell(space.name, LEASE + timeline)
-    lease = None if cell is None or cell.value is None else current(space, timeline)
+    lease, revision = look(space, timeline)
     if lease is not None:
         raise busy(space, lease, what, owners=owners)
-    return Fence(LEASE + timeline, cell.revision if cell else 0)
+    return Fence(LEASE + timeline, revision)
 
 
 def busy(space: Space, lease: Lease, what: str = "", *, owners: Roster | None = None) -> Busy:
@@ -263,12 +294,18 @@ def _with(lease: Lease, renewed: _Renewed) -> Lease:
     """Return the lease with a renewal, if that has the same epoch."""
     if renewed.epoch != lease.epoch:
         return lease
+    if renewed.clock not in (None, lease.clock):
+        return msgspec.structs.replace(lease, clock=renewed.clock, until=renewed.until)
     return msgspec.structs.replace(lease, until=max(lease.until, renewed.until))
 
 
 def _renewal(space: Space, lease: Lease, renewed: _Renewed) -> Write:
     before = space.engine.cell(space.name, RENEWAL + lease.timeline)
     revision = before.revision if before else 0
+    if renewed.clock is None and before is not None and before.value is not None:
+        last = read_record(before, _renewed)
+        if last.epoch == lease.epoch and last.clock is not None:  # the cell of the lease has another clock
+            renewed = msgspec.structs.replace(renewed, clock=lease.clock)
     value = canonical.encode_struct(renewed)
     renewal = CellWrite(name=RENEWAL + lease.timeline, expected=revision, value=value)
     return Write(

@@ -1,7 +1,8 @@
 """Renews the leases of the runs that live in this process, while their code runs.
 
-One thread for each open store renews leases and reads whether a run was asked to stop.
-It starts with the first live run and ends when there is none.  It is a thread because user
+One thread for each open store renews leases and waits for news of the threads whose runs it keeps: a write there may
+ask a run to stop.  It starts with the first live run and ends when there is none.  However many runs there are, they
+cost the store one wait, and one read for all runs that have news, not more than four times a second.  It is a thread because user
 code can block the event loop for minutes; code that blocks the whole interpreter
 for longer than a lease lasts loses the lease.
 
@@ -15,25 +16,32 @@ A forked child renews none of its parent's leases.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 from perdure.errors import PerdureError
 from perdure.history.space import Space
 from perdure.model.fork_safety import renew_in_child
+from perdure.model.run import RunRecord
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.lease import LEASE, Lease, Lost
 
-__all__ = ["POLL_SECONDS", "TTL_SECONDS", "HeldLease", "LeaseKeeper", "boot_seconds"]
+__all__ = ["POLL_SECONDS", "TTL_SECONDS", "HeldLease", "LeaseKeeper", "StopSignal", "boot_seconds"]
+
+_log = logging.getLogger("perdure.runs")
 
 TTL_SECONDS = 30.0
 POLL_SECONDS = 0.5
 
 _SECOND = 1_000_000  # µs
+_PAUSES = 2  # in one wait: how often news is looked at, at most
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first counts sleep too
 
 _Key: TypeAlias = tuple[str, str, int]  # space, timeline, epoch
@@ -112,7 +120,7 @@ class LeaseKeeper:
         poll: float = POLL_SECONDS,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
-        """Renew for `ttl` seconds each time a third of that is over; look for cancellations every `poll` seconds."""
+        """Renew for `ttl` seconds each time a third of that is over; wait for news `poll` seconds at a time."""
         self.ttl, self.clock = ttl, clock
         self._tick = min(poll, ttl / 6)
         self._begin()
@@ -183,25 +191,38 @@ class LeaseKeeper:
     def _ends(self, space: Space, lease: Lease) -> float:
         """Return when a lease ends on our clock, which is never later than on the engine's."""
         here, there = self.clock(), space.engine.instant()
-        return here + (lease.until - there.at) / _SECOND if there.clock == lease.clock else here
+        return here + (lease.until - there.at - there.error) / _SECOND if there.clock == lease.clock else here
 
     # ---- in the thread
 
     def _run(self) -> None:
+        seen: dict[str, int] = {}  # the standing of each space when its runs were last looked at
         while True:
-            time.sleep(self._tick)
+            time.sleep(self._tick / _PAUSES)  # a run that writes often is news all the time
             with self._lock:
                 kept = list(self._kept.values())
                 if not kept:
                     self._thread = None
                     return
+            seen = {keeping.space.name: seen.get(keeping.space.name, -1) for keeping in kept}
+            news = self._news(kept, seen)
             for keeping in kept:
-                self._guarded(keeping)
+                self._guarded(partial(self._attend, keeping))
+            failed = self._look(kept, news)
+            seen.update({space: at for space, at in news.items() if space not in failed})
 
-    def _guarded(self, keeping: HeldLease) -> None:
+    def _news(self, kept: list[HeldLease], seen: dict[str, int]) -> Mapping[str, int]:
+        """Wait for news of these spaces; where the store cannot say, any may have some."""
+        try:
+            return kept[0].space.engine.wait(seen, self._tick)
+        except Exception:  # noqa: BLE001  # the leases of this process are renewed whatever happens here
+            time.sleep(self._tick)
+            return dict(seen)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
         """Attend to one lease; an error there does not affect the others."""
         try:
-            self._attend(keeping)
+            work()
         except Exception:  # noqa: BLE001  # the callbacks may raise anything
             report = threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
             threading.excepthook(report)
@@ -212,13 +233,12 @@ class LeaseKeeper:
             self._lose(keeping)
         elif now >= keeping.until_monotonic() - self.ttl * 2 / 3:
             self._renew(keeping)
-        if not keeping.is_over:
-            self._look(keeping)
 
     def _renew(self, keeping: HeldLease) -> None:
         """Renew a lease; if that fails, the next tick tries again, until the lease has ended."""
         before = self.clock()
         try:
+            error = keeping.space.engine.instant().error
             lease = leases.renew(keeping.space, keeping.lease, self.ttl)
         except Lost:
             if _was_released(keeping):
@@ -228,24 +248,41 @@ class LeaseKeeper:
         except PerdureError:
             return
         else:
-            keeping.renewed(lease, before + self.ttl)
+            keeping.renewed(lease, before + self.ttl - error / _SECOND)
 
-    def _look(self, keeping: HeldLease) -> None:
-        """Inform the run if it was asked to stop; if the record cannot be read, the next tick tries again."""
+    def _look(self, kept: list[HeldLease], news: Mapping[str, int]) -> set[str]:
+        """Inform the runs that have news and were asked to stop; return the spaces in which a record cannot be read."""
+        fresh = [keeping for keeping in kept if keeping.space.name in news and not keeping.is_over]
+        if not fresh:
+            return set()
+        failed = set[str]()
         try:
-            found = records.find(keeping.space, keeping.lease.run)
+            found = records.find_all([(keeping.space, keeping.lease.run) for keeping in fresh])
         except PerdureError:
-            return
-        if found is not None and found.record.cancel is not None and not keeping.is_over:
-            keeping.cancel(found.record.cancel)
+            found = [_found(keeping, failed) for keeping in fresh]
+        for keeping, record in zip(fresh, found, strict=True):
+            if record is not None and record.cancel is not None and not keeping.is_over:
+                self._guarded(partial(keeping.cancel, record.cancel))
+        return failed
 
     def _lose(self, keeping: HeldLease) -> None:
         if self.drop(keeping):
             keeping.lose()
+            _log.warning("run %s of %s lost its lease", keeping.lease.run, keeping.space.label)
 
 
 def _key(space: Space, lease: Lease) -> _Key:
     return space.name, lease.timeline, lease.epoch
+
+
+def _found(keeping: HeldLease, failed: set[str]) -> RunRecord | None:
+    """Return the record of a run; None if there is none, or if it cannot be read: then its space has failed."""
+    try:
+        found = records.find(keeping.space, keeping.lease.run)
+    except PerdureError:
+        failed.add(keeping.space.name)
+        return None
+    return None if found is None else found.record
 
 
 def _was_released(keeping: HeldLease) -> bool:
@@ -256,3 +293,27 @@ def _was_released(keeping: HeldLease) -> bool:
     except PerdureError:
         return False
     return cell is not None and cell.value is None and cell.revision == lease.epoch + 1
+
+
+class StopSignal:
+    """Carries a request to stop from the thread that renews leases to the task of a run."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task, self._loop = task, task.get_loop()
+        self.why = ""  # the reason of a cancellation; "": there was none
+        self.is_lost = False  # True: another process has the timeline
+        self.is_sent = False
+
+    def lose(self) -> None:
+        """End the task because the lease is lost; may be called from any thread."""
+        self.is_sent = True
+        self._loop.call_soon_threadsafe(self._stop, "", True)
+
+    def cancel(self, why: str) -> None:
+        """End the task because the run was asked to stop; may be called from any thread."""
+        self.is_sent = True
+        self._loop.call_soon_threadsafe(self._stop, why, False)
+
+    def _stop(self, why: str, is_lost: bool) -> None:  # call_soon takes no keywords
+        self.why, self.is_lost = why, is_lost
+        self._task.cancel()

@@ -1,8 +1,16 @@
-"""The result of a run as its caller gets it; the same whether it ran just now or long ago."""
+"""The result of a run as its caller gets it, and the checks that its last answer has to pass.
+
+A result is the same whether the run ended just now or long ago.
+
+An answer is checked by the guards of the agent, and against the type that the caller asked for.  A refused answer stays
+in the conversation, with an event that says which guard refused it and why.  The run then asks for another answer, as
+often as the agent allows; the events count, so a crash does not start the counting again.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,12 +22,31 @@ from perdure.history.ancestry import of_run
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, tickets
 from perdure.model.digest import Digest
-from perdure.model.event import MessageAppended, RunFinished, ToolCallSuspended
-from perdure.model.message import decode_message
-from perdure.model.run import ENDED, RunRecord, RunState, StopReason, Usage
+from perdure.model.event import GuardRefused, MessageAppended, RunFinished, ToolCallSuspended
+from perdure.model.message import Message, Text, decode_message
+from perdure.model.run import ENDED, Cost, RunRecord, RunState, StopReason, Usage
 from perdure.model.ticket import Ticket
+from perdure.runtime.agent.agent import Agent
+from perdure.runtime.agent.plugin import Guard, Refusal, refusal_of
 
-__all__ = ["Result", "begin_of", "last_of", "result_of"]
+__all__ = [
+    "OUTPUT_TYPE",
+    "AnswerChecks",
+    "Result",
+    "begin_of",
+    "decoded",
+    "inbound_messages",
+    "last_of",
+    "refused_event",
+    "refused_input",
+    "result_of",
+]
+
+
+OUTPUT_TYPE = (
+    "output_type"  # in place of a guard's name where an answer does not fit the type that was asked for
+)
+_AGAIN = "The answer above was refused by the check '{guard}': {why}. Answer again."
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +54,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     status: RunState  # `succeeded`, `waiting`, `stopped` or `cancelled`; a failed run raises `RunFailed`
-    text: str = ""  # of the assistant's last message
+    text: str = ""  # of the assistant's last message; empty if a guard refused it
     approvals: tuple[Ticket, ...] = ()  # the approvals that it waits for
     usage: Usage = Usage()
+    cost: Cost = Cost()  # of its steps, as far as their prices are known
     steps: int = 0  # how often the model was asked
     commit: Digest | None = None  # its last one
     why: str | None = None  # in words, where it did not simply succeed
@@ -52,7 +80,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
                 run=self.run,
             )
         try:
-            return msgspec.json.decode(_unfenced(self.text), type=self.shape)
+            return decoded(self.text, self.shape)
         except msgspec.DecodeError as error:
             raise Invalid(
                 f"the last message of run '{self.run}' is no {self.shape}: {error}.",
@@ -70,13 +98,15 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
         for event in step.changeset.events
         if isinstance(event, MessageAppended) and event.role == "assistant"
     ]
+    is_refused = record.stop is not None and record.stop.reason == "guard"
     usage = sum((event.usage for event in spoken if event.usage is not None), Usage())
     return Result(
         run=record.id,
         status=record.state,
-        text=decode_message(space.body(spoken[-1].body)).text if spoken else "",
+        text=decode_message(space.body(spoken[-1].body)).text if spoken and not is_refused else "",
         approvals=_waiting(space, record, steps, at) if record.state == "waiting" else (),
         usage=usage,
+        cost=sum((Cost.of(event.cost) for event in spoken), Cost()),
         steps=len(spoken),
         commit=steps[-1].digest if steps else None,
         why=record.why,
@@ -130,7 +160,7 @@ def _has_end(steps: list[Step], record: RunRecord) -> bool:
 
 def _waiting(space: Space, record: RunRecord, steps: list[Step], at: Digest | None) -> tuple[Ticket, ...]:
     if record.continues is not None:  # its calls were requested on another timeline
-        return tuple(decisions.waiting_on(space, record.timeline, at))
+        return tuple(each for each in decisions.waiting_on(space, record.timeline, at) if not each.is_timer)
     suspended = [
         event.call
         for step in steps
@@ -142,12 +172,90 @@ def _waiting(space: Space, record: RunRecord, steps: list[Step], at: Digest | No
         held = calls.find(space, call)
         if held is not None and held.record.state == "awaiting_approval" and held.record.ticket is not None:
             found.append(tickets.read(space, held.record.ticket).ticket)
-    return tuple(found)
+    return tuple(each for each in decisions.asked_of_people(space, found) if not each.is_timer)
 
 
-def _unfenced(text: str) -> str:
-    """Return JSON without the fence of backticks that models often put around it."""
+def decoded(text: str, shape: Any) -> Any:
+    """Return an answer as a type; raise `msgspec.DecodeError` if it does not fit.
+
+    A fence of backticks, which models often put around JSON, is left out.
+    """
     bare = text.strip()
     if bare.startswith("```") and bare.endswith("```"):
         bare = bare[3:-3].removeprefix("json")
-    return bare
+    return msgspec.json.decode(bare, type=shape)
+
+
+class AnswerChecks:
+    """The checks of a run's last answer, and how often the run has asked for another."""
+
+    __slots__ = ("_asked", "_guards", "_retries", "_shape")
+
+    def __init__(self, agent: Agent, shape: Any) -> None:
+        """Check with the guards of the agent, and against the type `shape` unless it is None."""
+        self._guards, self._retries = agent.guards, agent.answer_retries
+        self._shape = shape if agent.answer_retries else None
+        self._asked = 0
+
+    async def check(self, message: Message) -> Refusal | None:
+        """Return why an answer is refused; None if it is accepted."""
+        if self._shape is not None:
+            try:
+                decoded(message.text, self._shape)
+            except msgspec.DecodeError as error:
+                return Refusal(OUTPUT_TYPE, str(error))
+        return await refusal_of(self._guards, "output", message)
+
+    def again(self, refused: Refusal) -> Message | None:
+        """Return the message that asks for another answer; None if the run has asked often enough."""
+        self._asked += 1
+        if self._asked > self._retries:
+            return None
+        return Message("user", (Text(_AGAIN.format(guard=refused.guard, why=refused.why)),))
+
+    def recount(self, steps: Iterable[Step]) -> None:
+        """Count the answers that were refused before an interruption."""
+        events = (event for step in steps for event in step.changeset.events)
+        self._asked = sum(isinstance(event, GuardRefused) and event.subject == "output" for event in events)
+
+
+def refused_event(
+    id: str,
+    refused: Refusal,
+    subject: Literal["input", "output", "arguments"],
+    *,
+    call: str | None = None,
+    message: str | None = None,
+) -> GuardRefused:
+    """Return the event of a refusal."""
+    return GuardRefused(
+        id=id, guard=refused.guard, subject=subject, why=refused.why, call=call, message=message
+    )
+
+
+async def refused_input(
+    guards: Sequence[Guard], messages: Sequence[tuple[str, Message]], ids: Callable[[], str]
+) -> tuple[Refusal, GuardRefused] | None:
+    """Have the guards look at messages of the user, each with its id; return the first refusal with its event."""
+    for id, message in messages:
+        refused = await refusal_of(guards, "input", message)
+        if refused is not None:
+            return refused, refused_event(ids(), refused, "input", message=id)
+    return None
+
+
+def inbound_messages(space: Space, record: RunRecord) -> list[tuple[str, Message]]:
+    """Return the messages that came in with a run, with their ids."""
+    found: list[tuple[str, Message]] = []
+    for id in record.input:
+        for commit in space.engine.labelled(space.name, id):
+            step = space.step(commit)
+            said = [
+                event
+                for event in step.changeset.events
+                if isinstance(event, MessageAppended) and event.id == id
+            ]
+            if said and step.commit.run == record.id:
+                found.append((id, decode_message(space.body(said[0].body))))
+                break
+    return found

@@ -15,7 +15,9 @@ with its result and visible with its round's commit; until then only the call it
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -48,13 +50,24 @@ from perdure.model.memory import (
     remade,
 )
 from perdure.model.patch import Delete, Put, Stored
-from perdure.model.ticket import OnTimeout, Resume, Verdict
+from perdure.model.text import well_formed
+from perdure.model.ticket import CHILD_RUN, OnTimeout, Resume, Verdict
+from perdure.runtime.events import CallProgress
+from perdure.runtime.tools.waiting import (
+    Children,
+    ChildRunner,
+    Suspended,
+    Suspension,
+    When,
+    timer,
+)
 
 __all__ = [
     "Call",
     "CallMap",
     "CallMemory",
     "CallStateView",
+    "Children",
     "NoMemory",
     "Outcome",
     "OutcomeKind",
@@ -74,6 +87,8 @@ SaidBy: TypeAlias = Literal["user", "model", "tool", "import"]
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _MEMORY_WRITES_MAX = 1_000
+PROGRESS_SECONDS = 0.1  # between two words of progress of one call
+PROGRESS_CHARACTERS = 500
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -94,34 +109,22 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0  # µs since 1970, UTC
 
 
-class Suspension(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool asks for when it suspends its call; the ticket will say it."""
-
-    message: str
-    action: str = "approve"
-    parameters: str | None = None  # JSON text
-    response_schema: str | None = None  # JSON text
-    expires_in_us: int | None = None  # None: it never expires
-    on_timeout: OnTimeout = "expire"
-    resume: Resume = "run"
-
-
-class Suspended(BaseException):
-    """A tool stops to wait for a decision.
-
-    Not an `Exception`, so that a tool that catches every exception does not catch this.
-    """
-
-    def __init__(self, suspension: Suspension) -> None:
-        """Carry what the tool asks for."""
-        self.suspension = suspension
-        super().__init__(suspension.message)
-
-
 class Call:
     """One attempt at a call, as its tool sees it."""
 
-    __slots__ = ("_state_view", "arguments", "attempt", "decision", "id", "key", "tool")
+    __slots__ = (
+        "_progress_at",
+        "_runner",
+        "_state_view",
+        "_tell",
+        "arguments",
+        "attempt",
+        "children",
+        "decision",
+        "id",
+        "key",
+        "tool",
+    )
 
     def __init__(
         self,
@@ -133,15 +136,23 @@ class Call:
         arguments: Mapping[str, Json] | None = None,
         decision: Ruling | None = None,
         state_view: CallStateView | None = None,
+        runner: ChildRunner | None = None,
+        tell: Callable[[CallProgress], None] | None = None,
     ) -> None:
-        """Without a `state_view` the call has no state: reading or writing raises `Invalid`."""
+        """Without a `state_view` the call has no state: reading or writing raises `Invalid`.
+
+        `runner` runs other agents for it; None: `run` raises `Invalid`.  `tell` gives progress to the watchers of the
+        run; None: there can be none.
+        """
         self.id = id
         self.tool = tool  # its name
         self.key = key  # the same at every attempt; for services that take an idempotency key
         self.attempt = attempt  # 1 at first
         self.arguments: dict[str, Any] = dict(arguments or {})  # as JSON, validated, defaults filled
         self.decision = decision  # None: no decision was asked for
-        self._state_view = state_view
+        self.children: Children | None = None  # the runs that this attempt has started; None: none
+        self._state_view, self._runner, self._tell = state_view, runner, tell
+        self._progress_at = 0.0  # when watchers were last told, in seconds of the monotonic clock; 0: never
 
     def __repr__(self) -> str:
         """Name the call and the attempt."""
@@ -186,10 +197,53 @@ class Call:
         """State of this call alone: it is kept while the call is suspended and removed when the call settles."""
         return self._state().scratch
 
+    def run(self, agent: Any, input: Any, *, thread: str | None = None, output: Any = None) -> Any:
+        """Run another agent as a child of this call's run, and return its `Result`; in an `async def` tool, await it.
+
+        The child runs on a thread of its own, or on the one that is named, with the owner of this thread.  It is
+        cancelled with this run.  If it waits for a decision, this call waits too, and the tool starts from its first
+        line again once the child can go on.  The same attempt order leads to the same children, so a repeated tool
+        finds their results and runs nothing twice.  Raises `RunFailed` if the child fails, `Conflict` if the thread
+        belongs to another agent or owner, `Invalid` outside of a run.
+        """
+        if self._runner is None:
+            raise Invalid(
+                "this call belongs to no run, so it cannot run another agent; nothing was run.",
+                code="call_has_no_run",
+                advice="Let an agent call the tool in a run.",
+                call=self.id,
+            )
+        if self.children is None:
+            self.children = Children(self.id, self.tool, self._runner)
+        return self.children.run(agent, input, thread=thread, output=output)
+
+    def progress(self, fraction: float | None = None, message: str = "") -> None:
+        """Tell the watchers of this run in this process how much is done, from 0 to 1, and what is being done.
+
+        Nothing is written.  Watchers are told at most ten times a second and call, and always of the end (1).
+        """
+        if self._tell is None:
+            return
+        if fraction is not None:
+            if isinstance(fraction, bool) or not isinstance(fraction, int | float) or math.isnan(fraction):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise Invalid(
+                    f"progress is a fraction from 0 to 1, not {fraction!r}; no watcher was told.",
+                    code="progress_invalid",
+                    call=self.id,
+                )
+            fraction = min(max(float(fraction), 0.0), 1.0)
+        now = time.monotonic()
+        if fraction != 1.0 and self._progress_at and now - self._progress_at < PROGRESS_SECONDS:
+            return
+        self._progress_at = now
+        words = well_formed(str(message))[:PROGRESS_CHARACTERS]
+        self._tell(CallProgress(self.id, self.tool, "running", fraction=fraction, message=words))
+
     def suspend(
         self,
-        message: str,
+        message: str = "",
         *,
+        until: When | None = None,
         action: str = "approve",
         parameters: Mapping[str, Given] | None = None,
         response_schema: Mapping[str, Given] | None = None,
@@ -201,9 +255,27 @@ class Call:
 
         Nothing after this line runs.  Suspend before anything external is done: after a
         decision the tool starts from its first line.  `expires_in` is in seconds.
+
+        With `until` the call asks no person: it waits for that time, a datetime with a time zone or how long from now,
+        and then a worker runs the tool again.  A person can still approve it earlier, or deny it.
         """
         _check_choice("on_timeout", on_timeout, get_args(OnTimeout))
         _check_choice("resume", resume, get_args(Resume))
+        if action == CHILD_RUN:
+            raise Invalid(
+                f"the action {CHILD_RUN!r} is reserved for calls that wait for child runs; the call was not suspended.",
+                code="suspension_invalid",
+                option="action",
+            )
+        if until is not None:
+            raise Suspended(timer(message, until, expires_in, _json_text(parameters)))
+        if not message:
+            raise Invalid(
+                "a call that asks for a decision says what about; the call was not suspended.",
+                code="suspension_invalid",
+                advice="Give a message, or until=.",
+                option="message",
+            )
         raise Suspended(
             Suspension(
                 message=message,
@@ -230,6 +302,7 @@ class Call:
 
     def close(self) -> None:
         """End the attempt: from now on this call can neither read nor write the state."""
+        self._tell = None
         if self._state_view is not None:
             self._state_view.close()
 

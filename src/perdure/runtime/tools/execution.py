@@ -33,6 +33,7 @@ from perdure.model.text import said_by, told_by, well_formed
 from perdure.runtime.tools.call import Call, Outcome, Suspended, Suspension
 from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import Tool, is_async
+from perdure.runtime.tools.waiting import AWAITED
 
 __all__ = ["GRACE_S", "ToolOutcome", "AttemptKind", "ask_reconcile", "attempt", "running_inside"]
 
@@ -166,6 +167,7 @@ async def _on_thread(start: _Start, timeout: float | None, tool_threads: Executo
 
 
 async def _awaited(start: _Start) -> ToolOutcome:
+    AWAITED.set(True)  # in the context of this task alone
     pid = os.getpid()
     try:
         ended = ToolOutcome(kind="returned", value=await start())

@@ -16,7 +16,6 @@ the first new commit of a timeline is found by binary search, without walking.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from perdure.engines.contract import Step
 from perdure.errors import Forgotten
 from perdure.history import ancestry, artifacts, reader, timelines
 from perdure.history.ancestry import Point
+from perdure.history.changes import values
 from perdure.history.space import CommitCache, Space
 from perdure.history.tree import EMPTY, Entry, NodeCache, Tree, diff
 from perdure.model.digest import Digest, Kind
@@ -156,7 +156,7 @@ def _content(space: Space, entry: Entry) -> tuple[int, Iterable[bytes]]:
         for _ in artifacts.get(space, entry.value):
             pass  # read it all first, because a file that is begun in the stream cannot be taken back
         return entry.size, artifacts.get(space, entry.value)
-    body = b"".join(artifacts.get(space, entry.value)) if found.kind is Kind.ARTIFACT else found.body
+    body = values.read_bytes(space, entry.value)
     content = git.indented(body) if indented else body
     return len(content), (content,)
 
@@ -268,7 +268,7 @@ class _NewCommits:
         self._batch.pop()
 
 
-_POLL_SECONDS = 0.2
+_WAIT_SECONDS = 60.0
 _READS_MAX = 20
 _CACHE_BYTES = 2 << 20
 
@@ -319,14 +319,12 @@ def follow(
     with repository.held():
         exporting, seen = _Export(space, repository), -1
         while True:
-            standing = space.engine.standing(space.name)
-            if standing != seen:
+            standing = space.engine.wait({space.name: seen}, _WAIT_SECONDS).get(space.name)
+            if standing is not None:
                 written = exporting.advance(progress)
                 if seen < 0 or written.removed or any(branch.moved for branch in written.branches):
                     yield written
                 seen = standing
-            else:
-                time.sleep(_POLL_SECONDS)
 
 
 class _Export:

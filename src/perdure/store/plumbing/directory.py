@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from perdure.engines import loops
-from perdure.engines.contract import Cell, CellWrite, Engine, Write
+from perdure.engines.contract import Cell, CellOf, CellWrite, Engine, Question, Write
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, NotFound
 from perdure.history.space import (
@@ -42,15 +42,19 @@ __all__ = [
     "THREAD",
     "AgentRecord",
     "Record",
+    "agent_question",
     "agents",
     "begin",
     "check_record",
     "find",
+    "knowing",
+    "other_owner",
     "policy_of",
     "record_agent",
     "remove",
     "rules_of",
     "threads",
+    "was_there",
 ]
 
 AGENT = "agent/"  # cells of agents, by name
@@ -80,9 +84,28 @@ _records = msgspec.json.Decoder(Record)
 _agents = msgspec.json.Decoder(AgentRecord)
 
 
+def knowing(store: Space, id: str, agent: str | None) -> Space:
+    """Return the store's space with what the opening of a thread reads of it, by two calls; `agent` None: the thread's."""
+    questions: list[Question] = [CellOf(STORE, THREAD + names.check_id("thread id", id))]
+    if agent is not None:
+        questions.append(CellOf(STORE, AGENT + agent))
+    store = store.knowing(*questions)
+    cell: Cell | None = store.known[questions[0]]
+    if cell is None or cell.value is None:
+        return store
+    record = read_record(cell, _records)
+    more = {CellOf(record.space, ALIVE), CellOf(STORE, AGENT + record.agent)} - store.known.keys()
+    return msgspec.structs.replace(store, known={**store.known, **store.knowing(*more).known})
+
+
+def was_there(store: Space, record: Record) -> bool:
+    """True if the thread existed when `knowing` looked; False if it was begun since."""
+    return CellOf(record.space, ALIVE) in store.known
+
+
 def find(store: Space, id: str, *, advice: str = "Name its agent= to begin one.") -> Record:
     """Read the record of a thread; raises `NotFound`, naming ids that are close, with `advice`."""
-    record = _live(store, store.engine.cell(STORE, THREAD + names.check_id("thread id", id)))
+    record = _live(store, _cell_of(store, THREAD + names.check_id("thread id", id)))
     if record is None:
         raise _no_thread(store, id, advice)
     return record
@@ -100,7 +123,7 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
     attempts = Attempts(f"thread '{id}'", f"thread '{id}' was not opened")
     while True:
         attempts.begin()
-        cell = store.engine.cell(STORE, THREAD + id)
+        cell = _cell_of(store, THREAD + id)
         record = _live(store, cell)
         if record is not None:
             check_record(record, id, agent.name, owner)
@@ -110,6 +133,7 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
         )
         if _write(store, f"begin:{record.space}", _cell(THREAD + id, cell, canonical.encode_struct(record))):
             return record
+        store = msgspec.structs.replace(store, known={})
 
 
 def check_record(record: Record, id: str, agent: str | None, owner: str | None) -> None:
@@ -123,13 +147,19 @@ def check_record(record: Record, id: str, agent: str | None, owner: str | None) 
             agent=agent,
         )
     if owner is not None and record.owner != owner:
-        raise Conflict(
-            f"thread '{id}' has another owner than '{owner}'; it was not opened.",
-            code="thread_of_another_owner",
-            advice="Choose another id.",
-            thread=id,
-            owner=owner,
-        )
+        raise other_owner(id, owner)
+
+
+def other_owner(id: str, owner: str | None) -> Conflict:
+    """Return the error for a thread that belongs to another owner."""
+    than = f" than '{owner}'" if owner is not None else ""
+    return Conflict(
+        f"thread '{id}' has another owner{than}; it was not opened.",
+        code="thread_of_another_owner",
+        advice="Choose another id.",
+        thread=id,
+        owner=owner,
+    )
 
 
 def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
@@ -140,7 +170,7 @@ def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
     attempts = Attempts(f"agent '{agent.name}'", f"the record of agent '{agent.name}' was not changed")
     while True:
         attempts.begin()
-        cell = store.engine.cell(STORE, AGENT + agent.name)
+        cell = _cell_of(store, AGENT + agent.name)
         known = read_record(cell, _agents) if cell is not None and cell.value is not None else None
         if known is not None and (
             not declared or (known.merge == agent.rules and known.policy == agent.policy)
@@ -152,17 +182,23 @@ def record_agent(store: Space, agent: Agent, *, declared: bool) -> AgentRecord:
             store, f"agent:{store.ids()}", _cell(AGENT + agent.name, cell, canonical.encode_struct(record))
         ):
             return record
+        store = msgspec.structs.replace(store, known={})
+
+
+def agent_question(agent: str) -> Question:
+    """Return what `rules_of` and `policy_of` ask, for a caller that asks more in the same call."""
+    return CellOf(STORE, AGENT + agent)
 
 
 def rules_of(store: Space, agent: str) -> dict[str, str]:
     """Read the merge rules of an agent, as last declared."""
-    cell = store.engine.cell(STORE, AGENT + agent)
+    cell = _cell_of(store, AGENT + agent)
     return read_record(cell, _agents).merge if cell is not None and cell.value is not None else {}
 
 
 def policy_of(store: Space, agent: str) -> Policy:
     """Read the policy of an agent for changes of its backend, as last declared."""
-    cell = store.engine.cell(STORE, AGENT + agent)
+    cell = _cell_of(store, AGENT + agent)
     return read_record(cell, _agents).policy if cell is not None and cell.value is not None else Policy()
 
 
@@ -175,20 +211,30 @@ def remove(store: Space, thread: Space, id: str) -> None:
             return
 
 
-def threads(store: Space) -> Iterator[tuple[str, Record]]:
-    """Yield all threads, sorted by id."""
-    for cell, record in loops.pages(partial(_page_of_threads, store), "", lambda each: each[0].name):
+def threads(store: Space) -> Iterator[tuple[str, Record, Policy]]:
+    """Yield all threads, sorted by id, each with the policy of its agent."""
+    policies: dict[str, Policy] = {}
+    read = partial(_page_of_threads, store, policies)
+    for cell, record in loops.pages(read, "", lambda each: each[0].name, fills=True):
         if record is not None:
-            yield cell.name.removeprefix(THREAD), record
+            yield cell.name.removeprefix(THREAD), record, policies[record.agent]
 
 
-def _page_of_threads(store: Space, after: str, limit: int) -> list[tuple[Cell, Record | None]]:
-    """Read the next cells of threads with their records; None where `_live` finds no thread."""
+def _page_of_threads(
+    store: Space, policies: dict[str, Policy], after: str, limit: int
+) -> list[tuple[Cell, Record | None]]:
+    """Read the next cells of threads with their records, None where `_live` finds no thread, and new `policies`."""
     cells = store.engine.cells(STORE, prefix=THREAD, after=after, limit=limit)
     found = [(cell, read_record(cell, _records)) for cell in cells]
-    spaces = [record.space for _, record in found]
-    removed = {cell.space for cell in store.engine.cells_of(spaces, ALIVE)} if spaces else ()
-    return [(cell, None if record.space in removed else record) for cell, record in found]
+    agents = dict.fromkeys(record.agent for _, record in found if record.agent not in policies)
+    questions: list[Question] = [CellOf(record.space, ALIVE) for _, record in found]
+    if found:
+        store = store.knowing(*questions, *(CellOf(STORE, AGENT + agent) for agent in agents))
+    policies.update((agent, policy_of(store, agent)) for agent in agents)
+    return [
+        (cell, record if store.known[alive] is None else None)
+        for (cell, record), alive in zip(found, questions, strict=True)
+    ]
 
 
 def agents(store: Space) -> Iterator[AgentRecord]:
@@ -218,7 +264,11 @@ def _live(store: Space, cell: Cell | None) -> Record | None:
     if cell is None or cell.value is None:
         return None
     record = read_record(cell, _records)
-    return record if store.engine.cell(record.space, ALIVE) is None else None
+    return record if store.ask(CellOf(record.space, ALIVE))[0] is None else None
+
+
+def _cell_of(store: Space, name: str) -> Cell | None:
+    return store.ask(CellOf(STORE, name))[0]
 
 
 def _cell(name: str, before: Cell | None, value: bytes | None) -> CellWrite:

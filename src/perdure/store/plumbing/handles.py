@@ -25,7 +25,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from struct import Struct
 from threading import Lock
@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from perdure.engines import registry
-from perdure.engines.contract import Engine, Fence
+from perdure.engines.contract import Answer, Engine, Fence, Question, Receipt, Write
 from perdure.errors import Invalid
-from perdure.history.space import AGENTS, ALIVE, STORE, Space, label_of
+from perdure.history.space import AGENTS, ALIVE, STORE, CommitCaches, Space, label_of
 from perdure.history.tree import NodeCache
 from perdure.model.limits import Limits
 
@@ -47,7 +47,11 @@ class _DeferredModule(ModuleType):
 
     def __getattr__(self, name: str) -> object:
         # Nothing is copied from the module: a test may replace a name in it.
-        return getattr(sys.modules.get(self.__name__) or import_module(self.__name__), name)
+        module = sys.modules.get(self.__name__)
+        # Another thread may be importing it now.
+        if module is None or getattr(module.__spec__, "_initializing", False):
+            module = import_module(self.__name__)
+        return getattr(module, name)
 
 
 def deferred(name: str) -> ModuleType:
@@ -69,9 +73,10 @@ else:
     event_loop = deferred("perdure.runtime.event_loop")  # imports asyncio
     owner_memory = deferred("perdure.memory.owner_memory")
 
-__all__ = ["StoreResources", "blocking", "check_loop", "deferred", "Ids", "system_clock"]
+__all__ = ["StoreResources", "beside_loop", "blocking", "deferred", "Ids", "system_clock"]
 
 _C = TypeVar("_C", bound=type)
+_T = TypeVar("_T")
 
 _RANDOM_BITS = 74
 _RANDOM = (1 << _RANDOM_BITS) - 1
@@ -84,7 +89,7 @@ _VERSION = 7 << 12
 
 
 def blocking(cls: _C) -> _C:
-    """Let every public method and property of a class, and its `with` statement, refuse to block an event loop."""
+    """Let every public method and property of a class, and its `with` statement, spare an event loop: `beside_loop`."""
     for name, member in list(vars(cls).items()):
         if name.startswith("_") and name != "__enter__":
             continue
@@ -95,22 +100,31 @@ def blocking(cls: _C) -> _C:
     return cls
 
 
-def check_loop(what: str) -> None:
-    """Raise `Invalid` if this thread runs an event loop; `what` names the blocking call, such as `Thread.run`."""
+def beside_loop(what: str, work: Callable[[], _T], *, lets_wait: bool = False) -> _T:
+    """Call `work`, which blocks; `what` names it, such as `Thread.run`.
+
+    If this thread runs an event loop that waits for blocking calls, `work` is called on another thread; any other loop
+    would be stalled: raises `Invalid`.  `lets_wait` makes it a loop that waits, from now on.
+    """
     asyncio = sys.modules.get("asyncio")  # if it is not imported, no loop runs
     # The public get_running_loop raises if there is none, which costs more than this call.
     loop = None if asyncio is None else asyncio.events._get_running_loop()
-    if loop is not None and not event_loop.may_block(loop):
-        kind, _, name = what.partition(".")
-        instead = (
-            f"`async with` on a perdure.aio.{kind}" if name == "__enter__" else f"its twin perdure.aio.{what}"
-        )
-        raise Invalid(
-            f"perdure.{what} would block the event loop that runs on this thread; nothing was done.",
-            code="blocks_event_loop",
-            advice=f"Use {instead}.",
-            call=what,
-        )
+    if loop is None or event_loop.may_block(loop):
+        return work()
+    if lets_wait:
+        event_loop.let_wait(loop)
+    if event_loop.may_wait(loop):
+        return event_loop.run_beside(work)
+    kind, _, name = what.partition(".")
+    instead = (
+        f"`async with` on a perdure.aio.{kind}" if name == "__enter__" else f"its twin perdure.aio.{what}"
+    )
+    raise Invalid(
+        f"perdure.{what} would block the event loop that runs on this thread; nothing was done.",
+        code="blocks_event_loop",
+        advice=f"Use {instead}; to let the loop wait instead, open the store with `perdure.open(…, blocking=True)`.",
+        call=what,
+    )
 
 
 class _Watched(Iterator[Any]):
@@ -122,8 +136,7 @@ class _Watched(Iterator[Any]):
         self._items, self._what = items, what
 
     def __next__(self) -> Any:
-        check_loop(self._what)
-        return next(self._items)
+        return beside_loop(self._what, self._items.__next__)
 
 
 def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -131,8 +144,10 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
     def guarded(self: object, *args: object, **options: object) -> Any:
         asyncio = sys.modules.get("asyncio")
         if asyncio is not None and asyncio.events._get_running_loop() is not None:
-            check_loop(f"{type(self).__name__}.{name}")
-        found = member(self, *args, **options)
+            work = functools.partial(member, self, *args, **options)
+            found = beside_loop(f"{type(self).__name__}.{name}", work)
+        else:
+            found = member(self, *args, **options)
         if type(found) is GeneratorType:
             return _Watched(cast("Iterator[Any]", found), f"{type(self).__name__}.{name}")
         return found
@@ -146,6 +161,12 @@ _noise: list[
 ] = []  # random numbers that are not used yet; reading them costs a call of the system
 _NOISE_MAX = 64
 _16_BYTES = Struct(">QQ")
+
+
+def _parts(noise: tuple[int, int]) -> tuple[int, int]:
+    """Return the random bits of an id, and how far it is at least from the one before."""
+    number = noise[0] << 64 | noise[1]
+    return number >> _STEP_BITS & _RANDOM, 1 + (number & _STEP)
 
 
 class Ids:
@@ -163,15 +184,16 @@ class Ids:
         fresh = self._clock() // 1_000 << _RANDOM_BITS
         with _lock:
             if not _noise:
-                _noise.extend(_16_BYTES.iter_unpack(os.urandom(16 * _NOISE_MAX)))
-            high, low = _noise.pop()
-            noise = high << 64 | low
-            fresh |= noise >> _STEP_BITS & _RANDOM
-            # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
-            number = self._last = max(fresh, self._last + 1 + (noise & _STEP))
-        high = number >> _RANDOM_BITS << 16 | _VERSION | number >> _LOW_BITS & 0xFFF
-        digits = f"{high << 64 | _VARIANT | number & _LOW:032x}"
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+                _noise.extend(map(_parts, _16_BYTES.iter_unpack(os.urandom(16 * _NOISE_MAX))))
+            noise, step = _noise.pop()
+            number = fresh | noise
+            if number <= self._last + step:
+                # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
+                number = self._last + step
+            self._last = number
+        low = f"{_VARIANT | number & _LOW:016x}"
+        high = f"{number >> _RANDOM_BITS:012x}"
+        return f"{high[:8]}-{high[8:]}-{_VERSION | number >> _LOW_BITS & 0xFFF:4x}-{low[:4]}-{low[4:]}"
 
 
 def _renew() -> None:
@@ -202,6 +224,35 @@ def in_memory(owner: str | None) -> SearchIndex:
 _FENCES = (Fence(ALIVE, 0),)
 
 
+class _ComparedLater:
+    """An engine for a handle that may never be used: it compares the space with its seal before the first call."""
+
+    __slots__ = ("_engine", "_is_compared", "_space")
+
+    def __init__(self, engine: Engine, space: str) -> None:
+        self._engine, self._space, self._is_compared = engine, space, False
+
+    # What every write calls is written out: an attribute that is not there costs as much as twenty calls.
+    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        if not self._is_compared:
+            self._compare()
+        return self._engine.answers(questions)
+
+    def apply(self, write: Write) -> Receipt:
+        if not self._is_compared:
+            self._compare()
+        return self._engine.apply(write)
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._is_compared:
+            self._compare()
+        return getattr(self._engine, name)
+
+    def _compare(self) -> None:
+        self._engine.check(self._space)
+        self._is_compared = True
+
+
 class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the handles on one store share."""
 
@@ -215,7 +266,10 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     )
     embedder: Embedder | None = None  # None: memory is searched for words alone
     read_only: bool = False
+    # Spaces are compared with their seals when they are first used, not when they are opened.
+    compares_later: bool = False
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
+    steps: CommitCaches = msgspec.field(default_factory=CommitCaches)
     runtimes: list[StoreRuntime] = msgspec.field(default_factory=list)  # the first one, once a run needs it
     _memories: list[Memories] = msgspec.field(default_factory=list)  # the first one, once it is needed
 
@@ -228,9 +282,12 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
         """Return the space of an agent's own map."""
         return self._space(AGENTS + name, name, ())
 
-    def thread(self, id: str, space: str) -> Space:
-        """Return the space of a thread; writes to it are refused once the thread is removed."""
-        return self._space(space, id, _FENCES)
+    def thread(self, id: str, space: str, *, begun: bool = False) -> Space:
+        """Return the space of a thread; writes to it are refused once the thread is removed.
+
+        `begun`: the thread was begun just now, so there is nothing in its space to compare.
+        """
+        return self._space(space, id, _FENCES, begun=begun)
 
     @property
     def store_runtime(self) -> StoreRuntime:
@@ -269,10 +326,14 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
         """Return any space by name, without the fences of a thread."""
         return self._space(name, label_of(self.engine, name), ())
 
-    def _space(self, name: str, label: str, fences: tuple[Fence, ...]) -> Space:
-        self.engine.check(name)
+    def _space(self, name: str, label: str, fences: tuple[Fence, ...], *, begun: bool = False) -> Space:
+        engine = self.engine
+        if self.compares_later:
+            engine = cast("Engine", _ComparedLater(engine, name))
+        elif not begun:
+            engine.check(name)
         return Space(
-            engine=self.engine,
+            engine=engine,
             name=name,
             label=label,
             clock=self.clock,
@@ -280,4 +341,5 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
             cache=self.cache,
             limits=self.limits,
             fences=fences,
+            steps=self.steps.of(name, label),
         )

@@ -24,7 +24,7 @@ from perdure.engines.loops import ATTEMPTS_MAX, delayed
 from perdure.errors import Conflict, NotFound, PerdureError, StaleHead
 from perdure.history import ancestry, artifacts, gc_generation, writer
 from perdure.history.ancestry import Stretch
-from perdure.history.changes import patch_builder
+from perdure.history.changes import patch_builder, values
 from perdure.history.changes.patch_builder import Ops, ValueSource, reapply
 from perdure.history.changes.values import StoredValue
 from perdure.history.space import (
@@ -111,7 +111,9 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
     root = agent.root_at(head.commit)
     covered = list(patch_builder.covered(agent, step.commit.reads.agent_root or EMPTY, root, patch))
     ops = Ops(agent, root)
-    source = ValueSource(lambda stored: _copied(thread, agent, stored), thread.body)
+    source = ValueSource(
+        lambda stored: _copied(thread, agent, stored), lambda digest: values.read_bytes(thread, digest)
+    )
     for op in patch.ops:
         reapply(ops, op, source)
     patched = ops.finish()
@@ -131,6 +133,8 @@ def _proposal(thread: Space, agent: Space, step: Step, event: AgentChanged, head
 def _copied(thread: Space, agent: Space, stored: Stored) -> StoredValue:
     """Copy a value of the thread's space to the agent's; `NotFound` for a value that a later op of the patch replaces."""
     found = thread.engine.objects(thread.name, (stored.value,))[0]
+    if found.kind is Kind.LIST:
+        return values.keep_json(agent, values.read_bytes(thread, stored.value), base=None)
     if found.kind is not Kind.ARTIFACT:
         return StoredValue(stored, (found,), body=found.body)  # a later op may edit it before it is written
     staged = artifacts.stage(agent, artifacts.get(thread, stored.value), media_type=stored.media_type)

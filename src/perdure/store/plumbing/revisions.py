@@ -14,7 +14,7 @@ from perdure.history.revisions import Exactly, Name
 from perdure.history.space import Space
 from perdure.model.commit import RunMeta
 from perdure.model.digest import Digest
-from perdure.model.event import Event
+from perdure.model.event import Event, MomentNamed
 from perdure.model.head import Head
 from perdure.model.patch import Patch
 from perdure.projections.transcript import TranscriptEntry, Turn
@@ -38,6 +38,11 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     author: str | None = None
     events: tuple[Event, ...] = ()
     patch: Patch = Patch()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that other frameworks have for it."""
+        return tuple(event.name for event in self.events if isinstance(event, MomentNamed))
 
     @classmethod
     def of(cls, step: Step) -> LogEntry:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.engines.contract import Cell
+from perdure.engines.contract import Cell, Question
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Moved
 from perdure.history import timelines
@@ -21,6 +21,7 @@ from perdure.history.writer import CommitOutcome, Proposal
 from perdure.model.call import UNCLEAR
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
+from perdure.model.run import QUEUE
 from perdure.runtime.session import lease as leases
 from perdure.store.plumbing.handles import deferred
 
@@ -35,17 +36,26 @@ __all__ = ["commit_beside_run", "without_runs", "removed"]
 _T = TypeVar("_T")
 
 
-def without_runs(space: Space, lines: Sequence[str], what: str, act: Callable[[Space], _T]) -> _T:
+def without_runs(
+    space: Space,
+    lines: Sequence[str],
+    what: str,
+    act: Callable[[Space], _T],
+    *,
+    asking: Sequence[Question] = (),
+) -> _T:
     """Call `act` with a space whose writes are refused if a run begins on one of the timelines `lines`.
 
-    Raises `Busy`, having done nothing, if a run holds one of them, be it live or interrupted.
+    The space has the answers to `asking`, read in the same call as the leases.  Raises `Busy`, having done nothing, if a run holds one of them, be it live or interrupted.
     """
     attempts = Attempts(f"the runs of '{space.label}'", f"{what} of '{space.label}' was not done")
+    questions = [each for line in lines for each in leases.lease_questions(space, line)]
     while True:
         attempts.begin()
-        fences = tuple(leases.check_free(space, line, what) for line in lines)
+        known = space.knowing(*questions, *asking)
+        fences = tuple(leases.check_free(known, line, what) for line in lines)
         try:
-            return act(msgspec.structs.replace(space, fences=(*space.fences, *fences)))
+            return act(msgspec.structs.replace(known, fences=(*space.fences, *fences)))
         except Moved:
             if all(_is_unchanged(space, each) for each in fences):
                 raise
@@ -98,9 +108,9 @@ _UNSETTLED = UNCLEAR | {"started", "awaiting_approval", "approved", "requested"}
 
 
 def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> None:
-    """Remove the thread of that space; raises `Busy` under a run, `Conflict` while a call is not settled.
+    """Remove the thread of that space; raises `Busy` under a run, `Conflict` while a call or an input is open.
 
-    With `force` the thread is removed with its unsettled calls.
+    With `force` the thread is removed with its unsettled calls and with the inputs whose runs have not begun.
     """
 
     def act(fenced: Space) -> None:
@@ -124,4 +134,14 @@ def _check_settled(space: Space) -> None:
             advice="Settle them (resume, decide, resolve), or give them up with force.",
             thread=space.label,
             calls=tuple(each.id for each in left),
+        )
+    queued = space.engine.cells(space.name, prefix=QUEUE, limit=_SHOWN)
+    if queued:
+        runs = tuple(each.name.partition(":")[2].partition(".")[2] for each in queued)
+        raise Conflict(
+            f"'{space.label}' has inputs whose runs have not begun: {', '.join(runs)}; it was not removed.",
+            code="inputs_not_begun",
+            advice="Let a worker run them, cancel() their runs, or give them up with force.",
+            thread=space.label,
+            runs=runs,
         )

@@ -15,17 +15,17 @@ checkpoint records the references, and deriving it again takes them from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
 
 from perdure.errors import Forgotten, Unavailable
 from perdure.history import reader
-from perdure.history.ancestry import commits_of
 from perdure.history.space import Space
 from perdure.ledger.decisions import took_in
-from perdure.ledger.snapshot import CallAtPosition
+from perdure.ledger.snapshot import CallAtPosition, outcome_of
 from perdure.memory import OwnerMemory, relevant
 from perdure.model.call import CallRecord
 from perdure.model.checkpoint import (
@@ -46,7 +46,7 @@ from perdure.model.ticket import Ticket
 from perdure.projections.transcript import TranscriptEntry
 from perdure.projections.working_memory import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
 from perdure.switching.checkpoint import heuristics
-from perdure.switching.checkpoint.effects import EXTRACTOR, outcome_of
+from perdure.switching.checkpoint.effects import EXTRACTOR
 from perdure.switching.checkpoint.heuristics import RuleMatch, Utterance, clean, shortened
 from perdure.switching.checkpoint.references import is_there
 from perdure.switching.checkpoint.sources import Window, is_behind, is_said, window
@@ -94,6 +94,7 @@ def recalling(memory: OwnerMemory | None, space: str, commit: Digest | None) -> 
 CALLS_MAX = 16  # other calls that are listed, the newest
 ARGS_MAX = 400  # characters of the arguments of one call
 MESSAGE_MAX = 400
+_COMMITS_A_CALL = 8  # commits that are read to find the request of one call; a run with one call has four
 
 _FORGOTTEN = "(forgotten)"
 
@@ -104,10 +105,15 @@ def digest_of_calls(space: Space, seen: Window, commit: Digest | None) -> tuple[
     others = [known for known in seen.stand.calls if not known.record.reach.guarded]
     here = _last_here(space, seen, others, commit)
     listed = sorted((*writes, *here), key=lambda known: known.position)
-    args = _bodies(space, [known.record.args for known in listed])
-    present = _those_here(space, seen, listed, commit)
+    names, read = _last_requests(space, seen, listed, commit)
+    args = _bodies(space, [known.record.args for known in listed], read)
     done = tuple(
-        _done(known.record, args[known.record.args], elsewhere=known.record.id not in present)
+        _done(
+            known.record,
+            args[known.record.args],
+            elsewhere=known.record.label not in names
+            and not is_behind(space, seen, known.record.label, commit),
+        )
         for known in listed
     )
     return done, len(seen.stand.calls) - len(done)
@@ -183,23 +189,28 @@ def _last_here(
     return found
 
 
-def _those_here(
+def _last_requests(
     space: Space, seen: Window, listed: Sequence[CallAtPosition], commit: Digest | None
-) -> frozenset[str]:
-    """Return the ids of those calls that were requested in the history of the commit.
+) -> tuple[Set[str], Mapping[Digest, bytes]]:
+    """Return names in the last commits of the line, those of most calls, and the arguments that these commits hold.
 
-    The commit of a request is mostly a few commits before that of the next one, so it is looked for from there.
+    Calls of one line were requested a few commits after one another, so reading these commits in pages costs less than
+    looking for the commit of each call.  A call that is not found here may still be in the history.
     """
-    found: set[str] = set()
-    near = commit
-    for known in reversed(listed):
-        label = known.record.label
-        named = () if near is None or label in seen.names else commits_of(space, label)
-        on_line = next((each for each in named if reader.is_ancestor(space, each, near)), None)
-        near = near if on_line is None else on_line
-        if on_line is not None or is_behind(space, seen, label, commit):
-            found.add(known.record.id)
-    return frozenset(found)
+    left = {known.record.label for known in listed if known.record.label} - seen.names
+    wanted = {known.record.args for known in listed}
+    names: set[str] = set()
+    read: dict[Digest, bytes] = {}
+    for step in reader.steps(space, commit, limit=_COMMITS_A_CALL * len(left), bodies=True):
+        named = [event.id for event in step.changeset.events]
+        if step.commit.run is not None:
+            named.append(step.commit.run)
+        names.update(named)
+        left.difference_update(named)
+        read.update({digest: body for digest, body in step.bodies.items() if digest in wanted})
+        if not left:
+            break
+    return names, read
 
 
 def _is_here(space: Space, seen: Window, known: CallAtPosition, commit: Digest | None) -> bool:
@@ -222,14 +233,17 @@ def _done(record: CallRecord, args: str, *, elsewhere: bool) -> Done:
     )
 
 
-def _bodies(space: Space, digests: Iterable[Digest]) -> dict[Digest, str]:
-    """Read the arguments of calls, each shortened if it is long."""
-    wanted = list(dict.fromkeys(digests))
+def _bodies(
+    space: Space, digests: Iterable[Digest], read: Mapping[Digest, bytes] = MappingProxyType({})
+) -> dict[Digest, str]:
+    """Return the arguments of calls, each shortened if it is long; those in `read` are not read again."""
+    found: dict[Digest, bytes | None] = {digest: read.get(digest) for digest in digests}
+    missing = [digest for digest, body in found.items() if body is None]
     try:
-        found: list[bytes | None] = list(space.nodes(wanted))
+        found.update(zip(missing, space.nodes(missing), strict=True))
     except Forgotten:
-        found = [_body(space, digest) for digest in wanted]
-    return {digest: _shown(body) for digest, body in zip(wanted, found, strict=True)}
+        found.update({digest: _body(space, digest) for digest in missing})
+    return {digest: _shown(body) for digest, body in found.items()}
 
 
 def _body(space: Space, digest: Digest) -> bytes | None:

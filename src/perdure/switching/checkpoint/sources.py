@@ -77,9 +77,9 @@ def window(
     steps = _last_steps(space, commit)
     said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
     is_whole = len(said) <= MESSAGES_MAX and steps[0].commit.first_parent is None
-    spoken = reader.spoken(space, _readable(said[-MESSAGES_MAX:]))
+    spoken = reader.spoken(space, _readable(said[-MESSAGES_MAX:]), steps)
     return Window(
-        first=_first(space, commit),
+        first=_first(space, commit, steps),
         said=tuple(spoken),
         working=read_working(space, commit),
         stand=with_named(space, ledger, looked.stand, named_in(steps, spoken)),
@@ -97,7 +97,7 @@ def spoken_before(space: Space, commit: Digest | None) -> list[TranscriptEntry]:
         return []
     steps = _last_steps(space, commit)
     said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
-    return reader.spoken(space, _readable(said[-MESSAGES_MAX:]))
+    return reader.spoken(space, _readable(said[-MESSAGES_MAX:]), steps)
 
 
 def read_working(space: Space, commit: Digest | None) -> WorkingMemory:
@@ -138,7 +138,7 @@ def _looked(space: Space, commit: Digest | None, ledger: LedgerRead, timeline: s
 def _last_steps(space: Space, commit: Digest) -> list[Step]:
     found: list[Step] = []
     messages = 0
-    for step in reader.steps(space, commit, limit=STEPS_MAX):
+    for step in reader.steps(space, commit, limit=STEPS_MAX, bodies=True):
         found.append(step)
         messages += sum(1 for _ in projection.said(step.digest, step.commit, step.changeset))
         if messages >= MESSAGES_MAX:
@@ -159,15 +159,18 @@ def _readable(said: Sequence[MessageAt]) -> list[MessageAt]:
     ]
 
 
-def _first(space: Space, commit: Digest) -> TranscriptEntry | None:
-    """Read the first message of the user, if it is among the first commits."""
-    length = space.step(commit).place.depth + 1
-    first = space.back(commit, skip=max(0, length - FIRST_STEPS_MAX), limit=FIRST_STEPS_MAX)
-    for step in reversed(first):
+def _first(space: Space, commit: Digest, steps: Sequence[Step]) -> TranscriptEntry | None:
+    """Return the first message of the user, if it is among the first commits; `steps` are the last ones, oldest first."""
+    if steps[0].commit.first_parent is None:
+        first = steps[:FIRST_STEPS_MAX]
+    else:
+        skip = max(0, space.step(commit).place.depth + 1 - FIRST_STEPS_MAX)
+        first = space.back(commit, skip=skip, limit=FIRST_STEPS_MAX, bodies=True)[::-1]
+    for step in first:
         said = projection.said(step.digest, step.commit, step.changeset)
         asked = [one for one in _readable(list(said)) if one.event.role == "user"]
         if asked:
-            return reader.spoken(space, asked[:1])[0]
+            return reader.spoken(space, asked[:1], (step,))[0]
     return None
 
 

@@ -1,14 +1,13 @@
 """Reads stored checkpoints: objects of a thread's space, which events on its timelines name.
 
 A checkpoint never changes.  The newest on a timeline is the one that the newest `checkpoint.created` among its first
-parents names; that follows from the commit alone, so it is cached without expiry.
+parents names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Literal
 
 import msgspec
 
@@ -20,14 +19,9 @@ from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_check
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import BackendSwitched, CheckpointCreated
 
-__all__ = ["StoredCheckpoint", "last", "last_digest", "listing", "made_by", "name_of", "object_of", "read"]
+__all__ = ["StoredCheckpoint", "last", "listing", "made_by", "name_of", "object_of", "read"]
 
-_KNOWN_MAX = 10_000
 _NAME = 12
-
-_known: dict[
-    Digest, Digest | Literal[""]
-] = {}  # by commit: the newest checkpoint of its timeline, "" for none
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,25 +61,13 @@ def made_by(space: Space, commit: Digest) -> Checkpoint | None:
     return None if digest is None else read(space, digest)
 
 
-def last(space: Space, commit: Digest | None) -> Checkpoint | None:
-    """Read the newest checkpoint on the timeline that ends at `commit`; None if there is none."""
-    digest = last_digest(space, commit)
-    return None if digest is None else read(space, digest)
-
-
-def last_digest(space: Space, commit: Digest | None) -> Digest | None:
-    """Return the digest of the newest checkpoint on the timeline that ends at `commit`; None if there is none."""
-    found: Digest | None = None
-    for step in reader.recent(space, commit):
-        known = _known.get(step.digest)
-        found = _created(step) if known is None else known or None
-        if found is not None or known is not None:
-            break
-    if commit is not None:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        _known[commit] = found or ""
-    return found
+def last(space: Space, commit: Digest | None, *, limit: int) -> Checkpoint | None:
+    """Read the newest checkpoint that one of the last `limit` commits up to `commit` names; None if they name none."""
+    for step in islice(reader.recent(space, commit), limit):
+        digest = _created(step)
+        if digest is not None:
+            return read(space, digest)
+    return None
 
 
 def listing(space: Space, commit: Digest | None, *, limit: int | None = None) -> list[StoredCheckpoint]:

@@ -22,8 +22,9 @@ pytest.register_assert_rewrite("perdure.testing.engines.laws")
 
 from perdure.testing.engines.laws.cells import CellLaws, LedgerLaws, QuestionLaws, TamperingLaws
 from perdure.testing.engines.laws.history import HistoryLaws, NameLaws, ObjectLaws
+from perdure.testing.engines.laws.news import NewsLaws
 from perdure.testing.engines.laws.processes import LifeLaws, PresenceLaws, ProcessLaws, RaceLaws
-from perdure.testing.engines.laws.removal import RemovalLaws
+from perdure.testing.engines.laws.removal import RemovalLaws, ReplayLaws
 from perdure.testing.engines.laws.writes import HeadLaws, WriteLaws
 
 __all__ = [
@@ -35,11 +36,13 @@ __all__ = [
     "LedgerLaws",
     "LifeLaws",
     "NameLaws",
+    "NewsLaws",
     "ObjectLaws",
     "PresenceLaws",
     "ProcessLaws",
     "RaceLaws",
     "RemovalLaws",
+    "ReplayLaws",
     "TamperingLaws",
     "WriteLaws",
 ]
@@ -55,10 +58,12 @@ class EngineSuite(
     QuestionLaws,
     NameLaws,
     RemovalLaws,
+    ReplayLaws,
     LifeLaws,
     RaceLaws,
     ProcessLaws,
     PresenceLaws,
+    NewsLaws,
     TamperingLaws,
 ):
     """All laws.  Subclass it, name the subclass `Test…` and write `open`."""

@@ -26,7 +26,7 @@ from perdure.model.commit import (
     encode_move,
 )
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import MessageAppended
+from perdure.model.event import MessageAppended, MomentNamed
 from perdure.model.head import MAIN, Head
 
 __all__ = [
@@ -76,12 +76,17 @@ def made(
     also: Made | None = None,
     run: str | None = None,
     messages: Sequence[str] = (),
+    names: Sequence[str] = (),
     at: int = 0,
 ) -> Made:
-    """Return a commit after `after` (None: the first), and after `also` if it is a merge, that appends `messages`."""
+    """Return a commit after `after` (None: the first), and after `also` if it is a merge, that appends `messages`.
+
+    `names` are those that other frameworks have for it.
+    """
     bodies = [Object.of(Kind.BODY, f"{text}: {message}".encode()) for message in messages]
-    events = tuple(_appended(message, body) for message, body in zip(messages, bodies, strict=True))
-    changeset = Changeset(reason=text, run_id=run, events=events)
+    said = [_appended(message, body) for message, body in zip(messages, bodies, strict=True)]
+    named = [MomentNamed(id=f"{text} is {name}", name=name) for name in names]
+    changeset = Changeset(reason=text, run_id=run, events=(*said, *named))
     recorded = Object.of(Kind.CHANGESET, encode_changeset(changeset))
     commit = Commit(
         parents=tuple(parent.digest for parent in (after, also) if parent),
@@ -97,10 +102,19 @@ def made(
     return Made(stored.digest, commit, changeset, (*bodies, recorded, stored))
 
 
-def moved(expected: Head, to: Made | Digest | None, *, act: Act = Act.COMMIT, seal: bool = False) -> Move:
+def moved(
+    expected: Head,
+    to: Made | Digest | None,
+    *,
+    act: Act = Act.COMMIT,
+    seal: bool = False,
+    previous: Digest | None = None,
+) -> Move:
     """Return the move of the timeline that `expected` was read from."""
     digest = to.digest if isinstance(to, Made) else to
-    return Move(act=act, timeline=expected.timeline, expected=expected, to=digest, seal=seal)
+    return Move(
+        act=act, timeline=expected.timeline, expected=expected, to=digest, seal=seal, previous=previous
+    )
 
 
 def begun(timeline: str, at: Made | None, *, act: Act = Act.FORK, seal: bool = False) -> Move:
@@ -138,11 +152,12 @@ class Pen:
         *,
         run: str | None = None,
         messages: Sequence[str] = (),
+        names: Sequence[str] = (),
         also: Made | None = None,
         at: int = 0,
     ) -> Made:
         """Commit on the tip and move the head there."""
-        new = made(text, self.tip, run=run, messages=messages, also=also, at=at)
+        new = made(text, self.tip, run=run, messages=messages, names=names, also=also, at=at)
         self._apply(new, moved(self.head, new))
         self.tip = new
         return new

@@ -15,6 +15,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
 from perdure.errors import Invalid, NotFound
+from perdure.model.names import shown_address
 from perdure.runtime.agent.file import Definition, read_definition
 from perdure.store.open_store import open as open_store
 
@@ -37,13 +38,13 @@ class AgentApplyAnswer(Answer, frozen=True, kw_only=True):
         """Print one sentence, and what to do next."""
         if not self.changed:
             screen.say(
-                "Agent ", (self.name, "name"), " is as it was: version ", (self.version[:12], "digest"), "."
+                "Agent ", (self.name, "name"), " is unchanged: version ", (self.version[:12], "digest"), "."
             )
             return
         screen.say(
             "Agent ",
             (self.name, "name"),
-            " is kept in ",
+            " is stored in ",
             self.store,
             ": version ",
             (self.version[:12], "digest"),
@@ -88,7 +89,7 @@ def apply(
         kept = store.definitions.apply(name, msgspec.structs.replace(definition, object_storage=home))
     return AgentApplyAnswer(
         name=name,
-        store=place,
+        store=shown_address(place),
         version=kept.digest,
         changed=kept.is_new,
         backend=definition.backend,

@@ -22,11 +22,11 @@ __all__ = ["AgentShape", "Agents", "ls", "AgentWord", "VersionShape"]
 
 
 _COLUMNS = (
-    Column("agent", "name", gives_way=True),
+    Column("agent", "name", is_id=True),
     Column("backend", gives_way=True),
-    Column("tools", right=True),
+    Column("tools", right=True, leaves=2),
     Column("threads", right=True),
-    Column("applied", "when"),
+    Column("applied", "when", leaves=1),
     Column("version", "digest"),
 )
 

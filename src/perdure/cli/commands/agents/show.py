@@ -18,7 +18,7 @@ _SHOWN = 10
 _LONG = ("instructions", "personality")
 _COLUMNS = (
     Column("version", "digest"),
-    Column("applied", "when"),
+    Column("applied", "when", leaves=1),
     Column("backend", gives_way=True),
     Column("commit", "digest"),
 )

@@ -92,14 +92,9 @@ class DecideAnswer(Answer, frozen=True, kw_only=True):
         """Print one sentence, what it changed, and how to go on."""
         call = self.call
         again = " before; nothing new was written" if self.again else ""
-        screen.say(
-            f"{self.summary}{again}: ",
-            (call.tool, "tool"),
-            " is ",
-            state(call.state),
-            ", ",
-            (call.id, "name"),
-        )
+        is_plain = call.state in ("approved", "denied")  # else more has happened than the decision
+        moved = () if is_plain else (", which is ", state(call.state))
+        screen.say(f"{self.summary}{again}: ", (call.tool, "tool"), *moved, ", ", (call.id, "name"))
         self.show_change(screen)
         if call.run and call.state in ("approved", "denied"):
             screen.suggest("Go on: ", "runs", "resume", self.thread, call.run, "--code", "MODULE:NAME")

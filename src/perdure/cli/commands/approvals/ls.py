@@ -19,14 +19,14 @@ from perdure.store.thread import Thread
 __all__ = ["Approvals", "ls"]
 
 _COLUMNS = (
-    Column("thread", "name", gives_way=True),
-    Column("timeline", "line", gives_way=True),
-    Column("asked", "when"),
+    Column("thread", "name", is_id=True),
+    Column("timeline", "line", is_id=True, leaves=3),
+    Column("asked", "when", leaves=2),
     Column("tool", "tool", gives_way=True),
     Column("effect"),
     Column("arguments", gives_way=True),
-    Column("until", "when"),
-    Column("call"),
+    Column("until", "when", leaves=1),
+    Column("call", is_id=True),
 )
 
 
@@ -62,7 +62,13 @@ class Approvals(Answer, frozen=True, kw_only=True):
         if self.more:
             screen.say((f"The first {count(len(self.approvals), 'approval')}; --limit 0 lists all.", "quiet"))
         first = self.approvals[0]
-        screen.suggest("Look at one: ", "approvals", "show", first.thread, first.call)
+        screen.suggest(
+            "Look at one: ",
+            "approvals",
+            "show",
+            first.thread,
+            screen.short_id(first.call, (each.call for each in self.approvals)),
+        )
 
 
 def ls(

@@ -43,7 +43,7 @@ class ApprovalShowAnswer(Answer, frozen=True, kw_only=True):
         screen.facts(self._facts())
         if self.repeats is not None:
             screen.gap()
-            screen.say(("It would repeat, or might:", "warn"))
+            screen.say(("It repeats, or may repeat, an earlier call:", "warn"))
             screen.facts(_earlier(self.repeats))
         screen.gap()
         if self.decision is None:
@@ -91,7 +91,7 @@ class ApprovalShowAnswer(Answer, frozen=True, kw_only=True):
         screen.suggest("        ", "approvals", "deny", *place, "--why", "TEXT")
         screen.suggest("        ", "approvals", "edit", *place, "--value", "JSON")
         screen.suggest("        ", "approvals", "answer", *place, "--value", "JSON")
-        screen.say(("Who decides is the user of this system, unless --by says who.", "quiet"))
+        screen.say(("The decision is recorded as yours, os:USER; --by records another name.", "quiet"))
 
 
 def until(expires_at: str | None, on_timeout: str) -> str:

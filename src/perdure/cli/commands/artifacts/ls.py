@@ -22,8 +22,8 @@ _COLUMNS = (
     Column("name", "name", gives_way=True),
     Column("type", gives_way=True),
     Column("size", right=True),
-    Column("from", gives_way=True),
-    Column("when", "when"),
+    Column("from", gives_way=True, leaves=1),
+    Column("when", "when", leaves=2),
     Column("artifact", "digest"),
 )
 

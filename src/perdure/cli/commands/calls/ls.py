@@ -19,19 +19,19 @@ from perdure.errors import Invalid, NotFound
 from perdure.history.space import label_of
 from perdure.ledger import trace
 from perdure.model.call import CallRecord, CallState
+from perdure.model.head import MAIN
 from perdure.store.store import Store
-from perdure.store.thread import Thread
 
 __all__ = ["Calls", "ls"]
 
 _PAGE = 200
 _COLUMNS = (
-    Column("thread", "name", gives_way=True),
+    Column("thread", "name", is_id=True),
     Column("tool", "tool", gives_way=True),
     Column("arguments", gives_way=True),
     Column("state"),
-    Column("last", "when"),
-    Column("call"),
+    Column("last", "when", leaves=1),
+    Column("call", is_id=True),
 )
 
 
@@ -96,23 +96,17 @@ def ls(
         return state in (None, each[1].state) and timeline in (None, each[1].timeline)
 
     with reading(everywhere) as store:
+        if thread is not None and run is not None:
+            run = found_run(store.thread(thread), run, None).id
         found = (
             list(filter(wanted, unclear))
             if thread is None
             else lately(lambda last: _of(store, thread, run, last), wanted, limit)
         )
         if not found and thread is not None:
-            _check_names(store.thread(thread), run, timeline)
+            store.thread(thread, timeline=timeline or MAIN)  # says which there are, if there is no such one
         kept = found[-limit:] if limit else found
         return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(found))
-
-
-def _check_names(thread: Thread, run: str | None, timeline: str | None) -> None:
-    """Raise `NotFound`, with names that are close, for a run or a timeline that is not there."""
-    if timeline is not None:
-        thread.on(timeline)
-    if run is not None:
-        found_run(thread, run, None)
 
 
 def _of(store: Store, thread: str, run: str | None, limit: int | None) -> list[tuple[str, CallRecord]]:

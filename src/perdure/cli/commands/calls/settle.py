@@ -18,7 +18,7 @@ from perdure.cli.input.user_code import Code, with_code
 from perdure.cli.input.users import decided_by
 from perdure.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere, ThreadId, Why
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.screen import Screen
+from perdure.cli.output.screen import Part, Screen
 from perdure.cli.output.shapes import CallRecordShape, state
 from perdure.errors import Invalid
 from perdure.store.thread import Thread
@@ -48,14 +48,7 @@ class Settled(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what can be done now."""
         call = self.call
-        screen.say(
-            f"{self.summary}: ",
-            (call.tool, "tool"),
-            " is ",
-            state(call.state),
-            self._since,
-            (f" {call.id}", "name"),
-        )
+        screen.say(f"{self.summary}: ", (call.tool, "tool"), *self._moved, (f" {call.id}", "name"))
         if call.why:
             screen.wrap((call.why, "quiet"), indent=2)
         if call.state == "requested":
@@ -64,8 +57,10 @@ class Settled(Answer, frozen=True, kw_only=True):
             screen.suggest(again, "runs", "resume", self.thread, *run, "--code", "MODULE:NAME")
 
     @property
-    def _since(self) -> str:
-        return ", as before," if self.call.state == self.before else f", was {self.before},"
+    def _moved(self) -> tuple[Part, ...]:
+        if self.call.state == self.before:
+            return (", still ", state(self.before), ",")
+        return (", from ", state(self.before), " to ", state(self.call.state), ",")
 
 
 class Reconciled(Settled, frozen=True, kw_only=True):

@@ -23,7 +23,8 @@ from cyclopts import Parameter
 from perdure.cli.commands.approvals.show import diff_of, until
 from perdure.cli.commands.calls.show import show_json
 from perdure.cli.commands.chat.output import paint
-from perdure.cli.commands.models.shapes import known_backend
+from perdure.cli.commands.models.shapes import known_backend, known_models
+from perdure.cli.commands.switch_report import ReportShape, show_switch
 from perdure.cli.errors import FAILED, USAGE, code_of, report
 from perdure.cli.hints import Subject, command, explain
 from perdure.cli.input.suggestions import agent_names
@@ -71,7 +72,7 @@ def show_question(screen: Screen, thread: Thread, ticket: Ticket) -> Traced:
     """Show what a call waits for: the question, tool, effect, arguments, and until when."""
     traced = thread.trace(ticket.id, history=False)
     screen.gap()
-    screen.say(("? ", "warn"), ticket.message or f"may {ticket.tool} go on?")
+    screen.wrap(("? ", "warn"), ticket.message or f"May {ticket.tool} run?")
     expires_at = None if ticket.expires_at is None else stamp(ticket.expires_at)
     limit = until(expires_at, ticket.on_timeout)
     screen.say("  ", (ticket.tool, "tool"), (f"  {traced.record.effect}, waits until {limit}", "quiet"))
@@ -181,6 +182,7 @@ def read(said: str) -> tuple[str, list[str]]:
 
 
 _OUT = ("quit", "exit", "q")
+_NAMES = (*SLASHES, "on", "help", "quit")
 
 
 class ChatSession:
@@ -189,7 +191,7 @@ class ChatSession:
     def __init__(self, screen: Screen, thread: Thread, *, store: str, code: str | None = None) -> None:
         """Chat on that thread; commands of the shell get `store` and `code`."""
         self._screen, self._thread, self._store, self._code = screen, thread, store, code
-        self._terminal = Terminal(screen)
+        self._terminal = Terminal(screen, self._completions)
         self._said: list[str] = []  # commands that were given in the place of a decision
         self.code = 0  # of the first thing that failed
 
@@ -209,6 +211,19 @@ class ChatSession:
         """Return the next line: one that was typed in place of a decision comes first."""
         return self._said.pop(0) if self._said else self._terminal.read_message(self._prompt)
 
+    def _completions(self, typed: str) -> list[str]:
+        """Return the words that can stand at the end of a line: a command, a timeline, a backend."""
+        *before, _ = typed.split(" ")
+        if not before:
+            return [f"/{name}" for name in _NAMES] if typed.startswith("/") else []
+        match before:
+            case ["/on"]:
+                return [each.head.timeline for each in self._thread.timelines()]
+            case ["/switch" | "/context"]:
+                return [card.backend for card in known_models().cards() if not card.deprecated]
+            case _:
+                return []
+
     @property
     def _named(self) -> str | None:
         """Return the store as commands have to name it; None: they find it themselves."""
@@ -224,7 +239,7 @@ class ChatSession:
         try:
             last = self._thread.runs(limit=1)
             if any(self._thread.interrupted(each.id) or self._thread.decided(each.id) for each in last):
-                self._screen.say(("A run was left unfinished here; going on with it.", "quiet"))
+                self._screen.say(("Resuming the run that was interrupted here.", "quiet"))
                 self._run(self._thread.resume_stream())
             elif self._thread.approvals():
                 self._decide()
@@ -249,7 +264,7 @@ class ChatSession:
             return None
         if result.status not in ("succeeded", "waiting"):
             self.code = self.code or FAILED
-            self._screen.say((f"The run {result.status}: {result.why}", "warn"))
+            self._screen.wrap((f"The run {result.status}: {result.why}", "warn"))
         return result
 
     def _decide(self) -> None:
@@ -313,12 +328,14 @@ class ChatSession:
     def _help(self, name: str) -> None:
         if name not in ("", "help", "?", "on"):
             self.code = self.code or USAGE
-            close = near(name, (*SLASHES, "on", "quit", "help"))
+            close = near(name, _NAMES)
             hint = f" Did you mean /{close[0]}?" if close else ""
-            self._screen.say((f"There is no /{name}; nothing was done.{hint}", "warn"))
+            self._screen.wrap((f"There is no /{name}; nothing was done.{hint}", "warn"))
         known = [(f"/{each} {slash.takes}".rstrip(), slash.line) for each, slash in SLASHES.items()]
         known += [("/on TIMELINE", "Change to another timeline"), ("/quit", "Leave; everything is stored")]
-        self._screen.facts(known)
+        longest = max(len(each) for each, _ in known)
+        for each, line in known:
+            self._screen.wrap(line, indent=longest + 2, label=(each, "quiet"))
 
     def _fail(self, error: PerdureError) -> None:
         """Say what went wrong and what to do now: on the screen at a terminal, else where errors go."""
@@ -329,7 +346,7 @@ class ChatSession:
         if not sys.stdin.isatty():
             report(type(error).__name__, message, advice=advice, hint=hint, json=False)
             return
-        self._screen.say((f"{type(error).__name__}: ", "bad"), f"{message} {advice}".rstrip())
+        self._screen.wrap((f"{type(error).__name__}: ", "bad"), f"{message} {advice}".rstrip())
         if hint:
             self._screen.say(("Look at it: ", "quiet"), hint)
 
@@ -432,7 +449,10 @@ def chat(
     ] = None,
     to: Annotated[
         str | None,
-        Parameter(metavar="BACKEND", help="The backend of a new thread, such as anthropic:claude-sonnet-5-5"),
+        Parameter(
+            metavar="BACKEND",
+            help="The backend, such as anthropic:claude-sonnet-5-5; a thread on another one is switched",
+        ),
     ] = None,
     owner: Annotated[
         str | None, Parameter(metavar="NAME", help="The owner of the thread: a user, a customer")
@@ -444,8 +464,9 @@ def chat(
     """Chat with an agent at the terminal
 
     Answers appear as the model writes them, tool calls are shown, and calls that need an approval are asked about.
-    /help lists the commands: /switch, /fork, /undo, /context, /state, /log. Everything is stored, and an interrupted
-    chat goes on. With --json the chat is on the error stream, and the output is its last state. If the input is a pipe,
+    /help lists the commands: /switch, /fork, /undo, /context, /state, /log; Tab completes them. Everything is stored,
+    and an interrupted chat goes on. If the thread is on another backend than --to names, it is switched first, after a
+    check; if that is refused, the chat does not begin. With --json the chat is on the error stream, and the output is its last state. If the input is a pipe,
     failures go to the error stream, and the chat exits with the code of the first one.
     """
     screen = Screen(console(stderr=everywhere.json), store=to_be_named(everywhere.store))
@@ -458,6 +479,8 @@ def chat(
         found = store.thread(thread or f"{agent}-chat", agent=declared, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
         _greet(screen, placed)
+        if backend is not None and placed.backend != backend:
+            _switch_before(screen, placed, backend)
         with redirect_stdout(sys.stderr if everywhere.json else sys.stdout):
             talk = ChatSession(screen, placed, store=everywhere.store, code=code)
             left = talk.go()
@@ -466,10 +489,15 @@ def chat(
         return Talked(thread=left.id, agent=left.agent, turns=_turns(left), head=head, code=failed)
 
 
+def _switch_before(screen: Screen, thread: Thread, backend: str) -> None:
+    """Switch a thread that is on another backend, and say what that keeps and loses; raises what a switch raises."""
+    show_switch(screen, ReportShape.of(thread.switch(backend, reason="chat --to")))
+
+
 def _greet(screen: Screen, thread: Thread) -> None:
     turns = _turns(thread)
     begun = f"{count(turns, 'turn')} so far" if turns else "a new thread"
-    screen.say(
+    screen.wrap(
         (thread.agent, "assistant"),
         (f" on thread {thread.id}, {begun}. /help lists commands; Ctrl-D leaves.", "quiet"),
     )

@@ -57,7 +57,7 @@ class Painter:
                 self._write("thoughts", text, "quiet")
             case CallProgress(tool=tool, state="started"):
                 self._end()
-                self._screen.say(("  … ", "quiet"), (tool, "tool"), (" is at work", "quiet"))
+                self._screen.say(("  … ", "quiet"), (tool, "tool"), (" is running", "quiet"))
             case Happened():
                 self._keep(event)
             case RunEnded():

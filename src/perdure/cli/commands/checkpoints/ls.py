@@ -18,13 +18,13 @@ __all__ = ["CheckpointShape", "Checkpoints", "ls"]
 
 _COLUMNS = (
     Column("checkpoint", "name"),
-    Column("made", "when"),
+    Column("made", "when", leaves=3),
     Column("from", gives_way=True),
     Column("to", gives_way=True),
     Column("goal", gives_way=True),
-    Column("calls", right=True),
-    Column("waits", right=True),
-    Column("commit", "digest"),
+    Column("calls", right=True, leaves=1),
+    Column("waits", right=True, leaves=4),
+    Column("commit", "digest", leaves=2),
 )
 
 

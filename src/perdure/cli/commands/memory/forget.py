@@ -39,6 +39,6 @@ def forget(
 ) -> Gone:
     """Forget an item, no matter which author wrote it; its history stays"""
     with writing(everywhere) as store:
-        with memory_with(store, owner, item) as memory:
-            head = memory.forget(item)
-        return Gone(owner=owner, item=item, head=HeadShape.of(head))
+        with memory_with(store, owner, item) as (memory, whole):
+            head = memory.forget(whole)
+        return Gone(owner=owner, item=whole, head=HeadShape.of(head))

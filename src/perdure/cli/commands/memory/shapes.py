@@ -12,9 +12,10 @@ from cyclopts import Parameter
 
 from perdure.cli.input.suggestions import guessing, owner_names
 from perdure.cli.output.formatting import stamp
+from perdure.errors import Invalid, NotFound
 from perdure.memory import Found
 from perdure.model.memory import ItemKind, Remembered, Source
-from perdure.model.names import COMPARED_MAX, near
+from perdure.model.names import COMPARED_MAX, id_meant, near
 from perdure.store.memory import Memory
 from perdure.store.store import Store
 
@@ -96,22 +97,37 @@ class FoundShape(msgspec.Struct, frozen=True, kw_only=True):
     """An item that a search found."""
 
     item: MemoryShape
-    score: float
+    score: float  # above 0, and 1 for an item that every leg found first
+    similarity: float | None  # the cosine of its vector and the query's; null: only words found it
     legs: list[str]  # text, vector: which found it
 
     @classmethod
     def of(cls, found: Found) -> FoundShape:
         """Return the find in the shape of --json."""
-        return cls(item=MemoryShape.of(found.item), score=found.score, legs=list(found.legs))
+        return cls(
+            item=MemoryShape.of(found.item),
+            score=found.score,
+            similarity=found.similarity,
+            legs=list(found.legs),
+        )
 
 
 @contextmanager
-def memory_with(store: Store, owner: str, item: str) -> Generator[Memory]:
-    """Open an owner's memory; an error for a missing item or owner names those that are close."""
+def memory_with(store: Store, owner: str, item: str) -> Generator[tuple[Memory, str]]:
+    """Open an owner's memory and find the whole id of an item that may be named by a part of it.
+
+    An error for a missing item or owner names those that are close.
+    """
     memory = store.memory(owner)
     items = (each.id for each in islice(memory.items(), COMPARED_MAX))
     with guessing(owner, lambda: owner_names(store)), guessing(item, lambda: items):
-        yield memory
+        try:
+            memory.get(item)
+            whole = item
+        except (NotFound, Invalid):
+            known = (each.id for each in memory.items())
+            whole = id_meant(item, known, what="item", beginnings=True) or item
+        yield memory, whole
 
 
 def near_what_was_asked(store: Store, owner: str, scope: str | None) -> list[str]:

@@ -45,6 +45,6 @@ def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) 
     A reference with a commit shows that version, even if it was undone or forgotten since.
     """
     with reading(everywhere) as store:
-        with memory_with(store, owner, item) as memory:
-            found = memory.resolve(item) if item.startswith("mem://") else memory.get(item)
+        with memory_with(store, owner, item) as (memory, whole):
+            found = memory.resolve(item) if item.startswith("mem://") else memory.get(whole)
         return MemoryShowAnswer(item=MemoryShape.of(found))

@@ -16,13 +16,13 @@ __all__ = ["Models", "ls"]
 
 _COLUMNS = (
     Column("model", "name"),
-    Column("window", right=True),
-    Column("output", right=True),
-    Column("takes", gives_way=True),
-    Column("can", gives_way=True),
+    Column("window", right=True, leaves=5),
+    Column("output", right=True, leaves=3),
+    Column("takes", gives_way=True, leaves=1),
+    Column("can", gives_way=True, leaves=2),
     Column("in", right=True),
     Column("out", right=True),
-    Column(""),
+    Column("", leaves=4),
 )
 _MAIN = {"context_window", "output_limit", "prices"}
 

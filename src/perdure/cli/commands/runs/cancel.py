@@ -54,7 +54,8 @@ def cancel(
     with writing(everywhere) as store:
         line = timeline or MAIN
         if run is not None:
-            line = timeline or found_run(store.thread(thread), run, None).timeline
+            record = found_run(store.thread(thread), run, None)
+            run, line = record.id, timeline or record.timeline
         found = store.thread(thread, timeline=line)
         record = found.cancel(run, why=why, by=decided_by(by))
         return Cancelled(thread=thread, run=shape(found, record))

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from perdure.cli.input.stores import engine, reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer, lately
-from perdure.cli.output.formatting import ago, count, now
+from perdure.cli.output.formatting import ago, count, moment, now, stamp
 from perdure.cli.output.screen import Column, Screen
 from perdure.cli.output.shapes import RunShape, state
 from perdure.errors import NotFound
@@ -24,12 +24,12 @@ from perdure.store.thread import Thread
 __all__ = ["RunLsAnswer", "ls", "shape"]
 
 _COLUMNS = (
-    Column("thread", "name", gives_way=True),
-    Column("timeline", "line", gives_way=True),
+    Column("thread", "name", is_id=True),
+    Column("timeline", "line", is_id=True, leaves=2),
     Column("state"),
-    Column("begun", "when"),
+    Column("when", "when", leaves=1),
     Column("why", "quiet", gives_way=True),
-    Column("run"),
+    Column("run", is_id=True),
 )
 
 
@@ -44,7 +44,9 @@ class RunLsAnswer(Answer, frozen=True, kw_only=True):
         """Print a table."""
         if not self.runs:
             screen.say(
-                "There is no run here." if self.thread else "No run is under way, interrupted or waiting."
+                "There is no run here."
+                if self.thread
+                else "No run is under way, queued, interrupted or waiting."
             )
             return
         at_now = now()
@@ -55,7 +57,7 @@ class RunLsAnswer(Answer, frozen=True, kw_only=True):
                     "" if self.thread else each.thread,
                     each.timeline if each.timeline != "main" else "",
                     state(each.shown_state),
-                    ago(each.begun_at, at_now),
+                    _when(each, at_now),
                     each.why or "",
                     each.id,
                 )
@@ -101,13 +103,19 @@ def ls(
 
 def shape(thread: Thread, record: RunRecord) -> RunShape:
     """Return a run as programs read it."""
-    under_way = record.state in ("created", "running")
+    under_way = record.state == "running"
     return RunShape.of(
         thread.id,
         record,
         interrupted=under_way and thread.interrupted(record.id),
         decided=record.state == "waiting" and thread.decided(record.id),
     )
+
+
+def _when(run: RunShape, at_now: int) -> str:
+    """Return when a run began, or for when it is scheduled."""
+    is_later = run.due is not None and run.due > stamp(at_now)
+    return f"at {moment(run.due or '')}" if is_later else ago(run.begun_at, at_now)
 
 
 def _of(thread: Thread, limit: int | None) -> list[tuple[Thread, RunRecord]]:
@@ -117,7 +125,9 @@ def _of(thread: Thread, limit: int | None) -> list[tuple[Thread, RunRecord]]:
 def _open(everywhere: Everywhere) -> list[tuple[str, RunRecord]]:
     """Return the runs of every thread that have not ended, each with the id of its thread."""
     with engine(everywhere) as opened:
-        return [(label_of(opened, space), record) for space, record in records.open_runs(opened)]
+        return [
+            (record.thread or label_of(opened, space), record) for space, record in records.open_runs(opened)
+        ]
 
 
 def _threads(store: Store, found: list[tuple[str, RunRecord]]) -> Iterator[tuple[Thread, RunRecord]]:

@@ -63,7 +63,8 @@ def resume(
     with writing(everywhere) as store:
         line = timeline or MAIN
         if run is not None:
-            line = timeline or found_run(store.thread(thread), run, None).timeline
+            record = found_run(store.thread(thread), run, None)
+            run, line = record.id, timeline or record.timeline
         with with_code(store, thread, code, line, needed=True) as found:
             result = found.resume(run) if everywhere.json else paint(screen, found.resume_stream(run))
         return Resumed(

@@ -15,6 +15,7 @@ from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Column, Screen
 from perdure.cli.output.shapes import (
     CallRecordShape,
+    CostShape,
     MessageShape,
     RunShape,
     StepLossShape,
@@ -25,21 +26,25 @@ from perdure.cli.output.shapes import (
     step_losses,
 )
 from perdure.errors import NotFound
-from perdure.model.names import did_you_mean
-from perdure.model.run import RunRecord
+from perdure.model.names import did_you_mean, id_meant
+from perdure.model.run import Cost, RunRecord, Usage
 from perdure.projections.transcript import TranscriptEntry
+from perdure.store.runs import ChildRun
 from perdure.store.thread import Thread
 from perdure.switching.report import Report
 
-__all__ = ["RouteStep", "Run", "found_run", "show"]
+__all__ = ["ChildShape", "ParentShape", "RouteStep", "Run", "found_run", "show"]
 
 _MESSAGES_SCANNED = 500
 _COLUMNS = (
     Column("tool", "tool", gives_way=True),
     Column("arguments", gives_way=True),
     Column("state"),
-    Column("call"),
+    Column("call", is_id=True),
 )
+
+
+_CHILDREN = (Column("child on", "name", gives_way=True), Column("state"), Column("run"))
 
 
 class RouteStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +68,37 @@ class RouteStep(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class ParentShape(msgspec.Struct, frozen=True, kw_only=True):
+    """The call that a run is a child of."""
+
+    thread: str
+    run: str | None
+    call: str
+
+    @classmethod
+    def of(cls, record: RunRecord) -> ParentShape | None:
+        """Return the parent of a run in the shape of --json; None if the run is no child."""
+        if record.parent is None:
+            return None
+        return cls(thread=record.parent.thread, run=record.parent_run, call=record.parent.call)
+
+
+class ChildShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that a tool of the run started."""
+
+    thread: str
+    run: str
+    agent: str
+    state: str
+    why: str | None
+
+    @classmethod
+    def of(cls, child: ChildRun) -> ChildShape:
+        """Return the child in the shape of --json."""
+        record = child.record
+        return cls(thread=child.thread, run=record.id, agent=record.agent, state=record.state, why=record.why)
+
+
 class Run(Answer, frozen=True, kw_only=True):
     """One run: its state, its route, its messages and its calls."""
 
@@ -72,6 +108,10 @@ class Run(Answer, frozen=True, kw_only=True):
     messages: list[MessageShape]  # oldest first
     calls: list[CallRecordShape]
     losses: list[StepLossShape]  # what could not be carried over unchanged, step by step
+    parent: ParentShape | None  # the call that it is a child of; null: it is no child
+    children: list[ChildShape]  # the runs that its tools started
+    usage: Usage  # tokens of its steps
+    cost: CostShape  # of its steps, without its children
 
     def show(self, screen: Screen) -> None:
         """Print facts, words and calls, and what can be done now."""
@@ -82,9 +122,12 @@ class Run(Answer, frozen=True, kw_only=True):
                 ("state", state(run.shown_state)),
                 *((("why", run.why),) if run.why else ()),
                 *((("stop", _stop(run.stop)),) if run.stop else ()),
+                *((("child of", f"run {self.parent.run} of {self.parent.thread}"),) if self.parent else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
-                ("begun", moment(run.begun_at)),
+                *(_spent(self.usage, self.cost) if self.usage or self.cost.usd else ()),
+                ("queued" if run.state == "created" else "begun", moment(run.begun_at)),
+                *((("due", moment(run.due)),) if run.due else ()),
                 ("last", moment(run.at)),
             ]
         )
@@ -99,6 +142,9 @@ class Run(Answer, frozen=True, kw_only=True):
                 (each.tool, on_one_line(each.arguments), state(each.state), each.id) for each in self.calls
             ]
             screen.table(_COLUMNS, rows)
+        if self.children:
+            screen.gap()
+            screen.table(_CHILDREN, [(each.thread, state(each.state), each.run) for each in self.children])
         if self.losses:
             screen.gap()
             show_losses(screen, self.losses)
@@ -118,10 +164,23 @@ class Run(Answer, frozen=True, kw_only=True):
                 screen.say((f"    {note}", "quiet"))
 
     def _advise(self, screen: Screen) -> None:
+        children = [each for each in self.children if each.state == "waiting"]
+        if children and not self.run.decided:
+            screen.gap()
+            screen.suggest("It waits for a child: ", "runs", "show", children[0].thread, children[0].run)
+            return
         waiting = [each.id for each in self.calls if each.state == "awaiting_approval"]
         if waiting:
             screen.gap()
-            screen.suggest("Decide: ", "approvals", "show", self.thread, waiting[0])
+            first = screen.short_id(waiting[0], (each.id for each in self.calls))
+            screen.suggest("Decide: ", "approvals", "show", self.thread, first)
+        elif self.run.set_aside:
+            screen.gap()
+            screen.say("It ended its worker three times, so workers leave it alone.")
+            screen.suggest("Release it: ", "runs", "release", self.thread, "--run", self.run.id)
+        elif self.run.state == "created":
+            screen.gap()
+            screen.suggest("A worker begins it: ", "work", "--code", "MODULE:NAME")
         elif self.run.interrupted or self.run.state == "waiting":
             screen.gap()
             screen.suggest("Go on: ", "runs", "resume", self.thread, self.run.id, "--code", "MODULE:NAME")
@@ -153,11 +212,17 @@ def show(
                 for each in found.calls(run=record.id)
             ],
             losses=[each for entry in said for each in step_losses(entry.id, found.losses(entry))],
+            parent=ParentShape.of(record),
+            children=[ChildShape.of(each) for each in found.children(record.id)],
+            usage=sum((entry.usage for entry in said if entry.usage is not None), Usage()),
+            cost=CostShape.of(
+                sum((Cost.of(entry.cost) for entry in said if entry.role == "assistant"), Cost())
+            ),
         )
 
 
 def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord:
-    """Return the run of that id, None: the last, of one timeline if it is named; raises `NotFound`."""
+    """Return the run of that id or a part of it, None: the last, of one timeline if it is named; raises `NotFound`."""
 
     def wanted(each: RunRecord) -> bool:
         return timeline in (None, each.timeline) and id in (None, each.id)
@@ -165,6 +230,9 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
     found = lately(lambda last: thread.runs(limit=last), wanted, 1, others=False)
     if found:
         return found[-1]
+    runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
+    if id is not None and (whole := id_meant(id, (each.id for each in runs), what="run", beginnings=True)):
+        return next(each for each in runs if each.id == whole)
     where = f"timeline '{timeline}' of '{thread.id}'" if timeline else f"'{thread.id}'"
     if id is None:
         raise NotFound(
@@ -172,7 +240,6 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
             code="run_missing",
             thread=thread.id,
         )
-    runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
     hint = did_you_mean(id, (each.id for each in reversed(runs)), likeness=0.5)
     raise NotFound(
         f"{where} has no run '{id}'; nothing was done. {hint}".rstrip(),
@@ -181,6 +248,12 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
         run=id,
         thread=thread.id,
     )
+
+
+def _spent(usage: Usage, cost: CostShape) -> list[tuple[str, str]]:
+    cached = f", {usage.cached_tokens:,} of them cached" if usage.cached_tokens else ""
+    tokens = f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
+    return [("tokens", tokens), ("cost", str(cost.cost))]
 
 
 def _stop(stop: StopShape) -> str:

@@ -39,7 +39,7 @@ _COLUMNS = (
     Column("turn", right=True),
     Column("value", gives_way=True),
     Column("reason", "name", gives_way=True),
-    Column("when", "when"),
+    Column("when", "when", leaves=1),
     Column("commit", "digest"),
 )
 

@@ -21,9 +21,9 @@ from perdure.store.view import View
 __all__ = ["EntryShape", "StateLsAnswer", "ls"]
 
 _COLUMNS = (
-    Column("path", "name", gives_way=True),
+    Column("path", "name", is_id=True),
     Column("value", gives_way=True),
-    Column("size", right=True),
+    Column("size", right=True, leaves=1),
 )
 
 

@@ -30,7 +30,7 @@ class ThreadBeginAnswer(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what to do next."""
         state = f"at version {self.head.version}" if self.head.version else "with nothing in it yet"
-        screen.say("Thread ", (self.id, "name"), f" of agent {self.agent} is there, {state}.")
+        screen.say("Thread ", (self.id, "name"), f" of agent {self.agent} is open, {state}.")
         if not self.head.version:
             screen.suggest("Write to its state: ", "state", "put", self.id, "/todos.json", "[]")
 

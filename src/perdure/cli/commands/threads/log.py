@@ -1,12 +1,17 @@
 """`perdure threads log`.
 
 `perdure threads turns`.
+
+`--graph` draws a column for each line of commits that is open: a commit stands in the column of the line that leads
+to it, lines that have the same parent are joined above it, and a merge opens a column for the line that it merged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar
 
+import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.lookup import view_at
@@ -15,22 +20,26 @@ from perdure.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Tim
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_changed, show_message
 from perdure.cli.output.formatting import count, moment
-from perdure.cli.output.screen import Cell, Column, Screen, shortened
-from perdure.cli.output.shapes import CommitShape, TurnShape
+from perdure.cli.output.screen import Cell, Column, Part, Screen, inline, shortened
+from perdure.cli.output.shapes import CommitShape, TurnShape, state
+from perdure.errors import Invalid
 from perdure.model.digest import Digest
 from perdure.model.head import MAIN
+from perdure.model.names import short_ids
+from perdure.projections.transcript import Turn
+from perdure.store.plumbing.revisions import LogEntry
 from perdure.store.thread import Thread
 from perdure.store.view import View
 from perdure.switching.commit import REASON as SWITCHED
 
-__all__ = ["LogAnswer", "FullLog", "Log", "log", "TurnsAnswer", "turns"]
+__all__ = ["FullLog", "Graph", "GraphNode", "Log", "LogAnswer", "TurnsAnswer", "log", "turns"]
 
 
 _COLUMNS = (
     Column("turn", right=True),
     Column("reason", "name", gives_way=True),
     Column("what", "quiet", gives_way=True),
-    Column("when", "when"),
+    Column("when", "when", leaves=1),
     Column("heads", "line", gives_way=True),
     Column("commit", "digest"),
 )
@@ -66,16 +75,28 @@ class Log(_LogPage, frozen=True, kw_only=True):
                 (f"turn {turn.number}  ", "title"),
                 (turn.reason, "name"),
                 f" to {turn.backend}" if turn.reason == SWITCHED else "",
+                *_ended(turn),
                 (heads, "line"),
                 (f"  {moment(turn.at)}", "when"),
                 "  ",
                 digest(turn.after),
             )
+            for name in turn.names:
+                screen.cut("  ", ("named ", "quiet"), (name, "name"))
             for message in turn.messages:
                 show_message(screen, message, whole=self.whole)
             show_changed(screen, turn.changed, whole=self.whole)
+            if turn.why is not None:
+                screen.cut("  ", (f"{turn.status}: ", "bad" if turn.status == "failed" else "warn"), turn.why)
             screen.gap()
         self._end(screen, len(self.turns), "turn")
+
+
+def _ended(turn: TurnShape) -> tuple[Part, ...]:
+    """Return how the run of a turn ended, if it did not simply succeed."""
+    if turn.status in (None, "succeeded"):
+        return ()
+    return (" ", state(turn.status))
 
 
 class FullLog(Log, frozen=True, kw_only=True):
@@ -118,14 +139,29 @@ def log(
     full: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Show whole messages and all changed paths")
     ] = False,
+    graph: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Draw the turns of all timelines as a graph")
+    ] = False,
     limit: Limit = 20,
     timeline: Timeline = MAIN,
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Log | LogAnswer:
-    """Show the log of a timeline, turn by turn, newest first"""
+) -> Log | LogAnswer | Graph:
+    """Show the log of a timeline, turn by turn, newest first
+
+    --graph shows where timelines parted and were merged; each turn is a line with its commit, its
+    timelines and its input.
+    """
+    if graph and (commits or full or at is not None or timeline != MAIN):
+        raise Invalid(
+            "--graph shows the turns of all timelines; nothing was read.",
+            code="options_conflict",
+            advice="Leave --commits, --full, --at and --timeline out.",
+        )
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
+        if graph:
+            return _graph(found, limit)
         seen = view_at(found, at)
         return (
             _commits(found, seen, limit) if commits else _turns(found, seen, limit, FullLog if full else Log)
@@ -139,8 +175,24 @@ def _turns(thread: Thread, seen: View, limit: int, kind: type[Log]) -> Log:
         timeline=thread.timeline,
         heads=_heads(thread, {turn.after for turn in turns}),
         more=bool(turns) and turns[0].number > 1,
-        turns=[TurnShape.of(turn, seen) for turn in reversed(turns)],
+        turns=_shapes(thread, seen, reversed(turns)),
     )
+
+
+def _shapes(thread: Thread, seen: View, turns: Iterable[Turn]) -> list[TurnShape]:
+    """Return turns as programs read them; a run without an end on this line has the state that its record has.
+
+    Such a run waits, is under way, or failed on a timeline of its own.
+    """
+    found = [TurnShape.of(turn, seen) for turn in turns]
+    unended = {each.run for each in found if each.run is not None and each.status is None}
+    records = {each.id: each for each in thread.runs() if each.id in unended} if unended else {}
+    return [
+        msgspec.structs.replace(each, status=records[each.run].state, why=records[each.run].why)
+        if each.run is not None and each.run in records
+        else each
+        for each in found
+    ]
 
 
 def _commits(thread: Thread, seen: View, limit: int) -> LogAnswer:
@@ -165,8 +217,10 @@ def _heads(thread: Thread, shown: set[Digest]) -> dict[str, list[str]]:
 
 def _what(commit: CommitShape) -> str:
     messages = sum(event["type"] == "message.appended" for event in commit.events)
-    others = len(commit.events) - messages
+    names = [event["name"] for event in commit.events if event["type"] == "moment.named"]
+    others = len(commit.events) - messages - len(names)
     parts = [
+        f"named {', '.join(names)}" if names else "",
         *(f"to {event['to_backend']}" for event in commit.events if event["type"] == "backend.switched"),
         f"{messages} said" if messages else "",
         count(others, "event") if others else "",
@@ -176,13 +230,15 @@ def _what(commit: CommitShape) -> str:
 
 
 _TEXT_LENGTH = 60
+_NAME_MAX = 24  # characters of a timeline's name in the graph
+_COMMITS_A_TURN = 50  # that are read to find a turn of the graph
 _WIDE = 110
 _TURN_COLUMNS = (
     Column("turn", right=True),
     Column("input", gives_way=True),
     Column("answer", gives_way=True),
-    Column("backend", "quiet", gives_way=True),
-    Column("when", "when"),
+    Column("backend", "quiet", gives_way=True, leaves=1),
+    Column("when", "when", leaves=2),
     Column("after", "digest"),
 )
 
@@ -209,11 +265,17 @@ def _row(turn: TurnShape, *, wide: bool) -> tuple[Cell, ...]:
     return (
         str(turn.number),
         (shortened(turn.input or turn.reason, _TEXT_LENGTH), "" if turn.input else "quiet"),
-        shortened(turn.text, _TEXT_LENGTH),
+        shortened(turn.text, _TEXT_LENGTH) if turn.status in (None, "succeeded") else _unsuccessful(turn),
         (turn.backend or "") if wide else "",
         moment(turn.at)[5:16],
         digest(turn.after),
     )
+
+
+def _unsuccessful(turn: TurnShape) -> Cell:
+    """Return how the run ended, in the place of its answer."""
+    why = f": {turn.why}" if turn.why else ""
+    return shortened(f"{turn.status}{why}", _TEXT_LENGTH), "bad" if turn.status == "failed" else "warn"
 
 
 def turns(
@@ -233,6 +295,175 @@ def turns(
         return TurnsAnswer(
             thread=found.id,
             timeline=found.timeline,
-            turns=[TurnShape.of(turn, seen) for turn in listed],
+            turns=_shapes(found, seen, listed),
             more=bool(listed) and listed[0].number > 1,
         )
+
+
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    """The last commit of a turn on a timeline, or a commit at which a timeline parted."""
+
+    commit: str
+    parents: list[str]  # that are shown: before it on its line, then those that it merged
+    timelines: list[str]  # whose head it is
+    turn: TurnShape
+
+
+class Graph(Answer, frozen=True, kw_only=True):
+    """The turns of all timelines of a thread, newest first, each after those that follow it."""
+
+    thread: str
+    nodes: list[GraphNode]
+    more: bool  # whether there are older ones beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Draw it."""
+        if not self.nodes:
+            screen.say(f"Nothing is committed in '{self.thread}'.")
+            return
+        for drawn in _drawn(self.nodes):
+            screen.cut(*drawn)
+        if self.more:
+            screen.say((f"The last {count(len(self.nodes), 'turn')}; --limit 0 shows all.", "quiet"))
+
+
+def _graph(thread: Thread, limit: int) -> Graph:
+    """Return the newest turns of all timelines."""
+    heads: dict[str, list[str]] = {}
+    commits: dict[str, LogEntry] = {}
+    for hold in thread.timelines():
+        if hold.head.commit is not None:
+            heads.setdefault(hold.head.commit, []).append(hold.head.timeline)
+            _collect(thread.at(hold.head), commits, limit * _COMMITS_A_TURN if limit else None)
+    after: dict[str, list[LogEntry]] = {}
+    for entry in commits.values():
+        for parent in entry.parents:
+            after.setdefault(parent, []).append(entry)
+    shown = {
+        digest for digest in commits if digest in heads or _is_shown(commits[digest], after.get(digest, []))
+    }
+    parents = {digest: list(_shown_parents(commits, digest, shown)) for digest in shown}
+    order = _newest_first(commits, parents)
+    kept = order[:limit] if limit else order
+    return Graph(
+        thread=thread.id,
+        nodes=[
+            GraphNode(
+                commit=digest,
+                parents=parents[digest],
+                timelines=heads.get(digest, []),
+                turn=_shapes(thread, thread.at(digest), thread.at(digest).turns(limit=1))[0],
+            )
+            for digest in kept
+        ],
+        more=len(kept) < len(order)
+        or any(entry.parents and entry.parents[0] not in commits for entry in commits.values()),
+    )
+
+
+def _collect(seen: View, commits: dict[str, LogEntry], limit: int | None) -> None:
+    """Add the commits of a line, back to one that is there already."""
+    for entry in seen.log(limit=limit):
+        if entry.digest in commits:
+            return
+        commits[entry.digest] = entry
+
+
+def _is_shown(entry: LogEntry, after: list[LogEntry]) -> bool:
+    """True if a turn ends with a commit, or lines part there."""
+    return len(after) != 1 or after[0].parents[0] != entry.digest or after[0].turn != entry.turn
+
+
+def _shown_parents(commits: dict[str, LogEntry], digest: str, shown: set[str]) -> Iterator[str]:
+    """Yield the nearest shown commits before one: on its line, and on the lines that were merged on the way."""
+    entry: LogEntry | None = commits[digest]
+    while entry is not None:
+        merged = [each for each in entry.parents[1:] if each in shown]
+        first = entry.parents[0] if entry.parents else None
+        if first in shown:
+            yield first
+        yield from merged
+        entry = None if first is None or first in shown else commits.get(first)
+
+
+def _newest_first(commits: dict[str, LogEntry], parents: dict[str, list[str]]) -> list[str]:
+    """Return the shown commits, each after all that follow it, the newer first."""
+    open_children = dict.fromkeys(parents, 0)
+    for found in parents.values():
+        for parent in found:
+            open_children[parent] += 1
+    ready = [digest for digest, children in open_children.items() if not children]
+    order: list[str] = []
+    while ready:
+        newest = max(ready, key=lambda digest: (commits[digest].at, commits[digest].depth, digest))
+        ready.remove(newest)
+        order.append(newest)
+        for parent in parents[newest]:
+            open_children[parent] -= 1
+            if not open_children[parent]:
+                ready.append(parent)
+    return order
+
+
+def _drawn(nodes: list[GraphNode]) -> Iterator[tuple[Part, ...]]:
+    """Yield the lines of the graph."""
+    columns: list[str | None] = []  # the commit that each column leads to next; None: it is free
+    last = {node.commit for node in nodes}
+    for node in nodes:
+        here = [at for at, wanted in enumerate(columns) if wanted == node.commit]
+        if not here:
+            here = [columns.index(None) if None in columns else len(columns)]
+            columns[here[0] : here[0] + 1] = [node.commit]
+        for at in reversed(here[1:]):
+            yield ((_joined(columns, here[0], at, "├", "╯"), "line"),)
+            columns[at] = None
+        while columns and columns[-1] is None:
+            columns.pop()
+        mark = "◉" if node.timelines else "○"
+        wide = 2 * len(columns) - 1
+        yield ((f"{_bars(columns, here[0], mark):<{wide}}", "line"), "  ", *_title(node))
+        leads = [parent for parent in node.parents if parent in last]
+        columns[here[0]] = leads[0] if leads else None
+        words, style = (node.turn.input, "") if node.turn.input else (node.turn.reason, "quiet")
+        yield (f"{_bars(columns):<{wide}}", "line"), "  ", (shortened(words, 4 * _TEXT_LENGTH), style)
+        for parent in leads[1:]:
+            at = next((at for at in range(here[0] + 1, len(columns)) if columns[at] is None), len(columns))
+            columns[at : at + 1] = [parent]
+            yield ((_joined(columns, here[0], at, "├", "╮"), "line"),)
+        if node.parents and not leads:
+            yield ((_bars(columns, here[0], "~"), "quiet"),)
+
+
+def _bars(columns: list[str | None], at: int | None = None, mark: str = "") -> str:
+    """Return one line of the columns, with a mark in one of them."""
+    signs = [mark if index == at else "│" if wanted else " " for index, wanted in enumerate(columns)]
+    return " ".join(signs).rstrip()
+
+
+def _joined(columns: list[str | None], low: int, high: int, left: str, right: str) -> str:
+    """Return the line that joins two columns, over those between them."""
+    signs: list[str] = []
+    for index in range(len(columns)):
+        sign = "│" if columns[index] else " "
+        if index == low:
+            sign = left
+        elif index == high:
+            sign = right
+        elif low < index < high:
+            sign = "┼" if columns[index] else "─"
+        signs.append(sign + ("─" if low <= index < high else " "))
+    return "".join(signs).rstrip()
+
+
+def _title(node: GraphNode) -> Iterator[Part]:
+    """Yield the commit, the timelines that end there, the turn, and how its run ended."""
+    turn = node.turn
+    yield digest(node.commit)
+    if node.timelines:
+        names = short_ids(node.timelines, length_max=_NAME_MAX)
+        yield f"  {inline(', '.join(names.values()))}", "line"
+    yield f"  turn {turn.number}", "title"
+    if turn.kind != "message":
+        yield f"  {turn.kind}", "quiet"
+    yield from _ended(turn)
+    yield f"  {moment(turn.at)[5:16]}", "when"

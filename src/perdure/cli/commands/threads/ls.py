@@ -24,12 +24,12 @@ __all__ = ["ThreadShape", "Threads", "ls"]
 _BEGIN = ("threads", "begin", "shopping", "--agent", "helper")
 
 _COLUMNS = (
-    Column("thread", "name", gives_way=True),
-    Column("agent", gives_way=True),
-    Column("owner", gives_way=True),
+    Column("thread", "name", is_id=True),
+    Column("agent", gives_way=True, leaves=4),
+    Column("owner", gives_way=True, leaves=1),
     Column("turns", right=True),
-    Column("lines", right=True),
-    Column("last", "when"),
+    Column("lines", right=True, leaves=2),
+    Column("last", "when", leaves=3),
     Column("head", "digest"),
 )
 

@@ -11,7 +11,7 @@ from perdure.cli.output.answer import Answer, HeadShape
 from perdure.cli.output.display import digest, show_message
 from perdure.cli.output.formatting import count, moment, stamp
 from perdure.cli.output.screen import Column, Screen
-from perdure.cli.output.shapes import MessageShape
+from perdure.cli.output.shapes import CostShape, MessageShape
 from perdure.model.head import MAIN
 from perdure.store.thread import Thread
 from perdure.store.view import View
@@ -20,7 +20,7 @@ __all__ = ["ThreadShowAnswer", "TimelineShape", "show"]
 
 _MESSAGES_SHOWN = 4
 _COLUMNS = (
-    Column("timeline", "line", gives_way=True),
+    Column("timeline", "line", is_id=True),
     Column("version", right=True),
     Column("turns", right=True),
     Column("", "quiet"),
@@ -49,9 +49,11 @@ class ThreadShowAnswer(Answer, frozen=True, kw_only=True):
     begun_at: str
     head: HeadShape
     commit: str | None  # the moment that is shown
+    names: list[str]  # that other frameworks have for it
     paths: int
     timelines: list[TimelineShape]
     messages: list[MessageShape]  # the last few, oldest first
+    cost: CostShape  # of all its runs, over all timelines
 
     def show(self, screen: Screen) -> None:
         """Print facts, timelines and messages."""
@@ -60,6 +62,10 @@ class ThreadShowAnswer(Answer, frozen=True, kw_only=True):
         whose += f" at {self.server}" if self.server else ""
         facts = [("agent", f"{self.agent} on {whose}"), ("owner", self.owner or "none")]
         facts.append(("begun", moment(self.begun_at)))
+        facts += [("named", name) for name in self.names]
+        cost = self.cost
+        if cost.steps > cost.unpriced:
+            facts.append(("cost", str(cost.cost)))
         screen.facts([*facts, ("state", count(self.paths, "path")), ("moment", digest(self.commit))])
         screen.gap()
         screen.table(
@@ -97,9 +103,11 @@ def show(
             begun_at=stamp(found.begun_at),
             head=HeadShape.of(seen.head),
             commit=seen.digest,
+            names=[name for entry in seen.log(limit=1) for name in entry.names],
             paths=sum(1 for _ in seen.entries()),
             timelines=_timelines(found, seen),
             messages=[MessageShape.of(entry) for entry in seen.transcript(limit=_MESSAGES_SHOWN)],
+            cost=CostShape.of(found.cost()),
         )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import meant_backend
-from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report
+from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report, show_switch
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.user_code import SwitchCode
 from perdure.cli.options import (
@@ -21,7 +21,6 @@ from perdure.cli.options import (
     ToBackend,
 )
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Screen
 from perdure.errors import Refused
 from perdure.model.head import MAIN
@@ -44,16 +43,7 @@ class SwitchAnswer(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print the check, and what was done."""
-        show_report(screen, self.report)
-        if self.switched:
-            screen.say(
-                "Switched ",
-                (self.report.timeline, "line"),
-                " of ",
-                (self.report.thread, "name"),
-                f" to {self.report.to_backend}, with {self.report.checkpoint}, at ",
-                digest(self.report.commit),
-            )
+        (show_switch if self.switched else show_report)(screen, self.report)
 
 
 def switch(

@@ -5,27 +5,54 @@
 `perdure threads seal`.
 
 `perdure threads merge`.
+
+`perdure threads cherry-pick`.
+
+`perdure threads replay`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, TypeAlias
 
+import msgspec
 from cyclopts import Parameter
 from msgspec import UNSET
 
 from perdure.cli.commands.threads.moves import MoveAnswer
 from perdure.cli.input.lookup import given
 from perdure.cli.input.stores import writing
-from perdure.cli.options import EVERYWHERE, At, Everywhere, OpId, Reason, ThreadId, Timeline
+from perdure.cli.input.user_code import Code, with_code
+from perdure.cli.options import EVERYWHERE, At, DryRun, Everywhere, OpId, Reason, ThreadId, Timeline
 from perdure.cli.output.answer import Answer, HeadShape
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count
-from perdure.cli.output.screen import Screen
-from perdure.errors import Invalid
+from perdure.cli.output.screen import Column, Screen, shortened
+from perdure.cli.output.shapes import in_json, on_one_line, state
+from perdure.errors import Invalid, NotFound
+from perdure.model.effect import Effect
 from perdure.model.head import MAIN
+from perdure.model.merge_rules import Side
+from perdure.projections.transcript import Turn
+from perdure.runtime.run.replay import ReplayReport
+from perdure.store.thread import Thread
 
-__all__ = ["ForkAnswer", "fork", "Promoted", "promote", "SealedLine", "seal", "MergedLine", "merge"]
+__all__ = [
+    "ForkAnswer",
+    "MergedLine",
+    "PickedTurn",
+    "Promoted",
+    "ReplayAnswer",
+    "SealedLine",
+    "cherry_pick",
+    "fork",
+    "merge",
+    "promote",
+    "replay",
+    "seal",
+]
 
 
 class ForkAnswer(Answer, frozen=True, kw_only=True):
@@ -54,13 +81,21 @@ def fork(
     *,
     timeline: Timeline = MAIN,
     at: At = None,
+    effect_max: Annotated[
+        Effect | None,
+        Parameter(
+            metavar="EFFECT",
+            help="The strongest effect of tool calls there, such as read_only; as before if left out",
+        ),
+    ] = None,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ForkAnswer:
     """Fork a timeline at any of its commits; nothing is copied"""
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        begun = found.fork(name, at=UNSET if at is None else given(found, at), op_id=op_id)
+        moment = UNSET if at is None else given(found, at)
+        begun = found.fork(name, at=moment, effect_max=effect_max, op_id=op_id)
         return ForkAnswer(thread=found.id, timeline=timeline, head=HeadShape.of(begun.head))
 
 
@@ -130,6 +165,44 @@ def seal(
         return SealedLine.by(found, found.seal(op_id=op_id))
 
 
+Ours: TypeAlias = Annotated[
+    bool,
+    Parameter(negative=(), show_default=False, help="Keep the value that is there where there is a conflict"),
+]
+Theirs: TypeAlias = Annotated[
+    bool, Parameter(negative=(), show_default=False, help="Take the other value where there is a conflict")
+]
+OnlyPaths: TypeAlias = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--path",
+        metavar="PATH",
+        negative=(),
+        show_default=False,
+        help="With --ours or --theirs: only at this path and below it; may be repeated",
+    ),
+]
+
+
+def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str, Side] | None:
+    """Return the side that wins conflicts, by path prefix; None: neither."""
+    if ours and theirs:
+        raise Invalid(
+            "--ours and --theirs were both given; nothing was written.",
+            code="options_conflict",
+            advice="Give one of them.",
+        )
+    if not ours and not theirs:
+        if paths:
+            raise Invalid(
+                "--path was given without a side; nothing was written.",
+                code="option_missing",
+                advice="Add --ours or --theirs.",
+            )
+        return None
+    return dict.fromkeys(paths or ["/"], "ours" if ours else "theirs")
+
+
 class MergedLine(Answer, frozen=True, kw_only=True):
     """The result of a merge."""
 
@@ -161,6 +234,9 @@ def merge(
     name: Annotated[str, Parameter(name="NAME", help="The timeline to merge from")],
     /,
     *,
+    ours: Ours = False,
+    theirs: Theirs = False,
+    path: OnlyPaths = None,
     timeline: Timeline = MAIN,
     reason: Reason = None,
     op_id: OpId = None,
@@ -170,11 +246,13 @@ def merge(
 
     Paths that only one timeline changed merge, and so do paths that both changed to the same value.
     Others are merged by the rule that the agent declares for them, or they are a conflict: the error
-    names each, and nothing is written.
+    names each, and nothing is written. --ours keeps the value of this timeline where there is a conflict,
+    --theirs takes that of the other, at all paths or only at those that --path names.
     """
+    prefer = _preferred(path, ours=ours, theirs=theirs)
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        outcome = found.merge(name, reason=reason or "merge", op_id=op_id)
+        outcome = found.merge(name, reason=reason or "merge", prefer=prefer, op_id=op_id)
         return MergedLine(
             thread=found.id,
             source=name,
@@ -183,3 +261,261 @@ def merge(
             base=outcome.base,
             paths=outcome.paths,
         )
+
+
+class PickedTurn(Answer, frozen=True, kw_only=True):
+    """One turn, or commit, whose change of state was applied to another timeline."""
+
+    thread: str
+    picked: str  # as it was named
+    head: HeadShape
+    commit: str | None  # null: it changed nothing that is not there already, and nothing was written
+    paths: int  # how many changed
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        if self.commit is None:
+            screen.say(f"{self.picked} changed nothing that ", (self.head.timeline, "line"), " lacks.")
+            return
+        screen.say(
+            f"Picked {self.picked} onto ",
+            (self.head.timeline, "line"),
+            f", {count(self.paths, 'path')} changed, ",
+            digest(self.commit),
+        )
+
+
+_TURNS = re.compile(r"(?:turn:)?([0-9]{1,9})(?:\.\.(?:turn:)?([0-9]{1,9}))?\Z")
+
+
+def cherry_pick(
+    thread: ThreadId,
+    turns: Annotated[
+        str,
+        Parameter(
+            name="TURNS",
+            help="A turn such as 4, a range such as 4..6, or the name of any commit of the timeline",
+        ),
+    ],
+    /,
+    *,
+    onto: Annotated[str, Parameter(metavar="NAME", help="The timeline that the changes are applied to")],
+    ours: Ours = False,
+    theirs: Theirs = False,
+    path: OnlyPaths = None,
+    timeline: Annotated[str, Parameter(metavar="NAME", help="The timeline that has the turns")] = MAIN,
+    reason: Reason = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Iterator[PickedTurn]:
+    """Apply the changes of state of one turn, or a range, to another timeline
+
+    Messages stay where they were said. Each turn becomes a commit of its own. A turn that touched a path
+    which is different there is a conflict: nothing of it is written, and the turns after it are not picked.
+    --ours and --theirs settle conflicts as in merge.
+    """
+    prefer = _preferred(path, ours=ours, theirs=theirs)
+    with writing(everywhere) as store:
+        source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
+        for name, picked in _picked(source, turns):
+            taken = target.cherry_pick(picked, reason=reason or f"cherry-pick {name}", prefer=prefer)
+            yield PickedTurn(
+                thread=source.id,
+                picked=name,
+                head=HeadShape.of(taken.head),
+                commit=taken.commit,
+                paths=taken.paths,
+            )
+
+
+def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
+    """Return what is picked, each with its name: the turns of a range, or one commit."""
+    match = _TURNS.match(turns)
+    if match is None:
+        return [(turns, given(source, turns))]
+    first, last = int(match[1]), int(match[2] or match[1])
+    found = [turn for turn in source.turns() if first <= turn.number <= last]
+    missing = set(range(first, last + 1)) - {turn.number for turn in found}
+    if missing or not found:
+        newest = source.log(limit=1)
+        raise NotFound(
+            f"'{source.timeline}' of '{source.id}' has {newest[0].turn if newest else 0} turns, not all of {turns}; "
+            "nothing was picked.",
+            code="turn_range_not_found",
+            advice=f"See `perdure threads turns {source.id}`.",
+            turns=turns,
+            timeline=source.timeline,
+        )
+    return [(f"turn {turn.number}", turn) for turn in found]
+
+
+class ReplayedInputShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One input that was given again, and how its run ended."""
+
+    turn: int
+    id: str
+    input: str
+    run: str | None  # null: it was not given
+    status: str | None
+    answer: str
+    why: str | None
+
+
+class StoppedCallShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that was not made."""
+
+    turn: int
+    call: str
+    tool: str
+    effect: str
+    arguments: Any  # JSON, or text that is none; null: forgotten
+    why: str
+    made_before: str | None  # the call with the same tool and arguments that was made on the first timeline
+
+
+_REPLAY_COLUMNS = (
+    Column("turn", right=True),
+    Column("input", gives_way=True),
+    Column("answer", gives_way=True),
+    Column("ended"),
+    Column("run", is_id=True),
+)
+_STOPPED_COLUMNS = (
+    Column("turn", right=True),
+    Column("tool", "tool"),
+    Column("arguments", gives_way=True),
+    Column("effect", leaves=1),
+    Column("why", "quiet", gives_way=True, leaves=2),
+    Column("made before", is_id=True),
+)
+
+
+class ReplayAnswer(Answer, frozen=True, kw_only=True):
+    """What a replay did, or would do."""
+
+    thread: str
+    source: str
+    onto: str
+    effect_max: str
+    dry_run: bool
+    complete: bool  # every input was given, and every run ended by itself
+    inputs: list[ReplayedInputShape]
+    stopped: list[StoppedCallShape]
+
+    @classmethod
+    def of(cls, thread: str, done: ReplayReport) -> ReplayAnswer:
+        """Return the replay in the shape of --json."""
+        return cls(
+            thread=thread,
+            source=done.source,
+            onto=done.onto,
+            effect_max=done.effect_max,
+            dry_run=done.dry_run,
+            complete=done.is_complete,
+            inputs=[
+                ReplayedInputShape(
+                    turn=each.turn,
+                    id=each.id,
+                    input=each.text,
+                    run=each.run,
+                    status=each.status,
+                    answer=each.answer,
+                    why=each.why,
+                )
+                for each in done.inputs
+            ],
+            stopped=[
+                StoppedCallShape(
+                    turn=each.turn,
+                    call=each.call,
+                    tool=each.tool,
+                    effect=each.effect,
+                    arguments=in_json(each.arguments),
+                    why=each.why,
+                    made_before=each.made_before,
+                )
+                for each in done.stopped
+            ],
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a run failed or waits, so that later inputs were not given."""
+        return 0 if self.dry_run or self.complete else 1
+
+    def show(self, screen: Screen) -> None:
+        """Print the inputs with their runs, and what was stopped."""
+        inputs = count(len(self.inputs), "input")
+        if not self.inputs:
+            screen.say((self.source, "line"), " has no input after ", (self.onto, "line"), " left it.")
+            return
+        verb = "Would give" if self.dry_run else "Gave"
+        given_again = [each for each in self.inputs if each.run is not None]
+        many = inputs if self.dry_run or self.complete else f"{len(given_again)} of {inputs}"
+        screen.say(
+            f"{verb} {many} of ",
+            (self.source, "line"),
+            " to ",
+            (self.onto, "line"),
+            ", calls up to ",
+            self.effect_max,
+        )
+        screen.table(_REPLAY_COLUMNS, [self._row(each) for each in self.inputs])
+        screen.gap()
+        calls = count(len(self.stopped), "call")
+        if not self.stopped:
+            screen.say(("✓ ", "good"), "No call was beyond the bound.")
+        elif self.dry_run:
+            screen.say(f"These inputs led to {calls} beyond the bound, denied if asked for again:")
+        else:
+            screen.say(("! ", "warn"), f"{calls} not made:")
+        if self.stopped:
+            screen.table(_STOPPED_COLUMNS, [_stopped_row(each) for each in self.stopped], indent=2)
+        if not self.dry_run:
+            screen.suggest("Compare: ", "threads", "diff", self.thread, self.source, self.onto)
+
+    def _row(self, each: ReplayedInputShape) -> tuple[str | tuple[str, str], ...]:
+        ended = state(each.status) if each.status else ("" if self.dry_run else ("not given", "quiet"))
+        said = each.answer if each.status not in ("failed", "cancelled") else each.why or ""
+        return str(each.turn), shortened(each.input, 200), shortened(said, 200), ended, each.run or ""
+
+
+def _stopped_row(each: StoppedCallShape) -> tuple[str, ...]:
+    return (
+        str(each.turn),
+        each.tool,
+        on_one_line(each.arguments),
+        each.effect,
+        each.why,
+        each.made_before or "",
+    )
+
+
+def replay(
+    thread: ThreadId,
+    /,
+    *,
+    onto: Annotated[str, Parameter(metavar="NAME", help="The timeline that gets the inputs")],
+    since: Annotated[
+        str | None,
+        Parameter(
+            metavar="REF", help="Only inputs after this commit; after the timelines parted if left out"
+        ),
+    ] = None,
+    effect_max: Annotated[
+        Effect, Parameter(metavar="EFFECT", help="The strongest effect that calls may have in these runs")
+    ] = "local_write",
+    dry_run: DryRun = False,
+    timeline: Annotated[str, Parameter(metavar="NAME", help="The timeline whose inputs are given")] = MAIN,
+    code: Code = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> ReplayAnswer:
+    """Give the later inputs of a timeline to a fork again, with bounded effects
+
+    Each input is a run of its own on the fork. A call beyond --effect-max, or one that would need an
+    approval, is denied and listed, so nothing is paid or sent twice. A replay that was interrupted goes on
+    where it was if the command is repeated. It ends with the first run that fails.
+    """
+    with writing(everywhere) as store, with_code(store, thread, code, timeline, needed=not dry_run) as found:
+        moment = UNSET if since is None else given(found, since)
+        done = found.replay(onto=onto, since=moment, effect_max=effect_max, dry_run=dry_run)
+        return ReplayAnswer.of(found.id, done)

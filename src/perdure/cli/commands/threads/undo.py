@@ -33,9 +33,9 @@ def undo(
     /,
     *,
     turns: Annotated[int | None, Parameter(metavar="N", help="How many turns to undo; 1 if left out")] = None,
-    at: Annotated[
+    to: Annotated[
         str | None,
-        Parameter(name="--at", metavar="REF", help="Go back to this commit, instead of over turns"),
+        Parameter(name="--to", metavar="REF", help="Go back to this commit, instead of over turns"),
     ] = None,
     timeline: Timeline = MAIN,
     op_id: OpId = None,
@@ -46,18 +46,18 @@ def undo(
     Nothing is lost: redo reverses it, and every commit can still be read, forked and
     returned to.
     """
-    if at is not None and turns is not None:
+    if to is not None and turns is not None:
         raise Invalid(
-            "--turns and --at were both given; nothing was moved.",
+            "--turns and --to were both given; nothing was moved.",
             code="options_conflict",
             advice="Give one of them.",
         )
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        if at is None:
+        if to is None:
             head = found.undo(1 if turns is None else turns, op_id=op_id)
         else:
-            head = found.undo(to=given(found, at), op_id=op_id)
+            head = found.undo(to=given(found, to), op_id=op_id)
         return Undone.by(found, head)
 
 

@@ -14,7 +14,19 @@ from collections.abc import Iterable
 
 import msgspec
 
-from perdure.engines.contract import Cell, CellWrite, Fence, Hold, Move, Place, Receipt, Recorded, Write
+from perdure.engines.contract import (
+    Buried,
+    Cell,
+    CellWrite,
+    Fence,
+    Hold,
+    Move,
+    Place,
+    Receipt,
+    Recorded,
+    Replay,
+    Write,
+)
 from perdure.engines.shared_rules import (
     SEAL_BYTES,
     SEAL_MASK,
@@ -53,10 +65,11 @@ from perdure.engines.sqlite.format.pack import (
     short,
     timeline_of,
 )
-from perdure.engines.sqlite.format.rows import LogRow, Rows, moves_of
+from perdure.engines.sqlite.format.rows import LogRow, Rows
+from perdure.engines.sqlite.reads import moves_of
 from perdure.errors import Corrupt, Forgotten, NotFound, OpReused, PerdureError
-from perdure.model.commit import Act, Commit, LedgerRead, MoveRecord, encode_move
-from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.commit import LedgerRead
+from perdure.model.digest import Digest, Object, digest_of
 from perdure.model.head import MAIN, Head
 
 __all__ = [
@@ -107,8 +120,7 @@ class Adding:
         The row that completes a write has its `op`.
         """
         batch = self._without_known(space, batch)
-        for found, index, depth in batch.bases:
-            self._bases.note(space, found, number, index, depth)
+        self._bases.note(space, number, batch.bases)
         committing, keys = batch.committing, batch.keys
         if committing is not None and place is not None and not place.is_same_run:
             run = committing.commit.run
@@ -134,6 +146,8 @@ class Adding:
 
     def _is_there(self, space: int, found: Object) -> bool:
         """True if the space already has these bytes; raise `Corrupt` if it has others under the same digest."""
+        if isinstance(found, Buried):
+            return False
         if len(found.body) < LOOK_FROM_BYTES and not self._rows.index.recent(space, object_key(found.digest)):
             return False
         there = self._rows.find(self._db, space, found.digest)
@@ -190,10 +204,10 @@ class Adding:
         )
 
 
+_NO_CELLS: list[SealedCell] = []
 _NO_KEYS: list[bytes] = []
-_NO_LINES: dict[int, FirstParentPlace] = {}
-_NO_DIGEST = Digest("")
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
+_ROW_AND_HEAD = f"{_COMMIT_ROW};{_HEAD}"  # by one call, which lets go of the interpreter's lock once
 
 
 class AppliedWrite(msgspec.Struct, gc=False):
@@ -227,7 +241,9 @@ class Applier:
         """Lay `write` out before its turn, on any thread; None if something is wrong with it, which `apply` then raises."""
         space = self._spaces.get(write.space)
         try:
-            row = None if space is None else prepare_ordinary(write, space, self._bases)
+            row = None
+            if space is not None and type(write) is Write:
+                row = prepare_ordinary(write, space, self._bases, self.known)
             return prepare(write.objects, space, self._bases) if row is None else row
         except (PerdureError, ValueError):
             return None
@@ -269,30 +285,32 @@ class Applier:
     # ---- ordinary writes
 
     def _apply_ordinary(self, write: Write, row: OrdinaryRow) -> AppliedWrite | None:
-        """Apply a write whose row was laid out; None, having changed nothing, if the general path has to decide."""
-        found = self._compared(write, row)
-        if found is None:
+        """Apply a write whose row was laid out; None, having changed nothing, if the general path has to decide.
+
+        Everything that the row was laid out on must still be so: then only what depends on the writes before it in
+        this file is added here, which is its number and its seal.
+        """
+        known, index, space, held = self.known, self._rows.index, row.space, row.held
+        hold, to = row.hold, write.objects[-1].digest
+        timeline = hold.head.timeline
+        holds, end = known.holds.get(space), known.ends.get(space)
+        recent = index.keys_of(space)
+        if (
+            end is None
+            or holds is None
+            or holds.get(timeline) is not held
+            or row.epoch != self._bases.epoch
+            or not recent.keys().isdisjoint(row.keys[: row.objects])
+            or (row.op_key in recent if write.is_new else self._rows_named(space, write.op_id))
+        ):
             return None
-        before, part, parent, end, cells = found
-        known, space, move = self.known, row.space, write.moves[0]
-        timeline, to, head = move.timeline, move.to or _NO_DIGEST, before.head
+        cells = self._cells_of(space, write) if write.fences or write.cells else _NO_CELLS
+        if cells is None:
+            return None
         self.has_changed = True
-        number = known.next_row(1)
-        record = MoveRecord(
-            timeline=timeline,
-            version=head.version + 1,
-            act=Act.COMMIT,
-            op_id=write.op_id,
-            from_=head.commit,
-            to=to,
-            previous=before.move,
-        )
-        moved = encode_move(record)
-        moved_digest = digest_of(Kind.MOVE, moved)
-        hold = Hold(Head(timeline, record.version, to), sealed=False, move=moved_digest)
-        moved_part = sealed_head(timeline, moved_digest)
-        seal, ledger = end.seal + moved_part - part + sealed_rows(number), end.ledger
-        position, chain = 0, None
+        number, ledger, (moved, moved_digest, part) = known.next_row(1), end.ledger, row.moved
+        seal = end.seal + part - held[2] + sealed_rows(number)
+        position, chain, revisions = 0, None, ()
         if write.entries:
             seal -= sealed_ledger(ledger.position, ledger.chain)
             ledger = self._append_entries(space, write, ledger)
@@ -300,110 +318,37 @@ class Applier:
             seal += sealed_ledger(position, chain)
         if cells:
             seal += self._put_cells(space, write, cells, position)
-        revisions = tuple([cell.expected + 1 for cell in write.cells])
-        op = Op(
-            b"",
-            bytes.fromhex(write.intent),
-            (pack_move(record, to, head.commit),),
-            revisions,
-            position,
-            None if chain is None else bytes.fromhex(chain),
-            (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
-            end.writes + 1,
-        )
-        self._insert_ordinary(write, row, number, parent, op)
-        self._cursor.execute(_HEAD, (space, timeline, moved.decode(), bytes.fromhex(moved_digest), number))
-        known.note_hold(space, timeline, hold, number, moved_part)
-        known.note_end(space, SpaceEnd(seal, end.writes + 1, ledger))
+            revisions = tuple([cell.expected + 1 for cell in write.cells])
+        sealed = (seal & SEAL_MASK).to_bytes(SEAL_BYTES)
+        op = (*row.op, revisions, position, _raw(chain), sealed, end.writes + 1)
+        pack = encode_pack(row.items, op, whole=row.whole)
+        other = None if timeline == MAIN else timeline
+        values = (number, *row.columns, pack, other, space, timeline, moved, moved_digest, number)
+        self._cursor.execute(_ROW_AND_HEAD, values)
+        self._bases.note(space, number, row.bases)
+        index.add(space, number, row.keys)
+        columns = row.columns
+        known.note_line(space, to, FirstParentPlace(number, columns[10], *columns[2:8]))
+        holds[timeline] = hold, number, part
+        known.ends[space] = SpaceEnd(seal, end.writes + 1, ledger)
         receipt = Receipt(
             op_id=write.op_id, heads=(hold.head,), revisions=revisions, position=position, chain=chain
         )
         return AppliedWrite(receipt, space, [hold])
 
-    def _compared(
-        self, write: Write, row: OrdinaryRow
-    ) -> tuple[Hold, int, FirstParentPlace, SpaceEnd, list[SealedCell]] | None:
-        """Compare an ordinary write with what is stored; None if anything differs, or is not in the cache.
-
-        Returns the timeline and its part of the seal, the place of the parent, the end of the space, and the cells.
-        """
-        known, space, move = self.known, row.space, write.moves[0]
-        recent = self._rows.index.keys_of(space)
-        held, end = known.held(space, move.timeline), known.ends.get(space)
-        before = None if held is None else held[0]
-        if held is None or before is None or end is None or before.head.commit is None:
-            return None
-        parent = known.lines.get((space, before.head.commit))
-        if (
-            parent is None
-            or before.head != move.expected
-            or before.sealed
-            or row.depth != parent.depth + 1
-            or row.epoch != self._bases.epoch
-            or not recent.keys().isdisjoint(row.keys)
-            or (row.named[0] in recent if write.is_new else self._rows_named(space, write.op_id))
-        ):
-            return None
+    def _cells_of(self, space: int, write: Write) -> list[SealedCell] | None:
+        """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence."""
+        known = self.known
+        for fence in write.fences:
+            if known.cell(space, write.space, fence.cell).revision != fence.revision:
+                return None
         cells: list[SealedCell] = []
-        if write.fences or write.cells:
-            for fence in write.fences:
-                if known.cell(space, write.space, fence.cell).revision != fence.revision:
-                    return None
-            for cell in write.cells:
-                old = known.cell(space, write.space, cell.name)
-                if old.revision != cell.expected:
-                    return None
-                cells.append(old)
-        return before, held[2], parent, end, cells
-
-    def _insert_ordinary(
-        self, write: Write, row: OrdinaryRow, number: int, parent: FirstParentPlace, op: Op
-    ) -> None:
-        """Insert the row of an ordinary write, whose parent has this place, and note what it holds."""
-        space, commit = row.space, write.objects[-1]
-        record = commit.record
-        assert isinstance(record, Commit)
-        is_same_run = row.run is not None and row.run == parent.run
-        of_run = () if is_same_run or record.run is None else label_keys(record.run)
-        keys = [*row.keys, *of_run, *row.named]
-        line = FirstParentPlace(
-            number,
-            bytes.fromhex(commit.digest),
-            self.known.jump_from(parent, _NO_LINES),
-            row.depth,
-            parent.turn + (not is_same_run),
-            parent.sequence + parent.events,
-            row.events,
-            row.run,
-        )
-        timeline = write.moves[0].timeline
-        self._cursor.execute(
-            _COMMIT_ROW,
-            (
-                number,
-                space,
-                parent.row,
-                line.jump,
-                line.depth,
-                line.turn,
-                line.sequence,
-                line.events,
-                line.run,
-                b"".join(keys),
-                record.at,
-                line.digest,
-                bytes.fromhex(record.root),
-                row.text,
-                row.spans,
-                row.bodies,
-                encode_pack(row.items, op),
-                None if timeline == MAIN else timeline,
-            ),
-        )
-        for found, index, depth in row.bases:
-            self._bases.note(space, found, number, index, depth)
-        self._rows.index.add(space, number, keys)
-        self.known.note_line(space, commit.digest, line)
+        for cell in write.cells:
+            old = known.cell(space, write.space, cell.name)
+            if old.revision != cell.expected:
+                return None
+            cells.append(old)
+        return cells
 
     def _rows_named(self, space: int, op_id: str) -> bool:
         """True if a row may hold an earlier write with this op_id."""
@@ -532,7 +477,7 @@ class Applier:
             b"" if moved else short(write.op_id),  # a move names the write itself
             bytes.fromhex(write.intent),
             tuple(packed),
-            tuple([cell.expected + 1 for cell in write.cells]),
+            _revisions(write),
             position,
             None if chain is None else bytes.fromhex(chain),
             (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
@@ -592,6 +537,17 @@ class Applier:
         self.known.note_hold(space, timeline, after, row, sealed_head(timeline, after.move))
 
 
+def _revisions(write: Write) -> tuple[int, ...]:
+    return (
+        write.revisions if isinstance(write, Replay) else tuple([cell.expected + 1 for cell in write.cells])
+    )
+
+
+def recorded_of(row: LogRow, op: Op) -> Recorded:
+    """Return the write that a row completes."""
+    return Recorded(Digest(op.intent.hex()), _receipt(row, op))
+
+
 def recorded_in(connection: Database, rows: Rows, space: int, op_id: str) -> Recorded | None:
     """Return the write of that op_id; raise `Forgotten` if its space was forgotten."""
     rows.index.catch_up(connection)
@@ -610,7 +566,7 @@ def _recorded(rows: Iterable[LogRow], op_id: str) -> Recorded | None:
             continue
         if row.pack.dropped is not None:
             raise Forgotten(f"the write '{op_id}'", row.pack.dropped)
-        return Recorded(Digest(row.pack.op.intent.hex()), _receipt(row, row.pack.op))
+        return recorded_of(row, row.pack.op)
     return None
 
 
@@ -622,6 +578,10 @@ def _receipt(row: LogRow, op: Op) -> Receipt:
         position=op.position,
         chain=None if op.chain is None else Digest(op.chain.hex()),
     )
+
+
+def _raw(digest: Digest | None) -> bytes | None:
+    return None if digest is None else bytes.fromhex(digest)
 
 
 def _no_commit(commit: Digest) -> NotFound:

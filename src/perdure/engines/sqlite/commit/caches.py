@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import object_key
 from perdure.engines.sqlite.format.rows import FROM_FAR, IS_PLACED, JUMP, Rows
 from perdure.engines.sqlite.reads import hold_of, stored
+from perdure.errors import PerdureError
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest
 
@@ -98,7 +99,7 @@ class ConnectionCache:
         self._seals = seals
         self._version: int | None = None  # the data version at which the cache is valid
         self._next_row: int | None = None
-        self._holds: dict[int, dict[str, HeldTimeline]] = {}  # by space and timeline
+        self.holds: dict[int, dict[str, HeldTimeline]] = {}  # by space and timeline
         self.lines: dict[tuple[int, Digest], FirstParentPlace] = {}
         self._ancestors: dict[int, tuple[int, int | None]] = {}
         self._cells: dict[int, dict[str, SealedCell]] = {}  # by space and name
@@ -108,22 +109,23 @@ class ConnectionCache:
         """True if, in the transaction that has begun, another connection may have written since the cache was valid."""
         return self._db.data_version() != self._version
 
-    def renew(self) -> None:
-        """Drop the spaces that others have written to; no row was changed in place."""
+    def renew(self) -> bool:
+        """Drop the spaces that others have written to; no row was changed in place.  True if the index knows all rows."""
         row, self._next_row = self._next_row, None
         if row is None:
-            return
+            return False
         self.look()
         spaces = self._index.spaces_from(row)
         if spaces is None:
-            self._holds.clear()
+            self.holds.clear()
             self._cells.clear()
             self.ends.clear()
         else:
             for space in spaces:
-                self._holds.pop(space, None)
+                self.holds.pop(space, None)
                 self._cells.pop(space, None)
                 self.ends.pop(space, None)
+        return True
 
     def committed(self) -> None:
         """Note that the transaction has become true, and with it everything that was noted in it."""
@@ -132,7 +134,7 @@ class ConnectionCache:
     def forget(self) -> None:
         """Drop everything, because of a rollback or a change by others."""
         self._version = self._next_row = None
-        self._holds.clear()
+        self.holds.clear()
         self.lines.clear()
         self._ancestors.clear()
         self._cells.clear()
@@ -164,10 +166,11 @@ class ConnectionCache:
 
     def note_line(self, space: int, commit: Digest, line: FirstParentPlace) -> None:
         """Note a commit that was read or written."""
-        if len(self.lines) >= _HELD_MAX:
+        if len(self.lines) >= _HELD_MAX or len(self._ancestors) >= _HELD_MAX:
             self.lines.clear()
+            self._ancestors.clear()
         self.lines[space, commit] = line
-        self._note_ancestor(line.row, (line.depth, line.jump))
+        self._ancestors[line.row] = line.depth, line.jump
 
     def _find_line(self, space: int, commit: Digest) -> FirstParentPlace | None:
         digest = bytes.fromhex(commit)
@@ -183,13 +186,27 @@ class ConnectionCache:
 
         `ahead` are commits of the same write, by the rows that they will have.
         """
-        first = None if parent.jump is None else self._ancestor(parent.jump, ahead)
+        if parent.jump is None:
+            return parent.row
+        first = self._ancestors.get(parent.jump) or self._ancestor(parent.jump, ahead)
         if first is None or first[1] is None:
             return parent.row
-        second = self._ancestor(first[1], ahead)
+        second = self._ancestors.get(first[1]) or self._ancestor(first[1], ahead)
         if second is not None and parent.depth - first[0] == first[0] - second[0]:
             return first[1]
         return parent.row
+
+    def cached_jump(self, parent: FirstParentPlace) -> int | None:
+        """Return the same without reading the database, on any thread; None if the cache has too little for that."""
+        if parent.jump is None:
+            return parent.row
+        first = self._ancestors.get(parent.jump)
+        if first is None or first[1] is None:
+            return None if first is None else parent.row
+        second = self._ancestors.get(first[1])
+        if second is None:
+            return None
+        return first[1] if parent.depth - first[0] == first[0] - second[0] else parent.row
 
     def _ancestor(self, row: int, ahead: Mapping[int, FirstParentPlace]) -> tuple[int, int | None] | None:
         """Return the depth and the jump of the commit in a row; None if there is no such row."""
@@ -237,12 +254,12 @@ class ConnectionCache:
 
     def held(self, space: int, timeline: str) -> HeldTimeline | None:
         """Return a timeline as it was read or moved last; None if it is not known."""
-        held = self._holds.get(space)
+        held = self.holds.get(space)
         return None if held is None else held.get(timeline)
 
     def note_hold(self, space: int, timeline: str, hold: Hold | None, row: int | None, part: int) -> None:
         """Note a timeline that was read or moved: the row of the commit at its head, its part of the space's seal."""
-        _of(self._holds, space)[timeline] = hold, row, part
+        _of(self.holds, space)[timeline] = hold, row, part
 
     def _note_commit(self, space: int, hold: Hold | None, row: int | None) -> None:
         """Note the place of the commit at the head: the head names its row, so that it need not be searched for."""
@@ -296,19 +313,31 @@ def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
     return found
 
 
-_UNSEEN: Final = object()
 _NEVER = -2  # a count that no lock file has
+_SORTED_MAX = 512  # answers: to sort out more would cost more than to read a few again
+_REMEMBERED = (HeadOf, CellOf, LedgerOf)
 
 
 class Recent:
-    """The heads, cells and ends of ledgers that were asked for, as this process last saw them.  Thread-safe."""
+    """The heads, cells and ends of ledgers that were asked for, as this process last saw them.  Thread-safe.
 
-    def __init__(self, lock: FileLock) -> None:
-        """Begin empty; `lock` counts the writes of all processes."""
+    When another process has written, its rows say to which spaces: only what was seen of these is dropped.
+    """
+
+    def __init__(self, lock: FileLock, rows: Rows, read: Callable[[Callable[[Database], _T]], _T]) -> None:
+        """Begin empty; `lock` counts the writes of all processes, `read` reads on some connection."""
         self._lock = lock
+        self._rows = rows
+        self._read: Callable[[Callable[[Database], Any]], Any] = read
         self._mutex = Lock()
         self._seen: dict[Question, Answer] = {}
+        # What was seen before others wrote, until it is known where.
+        self._hidden: dict[Question, Answer] = {}
         self._writes = _NEVER  # how many there were when the cache was valid
+        self._row: int | None = None  # a row that the cache has taken in, with all before it; None: not known
+        self._generation: object = None  # of the rows that were changed in place, at that row
+        self._names: dict[int, str] = {}  # of spaces, by number
+        self._turns = 0  # how often this process has had the lock
         self._changes = (
             0  # how often something that was seen was dropped: answers from before and after do not mix
         )
@@ -320,13 +349,14 @@ class Recent:
         # First: later writes may be missed.
         changes = self._changes
         writes = self._writes if self._lock.is_held else self._lock.writes()
+        if writes > self._writes >= 0 and self._row is not None:
+            self._catch_up(self._row, writes)
+            changes = self._changes
         if writes == self._writes:
-            seen, found = self._seen, list[Answer]()
-            for question in questions:
-                answer = seen.get(question, _UNSEEN)
-                if answer is _UNSEEN:
-                    break
-                found.append(answer)
+            try:
+                found = list(map(self._seen.__getitem__, questions))
+            except KeyError:
+                pass  # one was not asked for since
             else:
                 if changes == self._changes:
                     return found
@@ -340,19 +370,69 @@ class Recent:
             if self._lock.is_held or writes < self._writes:
                 return
             if writes > self._writes:
-                self._seen, self._writes = {}, writes
+                self._seen, self._writes, self._row = {}, writes, None
             for question, answer in zip(questions, found, strict=True):
-                if isinstance(question, HeadOf | CellOf | LedgerOf):
+                if isinstance(question, _REMEMBERED):
                     self._seen[question] = answer
+
+    def _catch_up(self, row: int, writes: int) -> None:
+        """Drop what others have changed since that row; there were so many writes before this reads."""
+        turns = self._turns  # first: who takes the lock after this is noticed below
+        if self._lock.is_held:
+            return
+        try:
+            generation, newest, names = self._read(lambda db: self._written_since(db, row))
+        except PerdureError:
+            return  # what cannot be found out is read again
+        with self._mutex:
+            # Rows of a write that this process has under way may come to nothing.
+            if self._lock.is_held or turns != self._turns or row != self._row or writes <= self._writes:
+                return
+            self._changes += 1  # first
+            self._seen = self._unchanged(self._seen, generation, names)
+            self._row, self._generation = newest, generation
+            self._writes = writes  # last
+
+    def _written_since(self, db: Database, row: int) -> tuple[object, int, set[str] | None]:
+        """Return the generation, the last row, and the names of the spaces that have rows after `row`; None: all may have."""
+        generation, newest = self._rows.refresh(db), self._rows.index.catch_up(db)
+        return generation, newest, self._names_from(db, row + 1)
+
+    def _names_from(self, db: Database, row: int) -> set[str] | None:
+        numbers, names = self._rows.index.spaces_from(row), self._names
+        if numbers is None:
+            return None
+        if len(names) > _HELD_MAX:
+            names.clear()
+        for number in numbers:
+            if number not in names:
+                names[number] = str(db.execute("SELECT name FROM spaces WHERE id=?", (number,)).get)
+        return {names[number] for number in numbers}
+
+    def _unchanged(
+        self, seen: dict[Question, Answer], generation: object, names: set[str] | None
+    ) -> dict[Question, Answer]:
+        if names is None or generation != self._generation or len(seen) > _SORTED_MAX:
+            return {}
+        return {question: answer for question, answer in seen.items() if question.space not in names}
 
     # ---- by who writes
 
     def begin(self, writes: int) -> None:
         """Note that this process has the lock, and how many writes there were before; -1 if that is not certain."""
         with self._mutex:
+            self._turns += 1
             if writes != self._writes or writes < 0 or len(self._seen) > _HELD_MAX:
                 self._changes += 1
+                is_behind = writes > self._writes >= 0 and self._row is not None
+                self._hidden = self._seen if is_behind else {}
                 self._seen, self._writes = {}, writes
+
+    def show(self, db: Database, generation: object) -> None:
+        """In a transaction, once the index knows all rows: use again what others have not changed."""
+        if self._hidden and self._row is not None:
+            hidden, self._hidden = self._hidden, {}
+            self._seen = self._unchanged(hidden, generation, self._names_from(db, self._row + 1))
 
     def unknow(self, write: Write) -> None:
         """Drop what this write changes, before it becomes true."""
@@ -370,7 +450,7 @@ class Recent:
         seen, space = self._seen, write.space
         for hold in holds:
             seen[HeadOf(space, hold.head.timeline)] = hold
-        for cell, revision in zip(write.cells, receipt.revisions, strict=True):
+        for cell, revision in zip(write.cells, receipt.revisions, strict=False):
             seen[CellOf(space, cell.name)] = Cell(space, cell.name, revision, cell.value, receipt.position)
         if write.entries:
             seen[LedgerOf(space)] = LedgerRead(receipt.position, receipt.chain)
@@ -380,7 +460,9 @@ class Recent:
         self._changes += 1
         self._seen = {}
 
-    def end(self, writes: int) -> None:
+    def end(self, writes: int, row: int | None, generation: object) -> None:
         """Note that this process has let go of the lock, and how many writes there were; -1 if the count is not certain."""
         with self._mutex:
+            self._hidden = {}
+            self._row, self._generation = row, generation
             self._writes = _NEVER if writes < 0 else writes

@@ -18,7 +18,6 @@ import fcntl
 import os
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from perdure.engines.sqlite.file_system import open_file
@@ -26,6 +25,7 @@ from perdure.errors import Unavailable
 
 __all__ = ["FileLock"]
 
+_flock, _TAKE = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB
 _NO_HOLDER = b" " * 12
 _SETTLED = (_NO_HOLDER, b"")
 _PID_BYTES, _BYTES = 12, 20  # of the pid, and with the number behind it
@@ -52,13 +52,16 @@ class FileLock:
 
         Raises `Unavailable`, naming the holder, if the lock is not free within `seconds`.
         """
-        if not _taken(self._file):
-            self._wait(seconds)
         try:
-            content = os.pread(self._file, _BYTES, 0)
-            os.pwrite(self._file, self._mine, 0)
+            _flock(self._file, _TAKE)
+        except BlockingIOError:
+            self._wait(seconds)
+        file = self._file
+        try:
+            content = os.pread(file, _BYTES, 0)
+            os.pwrite(file, self._mine, 0)
         except OSError:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            _flock(file, fcntl.LOCK_UN)
             raise
         self.count, self.is_held = int.from_bytes(content[_PID_BYTES:], "big"), True
         return content[:_PID_BYTES] not in _SETTLED
@@ -67,26 +70,23 @@ class FileLock:
         """Let go of the lock; if not `settled`, the next holder learns that something is unsettled."""
         count, self.count = self.count + 1, -1
         if settled:
-            with suppress(OSError):  # then the next holder settles once more than needed
+            try:
                 os.pwrite(self._file, _NO_HOLDER + count.to_bytes(_BYTES - _PID_BYTES, "big"), 0)
                 self.count = count
+            except OSError:
+                pass  # then the next holder settles once more than needed
         self.is_held = False
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        _flock(self._file, fcntl.LOCK_UN)
 
     def writes(self) -> int:
         """Return the count that the file has now; -1 while a process holds the lock, or has left something unsettled."""
         try:
             content = os.pread(self._file, _BYTES, 0)
-            is_there = os.fstat(
-                self._file
-            ).st_nlink  # if the file was removed, other processes count in another one
+            if not os.fstat(self._file).st_nlink:
+                return -1  # it was removed, and other processes count in another one
         except OSError:
             return -1
-        return (
-            int.from_bytes(content[_PID_BYTES:], "big")
-            if content[:_PID_BYTES] in _SETTLED and is_there
-            else -1
-        )
+        return int.from_bytes(content[_PID_BYTES:], "big") if content[:_PID_BYTES] in _SETTLED else -1
 
     def is_removed(self) -> bool:
         """True if the file has no name any more: other processes lock and count in another one."""
@@ -139,7 +139,7 @@ class FileLock:
 def _taken(file: int) -> bool:
     """Take the lock if it is free; True if it was."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _flock(file, _TAKE)
     except BlockingIOError:
         return False
     return True

@@ -16,7 +16,7 @@ inside `finally`.  So the steps that must happen at the end of a write can run a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock, get_ident
 from types import CodeType
@@ -49,30 +49,19 @@ _INTERRUPTIONS_MAX = 100
 class QueuedWrite:
     """One write in the queue, later settled with a receipt or an error."""
 
-    __slots__ = (
-        "applied",
-        "error",
-        "heir",
-        "is_settled",
-        "leads",
-        "others",
-        "prepared",
-        "thread",
-        "woken",
-        "write",
-    )
+    # Of the class, so that a write that need not wait sets three fields and not ten.
+    woken: Lock | None = None  # None: it has not had to wait
+    is_settled = False
+    leads = False  # it is this one's turn to write
+    others: Sequence[QueuedWrite] = ()  # the others that it writes
+    heir: QueuedWrite | None = None  # the next leader
+    applied: AppliedWrite | None = None
+    error: Exception | None = None
 
     def __init__(self, write: Write | None, prepared: Prepared | OrdinaryRow | None = None) -> None:
         self.write = write  # None: work that has a transaction of its own
         self.prepared = prepared
         self.thread = get_ident()
-        self.woken: Lock | None = None  # None: it has not had to wait
-        self.is_settled = False
-        self.leads = False  # it is this one's turn to write
-        self.others: list[QueuedWrite] = []  # the others that it writes
-        self.heir: QueuedWrite | None = None  # the next leader
-        self.applied: AppliedWrite | None = None
-        self.error: Exception | None = None
 
     def outcome(self) -> Receipt:
         if self.error is not None:
@@ -166,6 +155,7 @@ class WriteGroup:
 
     def _connect(self, connection: Database) -> None:
         self._db = connection
+        self._execute = connection.cursor().execute  # one for all: see `Applier`
         self._applier = Applier(connection, self._rows, self._bases, self._spaces, self._seals)
         connection.set_wal_hook(self._on_wal)
 
@@ -173,20 +163,30 @@ class WriteGroup:
         """Make `write` true; see the contract."""
         ticket = QueuedWrite(write, self._applier.prepare(write))
         try:
-            if self._lead_or_wait(ticket):
+            with self._mutex:
+                if self._leader is None and not self._is_stopped:
+                    ticket.leads = True  # as in `_lead_or_wait`, where no other thread writes
+                    self._leader = ticket
+            if ticket.leads or self._lead_or_wait(ticket):
                 self._lead(ticket)
         finally:
-            surely(self._leave, ticket)
+            try:
+                self._leave(ticket)
+            except BaseException:
+                surely(self._leave, ticket)
+                raise
+        if ticket.error is None and ticket.applied is not None:
+            return ticket.applied.receipt
         return ticket.outcome()
 
-    def alone(self, work: Callable[[Database], int], doing: str, *, wait_seconds: float | None = None) -> int:
+    def alone(self, work: Callable[[Database], int], left: str, *, wait_seconds: float | None = None) -> int:
         """Run `work` in a durable transaction of its own: not a write of the contract, but under the same rules."""
         ticket = QueuedWrite(None)
         try:
             if not self._lead_or_wait(ticket):
                 ticket.outcome()
             try:
-                return self._locked(lambda: self._in_transaction(work), doing, wait_seconds)
+                return self._locked(self._in_transaction, work, left, wait_seconds)
             finally:
                 self._forget_copies()
         finally:
@@ -237,21 +237,31 @@ class WriteGroup:
         try:
             if self._queue:
                 self._gather(ticket)
-            self._write([ticket, *ticket.others])
+            group = (ticket, *ticket.others) if ticket.others else (ticket,)
+            try:
+                self._locked(self._commit, group, "nothing was written")
+            except PerdureError as error:
+                for each in group:
+                    if not each.is_settled:
+                        each.error, each.is_settled = error, True
         finally:
-            surely(dismiss, ticket)
+            if ticket.others or not ticket.is_settled:
+                surely(dismiss, ticket)
 
     def _gather(self, ticket: QueuedWrite) -> None:
         """Take the writes in the queue into the group of the leader."""
+        others = ticket.others = list[
+            QueuedWrite
+        ]()  # first: after an interruption `dismiss` finds them there
         with self._mutex:
-            while self._queue and self._queue[0].write is not None and len(ticket.others) < _GROUP_MAX - 1:
-                ticket.others.append(self._queue[0])
+            while self._queue and self._queue[0].write is not None and len(others) < _GROUP_MAX - 1:
+                others.append(self._queue[0])
                 del self._queue[0]
 
     def _leave(self, ticket: QueuedWrite) -> None:
         """Take this write out of the queue, or hand the lead over: no thread waits for it any longer.  Can run again."""
         with self._mutex:
-            if ticket in self._queue:
+            if self._queue and ticket in self._queue:
                 self._queue.remove(ticket)
             if not ticket.leads:
                 return
@@ -287,7 +297,7 @@ class WriteGroup:
         index = self._rows.index
         if self._has_written and not self._in_doubt and index.is_worth_it():
             with suppress(PerdureError):
-                index.sorted_in(self.alone(index.sort_in, "closing", wait_seconds=0))
+                index.sorted_in(self.alone(index.sort_in, "it was not closed cleanly", wait_seconds=0))
 
     def stop(self) -> None:
         """Wait for the write that is under way, refuse those in the queue, and write no more."""
@@ -332,52 +342,49 @@ class WriteGroup:
 
     # ---- what is written
 
-    def _write(self, group: list[QueuedWrite]) -> None:
-        try:
-            self._locked(lambda: self._commit(group), "the write")
-        except PerdureError as error:
-            for ticket in group:
-                if not ticket.is_settled:
-                    ticket.error, ticket.is_settled = error, True
-
-    def _locked(self, work: Callable[[], int], doing: str, wait_seconds: float | None = None) -> int:
-        """Run `work` under the lock between processes, behind a barrier if one is due."""
+    def _locked(
+        self, work: Callable[[_T], int], given: _T, left: str, wait_seconds: float | None = None
+    ) -> int:
+        """Run `work` on what is given, under the lock between processes, behind a barrier if one is due."""
         try:
             # A holder that died may have left frames that the others do not see, and the next recovery does.
             seconds = self._wait_seconds if wait_seconds is None else wait_seconds
             self._in_doubt = self._file_lock.acquire(seconds) or self._in_doubt
         except OSError as error:
-            raise translated(error, doing, self._place) from error
+            raise translated(error, left, self._place) from error
+        row: int | None = None
+        lock, index = self._file_lock, self._rows.index
         try:
-            self._check_files()
             # A holder that died may have written without counting, and others count in another file if this one was removed.
-            self._recent.begin(
-                -1 if self._in_doubt or self._file_lock.is_removed() else self._file_lock.count
-            )
+            is_named = self._check_files() or not lock.is_removed()
+            self._recent.begin(lock.count if is_named and not self._in_doubt else -1)
             if self._in_doubt:
-                self._barrier(doing)
-            done = work()
-            self._tidy()
+                self._barrier(left)
+            done = work(given)
+            if self._wal_pages >= self._checkpoint_at or index.is_due():
+                self._tidy()
+            row = index.last_row  # before others can write
             return done
         finally:
-            self._file_lock.release(settled=not self._in_doubt)
-            self._recent.end(self._file_lock.count)
+            lock.release(settled=not self._in_doubt)
+            self._recent.end(lock.count, row, self._generation)
 
-    def _commit(self, group: list[QueuedWrite]) -> int:
+    def _commit(self, group: Sequence[QueuedWrite]) -> int:
         spoilt: list[QueuedWrite] = []
+        recent = self._recent
         try:
             while len(spoilt) < len(group) and not self._apply(group, spoilt):
                 pass
         except BaseException as error:
             self._roll_back()
             if isinstance(error, Exception):
-                raise translated(error, "the write", self._place) from error
+                raise translated(error, "nothing was written", self._place) from error
             raise
         try:
             if self._db.in_transaction:
                 for ticket in group:
                     if ticket.write is not None:
-                        self._recent.unknow(ticket.write)
+                        recent.unknow(ticket.write)
                 self._end()
         except BaseException as error:
             self._in_doubt = True
@@ -388,11 +395,14 @@ class WriteGroup:
             return 0
         self._has_written = True
         for ticket in group:
-            self._note(ticket)
+            applied, write = ticket.applied, ticket.write
+            if applied is not None and write is not None and applied.space is not None:
+                self._spaces[write.space] = applied.space
+                recent.know(write, applied.holds, applied.receipt)
             ticket.is_settled = True
         return 0
 
-    def _apply(self, group: list[QueuedWrite], spoilt: list[QueuedWrite]) -> bool:
+    def _apply(self, group: Sequence[QueuedWrite], spoilt: list[QueuedWrite]) -> bool:
         """Apply the writes of a group except the `spoilt` ones; keep a refusal until the group is durable.
 
         A write changes nothing before its last check.  One that still fails in the middle of its changes, because
@@ -401,7 +411,7 @@ class WriteGroup:
         """
         self._begin()
         for ticket in group:
-            if ticket in spoilt:
+            if spoilt and ticket in spoilt:
                 continue
             assert ticket.write is not None
             ticket.applied = ticket.error = None
@@ -415,17 +425,10 @@ class WriteGroup:
                     return False
         return True
 
-    def _note(self, ticket: QueuedWrite) -> None:
-        if ticket.applied is None or ticket.write is None:
-            return
-        if ticket.applied.space is not None:
-            self._spaces[ticket.write.space] = ticket.applied.space
-            self._recent.know(ticket.write, ticket.applied.holds, ticket.applied.receipt)
-
     def _begin(self) -> None:
         if self._db.in_transaction:  # of a writer that was interrupted
             self._roll_back()
-        self._db.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         if self._applier.known.is_old():
             self._catch_up()
 
@@ -437,14 +440,15 @@ class WriteGroup:
             self._schema_version = version
         generation = self._rows.refresh(self._db)
         if generation == self._generation:
-            self._applier.known.renew()
+            if self._applier.known.renew():
+                self._recent.show(self._db, generation)
         else:
             self._generation = generation
             self._applier.known.forget()
             self._bases.forget()
 
     def _end(self) -> None:
-        self._db.execute("COMMIT")
+        self._execute("COMMIT")
         self._applier.known.committed()
 
     def _roll_back(self) -> None:
@@ -469,10 +473,10 @@ class WriteGroup:
 
     # ---- after an error at COMMIT
 
-    def _settle_after(self, error: BaseException, group: list[QueuedWrite]) -> None:
+    def _settle_after(self, error: BaseException, group: Sequence[QueuedWrite]) -> None:
         why = cause_of(error)
         try:
-            self._barrier("the write")
+            self._barrier("nothing was written")
             for ticket in group:
                 self._settle(ticket, why)
         except (apsw.Error, PerdureError):
@@ -499,7 +503,7 @@ class WriteGroup:
             retry_after=0.1,
         )
 
-    def _barrier(self, doing: str) -> None:
+    def _barrier(self, left: str) -> None:
         """Make one durable write, after which orphaned frames of a failed COMMIT can never come back."""
         try:
             self._begin()
@@ -508,7 +512,7 @@ class WriteGroup:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, apsw.Error):
-                raise translated(error, doing, self._place) from error
+                raise translated(error, left, self._place) from error
             raise
         self._in_doubt = False
 
@@ -522,7 +526,7 @@ class WriteGroup:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, apsw.Error):
-                raise translated(error, "the change", self._place) from error
+                raise translated(error, "nothing was changed", self._place) from error
             raise
         try:
             self._end()

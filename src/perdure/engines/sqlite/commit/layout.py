@@ -5,16 +5,21 @@ other writer, and the writers of a group do it while the leader waits for the di
 database.  An error in a write is raised in its turn, after the errors that the contract puts first.
 
 Nearly every write is *ordinary*: one commit on top of one timeline, in one row, with cells and ledger entries beside it.
-`prepare_ordinary` lays out such a row in one pass; `prepare` lays out any write.  Both make the same row.
+`prepare_ordinary` lays out such a row in one pass, with its keys, its place on the line and the record of its move, as
+far as the writer's caches know where the timeline is; whether it still is there is compared under the lock.  `prepare`
+lays out any write.  Both make the same row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from perdure.engines.contract import Write
+from perdure.engines.contract import Buried, Hold, Write
+from perdure.engines.shared_rules import event_labels, sealed_head
+from perdure.engines.sqlite.commit.caches import ConnectionCache, HeldTimeline
 from perdure.engines.sqlite.format.index import (
     KEY_BYTES,
     label_keys,
@@ -27,21 +32,26 @@ from perdure.engines.sqlite.format.pack import (
     KINDS,
     Bases,
     PackForm,
+    buried,
     pack_changeset,
     pack_commit,
+    short,
 )
 from perdure.errors import NotFound
 from perdure.model.commit import (
     Act,
     Changeset,
     Commit,
+    MoveRecord,
     decode_changeset,
     decode_commit,
     encode_changeset,
     encode_commit,
+    encode_move,
 )
-from perdure.model.digest import Digest, Kind, Object
+from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import CheckpointCreated, MessageAppended, ToolCallRequested
+from perdure.model.head import Head
 
 __all__ = [
     "Batch",
@@ -67,6 +77,10 @@ _KEY_DIGITS = 2 * KEY_BYTES
 LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _encoder = msgspec.json.Encoder()
 _raw = bytes.fromhex
+# Read once: an attribute of a class costs as much as a call.
+_WHOLE_FORM, _BODIES_FORM = PackForm.WHOLE, PackForm.BODIES
+_CHANGESET_FORM, _COMMIT_FORM = PackForm.CHANGESET, PackForm.COMMIT
+_COMMITS = list(Act).index(Act.COMMIT)  # as `StoredMove` has it
 
 
 class Committing(msgspec.Struct, frozen=True, gc=False):
@@ -110,68 +124,119 @@ def prepare(objects: tuple[Object, ...], space: int | None, bases: Bases) -> Pre
 
 
 class OrdinaryRow(msgspec.Struct, frozen=True, gc=False):
-    """The row of an ordinary write; good until the rows of its bases change."""
+    """The row of an ordinary write, with all that follows from the head, the parent and the bases that it was laid out on.
+
+    It is good as long as the writer's caches have the same head, and the bases the same epoch.
+    """
 
     space: int
     epoch: int  # of the bases
+    held: HeldTimeline  # where the timeline was
+    columns: tuple[Any, ...]  # of the row, from the space to the bodies
     items: list[tuple[object, ...]]
-    keys: list[bytes]
-    named: list[bytes]  # the keys of the op_id, and of the move
-    bodies: str | None
+    whole: int  # bytes of those that are stored whole, nodes aside
+    keys: list[bytes]  # all that name the row, those of its objects first
+    objects: int  # how many those are
+    op_key: bytes
+    op: tuple[object, ...]  # the fields of an `Op` up to its moves
     bases: list[tuple[Object, int, int]]
-    text: str
-    spans: str | None
-    run: int | None
-    depth: int
-    events: int
+    hold: Hold  # the timeline after it
+    moved: tuple[str, bytes, int]  # the record of the move, its digest, and what it adds to the seal
 
 
-def _is_ordinary(write: Write) -> bool:
-    """True if the write is one commit on top of the head of one timeline, made by our own types."""
+def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCache) -> OrdinaryRow | None:
+    """Return the row of an ordinary write; None if the write is not ordinary, or `known` lacks its head or its parent.
+
+    A write is ordinary if it is one commit on top of the head of one timeline, made by our own types.  This is one
+    pass with few calls between its parts, because each commit makes it.
+    """
+    epoch = bases.epoch  # first: a change after this makes the result out of date
     objects = write.objects
     if len(write.moves) != 1 or len(objects) < 2:
-        return False
-    move, commit = write.moves[0], objects[-1].record
-    return (
-        isinstance(commit, Commit)
-        and isinstance(objects[-2].record, Changeset)
-        and move.expected is not None
-        and commit.parents == (move.expected.commit,)
-        and commit.changeset == objects[-2].digest
-        and move.to == objects[-1].digest
-        and move.act is Act.COMMIT
-        and not move.seal
+        return None
+    move, stored, last = write.moves[0], objects[-2], objects[-1]
+    commit, changeset, timeline, to = last.record, stored.record, move.timeline, last.digest
+    held = known.held(space, timeline)
+    before = None if held is None else held[0]
+    if held is None or before is None or type(commit) is not Commit or type(changeset) is not Changeset:
+        return None
+    head, previous = before.head, before.move
+    parent = None if head.commit is None else known.lines.get((space, head.commit))
+    jump = None if parent is None else known.cached_jump(parent)
+    if (
+        parent is None
+        or jump is None
+        or before.sealed
+        or move.seal
+        or move.act is not Act.COMMIT
+        or head != move.expected
+        or commit.parents != (head.commit,)
+        or commit.depth != parent.depth + 1
+        or commit.changeset != stored.digest
+        or move.to != to
+        or (move.previous is not None and move.previous != previous)
+    ):
+        return None
+    laid = _lay_ordinary(objects, space, bases)
+    if laid is None:
+        return None
+    items, keys, bodies, stands, spans, whole = laid
+    text, taken = pack_changeset(changeset, stored.body)
+    items.append((_CHANGESET_AT, _CHANGESET_FORM, taken))
+    items.append((_COMMIT_AT, _COMMIT_FORM, pack_commit(commit, changeset)))
+    keys += _raw(stored.digest[:_KEY_DIGITS]), _raw(to[:_KEY_DIGITS])
+    count = len(keys)
+    where, run = _name_ordinary(keys, changeset, spans), None if commit.run is None else run_key(commit.run)
+    is_same_run = run is not None and run == parent.run
+    if not is_same_run and commit.run is not None:
+        keys += label_keys(commit.run)
+    op_key, other_key = op_keys(write.op_id)
+    keys += op_key, other_key, version_key(timeline, head.version + 1)
+    place = commit.depth, parent.turn + (not is_same_run), parent.sequence + parent.events
+    line = space, parent.row, jump, *place, len(changeset.events), run
+    content = _raw(to), _raw(commit.root), text, where, bodies
+    columns = *line, b"".join(keys), commit.at, *content
+    hold, op, moved = _move_ordinary(write, before)
+    return OrdinaryRow(
+        space, epoch, held, columns, items, whole, keys, count, op_key, op, stands, hold, moved
     )
 
 
-def prepare_ordinary(write: Write, space: int, bases: Bases) -> OrdinaryRow | None:
-    """Return the row of an ordinary write; None if the write is not ordinary."""
-    if not _is_ordinary(write):
-        return None
-    objects, move = write.objects, write.moves[0]
-    stored, last = objects[-2], objects[-1]
-    commit, changeset, expected = last.record, stored.record, move.expected
-    assert isinstance(commit, Commit)
-    assert isinstance(changeset, Changeset)
-    assert expected is not None
-    epoch = bases.epoch  # first: a change after this makes the result out of date
+def _lay_ordinary(
+    objects: tuple[Object, ...], space: int, bases: Bases
+) -> (
+    tuple[
+        list[tuple[object, ...]],
+        list[bytes],
+        str | None,
+        list[tuple[Object, int, int]],
+        dict[Digest, tuple[int, int]],
+        int,
+    ]
+    | None
+):
+    """Return what the row of an ordinary write holds of its objects, those of the commit aside; None if it is not ordinary.
+
+    These are items, keys, bodies, what later objects may be stored against, the places of texts, and the bytes stored whole.
+    """
     items: list[tuple[object, ...]] = []
     keys: list[bytes] = []
     texts: list[str] = []
     stands: list[tuple[Object, int, int]] = []
     spans: dict[Digest, tuple[int, int]] = {}
-    start, size = 0, len(stored.body) + len(last.body)
+    start, whole, size = 0, 0, len(objects[-2].body) + len(objects[-1].body)
     for found in objects[:-2]:
-        kind, digest, length = found.kind, found.digest, len(found.body)
+        kind, body = found.kind, found.body
+        length = len(body)
         size += length
-        keys.append(_raw(digest[:_KEY_DIGITS]))
+        keys.append(_raw(found.digest[:_KEY_DIGITS]))
         if kind is _BODY or kind is _CHECKPOINT:
-            text = _plain_text(found.body)
+            text = _plain_text(body)
             if text is None:
                 return None
-            items.append((_KIND_AT[kind], PackForm.BODIES, b"", length))
+            items.append((_BODY_AT if kind is _BODY else _KIND_AT[kind], _BODIES_FORM, b"", length))
             texts.append(text)
-            spans[digest] = start, length
+            spans[found.digest] = start, length
             start += length
         elif length >= LOOK_FROM_BYTES or kind in WITH_COMMIT:
             return None
@@ -179,28 +244,47 @@ def prepare_ordinary(write: Write, space: int, bases: Bases) -> OrdinaryRow | No
             fields, depth = bases.against(_KIND_AT[kind], space, found)
             stands.append((found, len(items), depth))
             items.append(fields)
+            if fields[1] == _WHOLE_FORM and kind is not _NODE:
+                whole += length
     if size >= _OWN_ROW_FROM_BYTES:
         return None
-    text, taken = pack_changeset(changeset, stored.body)
-    items.append((_CHANGESET_AT, PackForm.CHANGESET, taken))
-    items.append((_COMMIT_AT, PackForm.COMMIT, pack_commit(commit, changeset)))
-    keys.append(_raw(stored.digest[:_KEY_DIGITS]))
-    keys.append(_raw(last.digest[:_KEY_DIGITS]))
+    return items, keys, "".join(texts) or None, stands, spans, whole
+
+
+def _name_ordinary(
+    keys: list[bytes], changeset: Changeset, spans: dict[Digest, tuple[int, int]]
+) -> str | None:
+    """Add the keys of the labels that its events give a commit; return where their words are, as `spans_of` does."""
+    events = changeset.events
+    if len(events) == 1 and type(events[0]) is MessageAppended:  # as in most commits
+        event = events[0]
+        keys += label_keys(event.id)
+        words = None if event.vendor is not None else spans.get(event.body)
+        return spans_of(changeset, spans.get) if words is None else f"[[0,{words[0]},{words[1]},0,0]]"
     _label(keys, changeset)
-    return OrdinaryRow(
-        space,
-        epoch,
-        items,
-        keys,
-        [*op_keys(write.op_id), version_key(move.timeline, expected.version + 1)],
-        "".join(texts) or None,
-        stands,
-        text,
-        spans_of(changeset, spans.get) if spans else None,
-        None if commit.run is None else run_key(commit.run),
-        commit.depth,
-        len(changeset.events),
+    return spans_of(changeset, spans.get) if spans else None
+
+
+def _move_ordinary(write: Write, before: Hold) -> tuple[Hold, tuple[object, ...], tuple[str, bytes, int]]:
+    """Return the timeline after an ordinary write, the fields of its `Op` up to the move, and the record of the move."""
+    head, previous, to, op_id = before.head, before.move, write.objects[-1].digest, write.op_id
+    timeline, version = head.timeline, head.version + 1
+    record = MoveRecord(
+        timeline=timeline,
+        version=version,
+        act=Act.COMMIT,
+        op_id=op_id,
+        from_=head.commit,
+        to=to,
+        previous=previous,
     )
+    body = encode_move(record)
+    digest = digest_of(Kind.MOVE, body)
+    raw_previous = None if previous is None else _raw(previous)
+    # The fields of a `StoredMove`.
+    stored = _COMMITS, timeline, version, short(op_id), True, True, raw_previous, False
+    moved = body.decode(), _raw(digest), sealed_head(timeline, digest)
+    return Hold(Head(timeline, version, to), False, digest), (b"", _raw(write.intent), (stored,)), moved
 
 
 def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
@@ -252,6 +336,9 @@ def _lay_state(
     start = 0
     for found in objects:
         keys.append(object_key(found.digest))
+        if isinstance(found, Buried):
+            items.append(msgspec.structs.astuple(buried(_KIND_AT[found.kind], found.digest, found.why)))
+            continue
         text = _plain_text(found.body) if found.kind is _BODY or found.kind is _CHECKPOINT else None
         if text is None:
             fields, depth = bases.against(_KIND_AT[found.kind], space, found)
@@ -315,10 +402,13 @@ def _rest(objects: list[Object], stored: Object) -> list[Object]:
 
 
 def _label(keys: list[bytes], changeset: Changeset) -> None:
-    """Add the keys of the messages that a changeset appends, each once."""
-    messages = dict.fromkeys([event.id for event in changeset.events if isinstance(event, MessageAppended)])
-    for name in messages:
-        keys += label_keys(name)
+    """Add the keys of the labels that its events give a commit."""
+    events = changeset.events
+    if len(events) == 1 and type(events[0]) is MessageAppended:  # as in most commits
+        keys += label_keys(events[0].id)
+    elif events:
+        for label in event_labels(events):
+            keys += label_keys(label)
 
 
 def _changeset_among(objects: list[Object], found: Object, commit: Commit) -> Object:

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from threading import Lock
+from typing import cast
 
 import msgspec
 
@@ -50,7 +51,8 @@ _OF_SPACES = ("cells", "heads", "entries", "stretches")  # tables whose keys beg
 _ROW_FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that no two numbers of rows add the same
 _META_MASK = (1 << 61) - 1  # SQLite can store the sum of two such numbers
 _HEAD_ROWS = "SELECT h.timeline, CAST(h.move AS BLOB), l.digest FROM heads h LEFT JOIN log l ON l.id=h.commit_row WHERE h.space=?"
-_DIGESTS = "SELECT name, digest, value IS NULL, revision, position, listed FROM cells WHERE space=?"
+_DIGESTS = "SELECT name, digest FROM cells WHERE space=?"
+_EMPTY = "SELECT name, digest, revision, position, listed FROM cells WHERE space=? AND value IS NULL"
 _CELLS = "SELECT name, revision, CAST(value AS BLOB), listed, position FROM cells WHERE space=?"
 
 
@@ -90,7 +92,7 @@ class Seals:
         with snapshot(db):
             rows.look(db)
             try:
-                stored = list(_stored_digests(db, space, name))
+                stored = _stored_digests(db, space, name)
                 cells = _cell_digests(db, space, name) if again else stored
                 numbers = LogRows().of(db, space) if is_writing else self._log.of(db, space)
                 op = _op_in(rows.row(db, numbers.newest), space)
@@ -295,21 +297,21 @@ def _sum(db: Database, space: int, cells: Iterable[tuple[str, bytes]]) -> int:
     heads = db.execute("SELECT timeline, digest FROM heads WHERE space=?", (space,)).fetchall()
     end = ledger_end(db, space)
     return (
-        sum([shared_rules.sealed_cell(name, digest) for name, digest in cells])
+        shared_rules.sealed_cells(cells)
         + sum([shared_rules.sealed_head(timeline, Digest(digest.hex())) for timeline, digest in heads])
         + shared_rules.sealed_ledger(end.position, end.chain)
     )
 
 
-def _stored_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the name of each cell, and the digest that it is stored with; raise `Corrupt` if an empty one has another.
+def _stored_digests(db: Database, space: int, name: str) -> list[tuple[str, bytes]]:
+    """Return the name of each cell, and the digest that it is stored with; raise `Corrupt` if an empty one has another.
 
     A listing of cells skips empty ones, so a cell that an edit emptied would be missed there.
     """
-    for cell, digest, is_empty, revision, position, listed in db.execute(_DIGESTS, (space,)):
-        if is_empty:
-            shared_rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
-        yield cell, digest
+    found = db.execute(_DIGESTS, (space,)).fetchall()
+    for cell, digest, revision, position, listed in db.execute(_EMPTY, (space,)):
+        shared_rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
+    return cast("list[tuple[str, bytes]]", found)
 
 
 def _cell_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:

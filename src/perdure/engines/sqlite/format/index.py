@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from struct import unpack
 
 import msgspec
 
@@ -30,10 +31,12 @@ from perdure.model.digest import Digest
 
 __all__ = [
     "KEY_BYTES",
+    "PLACES_AND_LOG",
     "PREFIX_MIN",
     "label_keys",
     "object_key",
     "op_keys",
+    "places_of",
     "run_key",
     "split",
     "version_key",
@@ -45,9 +48,11 @@ KEY_BYTES = 5
 PREFIX_MIN = 4  # hex digits of a digest that are enough to look for it by its key
 
 _DIGITS = 2 * KEY_BYTES
+_PADDING = bytes(8 - KEY_BYTES)
 _KEY_BITS = 39  # of the forty; with those of the row they make a positive number of SQLite's
 _ROW_BITS = 24
 _ROW_MASK = (1 << _ROW_BITS) - 1
+PLACES_AND_LOG = f"places CROSS JOIN log ON log.id = place & {_ROW_MASK}"
 _SPREAD = 0x9E3779B97F  # times the number of a space: some forty bits that differ for each
 
 
@@ -56,19 +61,18 @@ def object_key(digest: Digest) -> bytes:
     return bytes.fromhex(digest[:_DIGITS])
 
 
+# Two keys each, so that a name is found though one was damaged: a caller must be able to rely on an answer of None.
+
+
 def op_keys(op_id: str) -> tuple[bytes, bytes]:
     """Return the keys of a write."""
-    return _two_keys(b"op\0" + op_id.encode("utf-8", "surrogatepass"))
+    digest = blake2b(b"op\0" + op_id.encode("utf-8", "surrogatepass"), digest_size=_DIGITS).digest()
+    return digest[:KEY_BYTES], digest[KEY_BYTES:]
 
 
 def label_keys(label: str) -> tuple[bytes, bytes]:
-    """Return the keys of a message or a run."""
-    return _two_keys(b"label\0" + label.encode("utf-8", "surrogatepass"))
-
-
-def _two_keys(name: bytes) -> tuple[bytes, bytes]:
-    """Return two keys, so that a name is found though one was damaged: a caller must be able to rely on an answer of None."""
-    digest = blake2b(name, digest_size=2 * KEY_BYTES).digest()
+    """Return the keys of a label: of a message, a name or a run."""
+    digest = blake2b(b"label\0" + label.encode("utf-8", "surrogatepass"), digest_size=_DIGITS).digest()
     return digest[:KEY_BYTES], digest[KEY_BYTES:]
 
 
@@ -88,18 +92,18 @@ def all_places(space: int, keys: Mapping[bytes, int | tuple[int, ...]]) -> list[
 
     Nothing is made for each key but its place: thousands of pairs would start the garbage collector.
     """
-    mix, read = _mix(space), int.from_bytes
-    once = [
-        (read(key, "big") ^ mix) >> 1 << _ROW_BITS | rows & _ROW_MASK
-        for key, rows in keys.items()
-        if isinstance(rows, int)
-    ]
-    return once + [
-        (read(key, "big") ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK
-        for key, rows in keys.items()
-        if not isinstance(rows, int)
-        for row in rows
-    ]
+    mix = _mix(space)
+    # All keys as numbers of eight bytes, by one call: one call for each would cost as much as all else here.
+    numbers = unpack(f">{len(keys)}Q", b"".join([_PADDING + key for key in keys]))
+    places: list[int] = []
+    add = places.append
+    for number, rows in zip(numbers, keys.values(), strict=True):
+        low = (number ^ mix) >> 1 << _ROW_BITS
+        if type(rows) is int:
+            add(low | rows & _ROW_MASK)
+        else:
+            places += [low | row & _ROW_MASK for row in _many(rows)]
+    return places
 
 
 def places_of(space: int, key: bytes) -> tuple[int, int]:
@@ -142,7 +146,11 @@ _FORGET_FROM = 4 * _BATCH_MAX
 _NONE: dict[bytes, int | tuple[int, ...]] = {}
 _PLACES = "SELECT place FROM places WHERE place BETWEEN ? AND ?"
 _PLACES_OF = f"SELECT place FROM json_each(?) AS low CROSS JOIN places ON place BETWEEN low.value AND low.value + {_ROW_MASK}"
-_SORT_IN = "INSERT OR IGNORE INTO places SELECT value FROM json_each(?)"
+_JOINED = (
+    f"SELECT {{}} FROM places CROSS JOIN log ON log.id = place & {_ROW_MASK} WHERE place BETWEEN ? AND ?"
+)
+_SORTED_AT_ONCE = 256  # places that one statement inserts
+_SORT_IN = "INSERT OR IGNORE INTO places VALUES " + ",".join(["(?)"] * _SORTED_AT_ONCE)
 _STRETCHES = (
     "SELECT first, last FROM stretches WHERE space=?1 AND last>?2 AND first>="
     "coalesce((SELECT max(first) FROM stretches WHERE space=?1 AND first<=?2), 0) ORDER BY first LIMIT ?3"
@@ -184,7 +192,7 @@ class Index:
 
     def keys_of(self, space: int) -> Mapping[bytes, int | tuple[int, ...]]:
         """Return the keys of a space that `recent` knows, each with its rows."""
-        if space in self._later:
+        if self._later and space in self._later:
             with self._lock:
                 self._split(space)
         return self._recent.get(space, _NONE)
@@ -194,6 +202,11 @@ class Index:
         yield from self.recent(space, key)
         yield from self._sorted(connection, *places_of(space, key))
         yield from self.rows(connection, space, key)  # with what others have written since
+
+    @property
+    def names_rows(self) -> bool:
+        """True if every place names one row, so that `PLACES_AND_LOG` finds all: false beyond sixteen million rows."""
+        return self._upto <= _ROW_MASK and self._seen <= _ROW_MASK
 
     def likely(self, connection: Database, space: int, keys: Sequence[bytes]) -> set[int]:
         """Return the rows that these keys lead to without the costly look-up of `candidates`, by one statement."""
@@ -240,17 +253,31 @@ class Index:
     def add(self, space: int, row: int, keys: list[bytes]) -> None:
         """Note a row that this process has written."""
         with self._lock:
-            if row == self._seen + 1:
-                if space in self._later:
-                    self._split(space)
+            if row != self._seen + 1:
+                return
+            if self._later and space in self._later:
+                self._split(space)
+            recent, rows = self._recent.get(space), self._rows.get(space)
+            if recent is None or rows is None or not recent.keys().isdisjoint(keys):
                 self._remember(space, row, keys)
                 self._see(space, row, len(keys))
+                return
+            recent.update(dict.fromkeys(keys, row))  # as the two do, without their calls
+            self._owners[row] = space
+            self._count += len(keys)
+            rows.append(row)
+            self._seen = row
 
     def catch_up(self, connection: Database) -> int:
         """Read the keys of rows that other processes wrote; return the last row."""
         with self._lock:
             self._catch_up(connection)
             return self._seen
+
+    @property
+    def last_row(self) -> int | None:
+        """The last row that is known; None: nothing was read yet."""
+        return None if self._seen < 0 else self._seen
 
     def spaces_from(self, row: int) -> set[int] | None:
         """Return the spaces that have rows from that one on; None if that is no longer known."""
@@ -286,8 +313,11 @@ class Index:
             stretches = [(space, *run) for space, rows in self._rows.items() for run in _runs(rows)]
             upto = self._seen
         places.sort()
-        # As one JSON text: handing them over one by one costs more than inserting them.
-        connection.execute(_SORT_IN, (msgspec.json.encode(places).decode(),))
+        # Many by one statement: handing them over one by one, or as JSON, costs more than inserting them.
+        places += places[-1:] * (-len(places) % _SORTED_AT_ONCE)  # the last again, which is ignored
+        cursor = connection.cursor()
+        for at in range(0, len(places), _SORTED_AT_ONCE):
+            cursor.execute(_SORT_IN, places[at : at + _SORTED_AT_ONCE])
         connection.executemany("INSERT OR REPLACE INTO stretches VALUES (?,?,?)", stretches)
         connection.execute("UPDATE meta SET value=? WHERE name='indexed_upto'", (upto,))
         return upto
@@ -331,8 +361,8 @@ class Index:
         self._count += keys
         rows = self._rows.get(space)
         if rows is None:
-            rows = self._rows[space] = []
-        if not rows or rows[-1] < row:
+            self._rows[space] = [row]
+        elif rows[-1] < row:
             rows.append(row)
         self._seen = row
 

@@ -4,7 +4,8 @@ A row has many small objects, so they share one record: a list of items in the o
 stored whole, as the difference to an earlier object that it resembles, or not at all because its bytes are in a plain
 column of the same row.  All of this is the stored form only: digests are taken over the objects' own bytes.
 
-Whole objects are compressed together, with zstd.  An object that is stored against an earlier one is compressed alone,
+Whole objects are compressed together, with zstd, in a frame beside the list, so that reading a line of commits
+decompresses nothing.  An object that is stored against an earlier one is compressed alone,
 with deflate and the earlier object as its dictionary: on a few hundred bytes that takes a third of the time and gives
 fewer bytes than zstd, which has more to set up.  A rewritten leaf of the map differs from the old one in some forty
 bytes.  Stored whole, the nodes would be the larger part of a store; stored as differences they are a small part.
@@ -30,6 +31,7 @@ from msgspec.structs import replace
 
 from perdure.engines.shared_rules import damaged
 from perdure.model.commit import (
+    NO_LEDGER,
     NO_READS,
     Act,
     Changeset,
@@ -61,6 +63,7 @@ __all__ = [
     "Pack",
     "buried",
     "buried_of",
+    "decode_framed",
     "decode_items",
     "decode_pack",
     "deflated",
@@ -70,7 +73,17 @@ __all__ = [
     "joined",
     "why_of",
     "Bases",
+    "BODY",
     "Columns",
+    "ExtractedFields",
+    "HEAD_BYTES",
+    "NO_BODY",
+    "PATCHED",
+    "PUT",
+    "RAW",
+    "REASON",
+    "StoredCommit",
+    "StoredItems",
     "StoredMove",
     "long",
     "move_of",
@@ -79,6 +92,7 @@ __all__ = [
     "pack_move",
     "short",
     "timeline_of",
+    "unframed",
     "unpack_changeset",
     "unpack_commit",
 ]
@@ -107,7 +121,7 @@ class Columns(msgspec.Struct, frozen=True, gc=False):
     changeset_digest: Digest = Digest("")
 
 
-class _Stored(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class StoredCommit(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A commit without what the columns and the changeset say."""
 
     thread: str
@@ -132,7 +146,7 @@ class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
     sealed: bool = False
 
 
-class _Extracted(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class ExtractedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What was taken out of a changeset's text."""
 
     bodies: tuple[bytes, ...] = ()  # the digests of its messages, in order
@@ -140,11 +154,13 @@ class _Extracted(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 _NO_DIGEST = Digest("")
-_NO_BODY = b'"body":""'
-_PUT = b'{"op":"put","path":%b,"size":%d,"value":"%b"}'
+NO_BODY, BODY = b'"body":""', b'"body":"%b"'
+REASON = b'"reason":'
+PATCHED = b'%b"patch":{"ops":[%b]},%b'
+PUT = b'{"op":"put","path":%b,"size":%d,"value":"%b"}'
 _encode_json = msgspec.json.Encoder().encode
-_commit_decoder = msgspec.msgpack.Decoder(_Stored)
-_extracted_decoder = msgspec.msgpack.Decoder(_Extracted)
+_commit_decoder = msgspec.msgpack.Decoder(StoredCommit)
+_extracted_decoder = msgspec.msgpack.Decoder(ExtractedFields)
 
 
 def pack_changeset(changeset: Changeset, body: bytes) -> tuple[str, bytes]:
@@ -155,12 +171,15 @@ def pack_changeset(changeset: Changeset, body: bytes) -> tuple[str, bytes]:
     text = whole = body.decode()
     taken: list[bytes] = []
     for event in changeset.events:
-        if isinstance(event, MessageAppended):
+        if type(event) is MessageAppended:
             text = text.replace(f'"body":"{event.body}"', '"body":""', 1)
             taken.append(bytes.fromhex(event.body))
     if whole.count('"body":"') != len(taken):  # something else has a field of that name
         text = _without_bodies(changeset)
-    puts = _plain_puts(changeset.patch) if changeset.patch.ops else ()
+    ops = changeset.patch.ops
+    if not ops:
+        return text, _encoder.encode((taken,))
+    puts = _plain_puts(changeset.patch)
     if not puts:
         return text, _encoder.encode((taken,))
     # Nothing behind the patch has a field that is an object, and the reason is always there.
@@ -188,17 +207,21 @@ def unpack_changeset(text: bytes, data: bytes) -> bytes:
         taken = _extracted_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(f"a stored changeset cannot be unpacked ({error}).", "row_damaged") from error
-    parts = text.split(_NO_BODY)
-    if len(parts) != len(taken.bodies) + 1:  # something else has an empty body
-        parts = [encode_changeset(_with_bodies(decode_changeset(text), iter(taken.bodies)))]
-    for at, body in enumerate(taken.bodies[: len(parts) - 1]):
-        parts[at] += b'"body":"' + hexlify(body) + b'"'
-    whole = b"".join(parts)
+    bodies = taken.bodies
+    if text.count(NO_BODY) != len(bodies):  # something else has an empty body
+        text = encode_changeset(_with_bodies(decode_changeset(text), iter(bodies)))
+    elif len(bodies) == 1:
+        text = text.replace(NO_BODY, BODY % hexlify(bodies[0]))
+    elif bodies:
+        parts = iter(text.split(NO_BODY))
+        text = next(parts) + b"".join([BODY % hexlify(body) + next(parts) for body in bodies])
     if not taken.puts:
-        return whole
-    before, reason, after = whole.rpartition(b'"reason":')
-    puts = [_PUT % (_encode_json(path), size, hexlify(value)) for path, value, size in taken.puts]
-    return b"".join((before, b'"patch":{"ops":[', b",".join(puts), b"]},", reason, after))
+        return text
+    puts = [PUT % (_encode_json(path), size, hexlify(value)) for path, value, size in taken.puts]
+    at = text.rfind(REASON)
+    if at < 0:
+        raise damaged("a stored changeset has no reason.", "row_damaged")
+    return PATCHED % (text[:at], b",".join(puts), text[at:])
 
 
 def _plain_puts(patch: Patch) -> list[tuple[str, bytes, int]]:
@@ -222,6 +245,15 @@ def _with_bodies(changeset: Changeset, bodies: Iterator[bytes]) -> Changeset:
 def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
     """Return the commit's fields that neither the row's columns nor its changeset have, without empty ones at the end."""
     reads, ledger = commit.reads, commit.ledger
+    if (
+        not ledger.position
+        and reads is NO_READS
+        and commit.author is None
+        and len(commit.parents) < 2
+        and commit.reason == changeset.reason
+        and commit.run == changeset.run_id
+    ):
+        return _encoder.encode((commit.thread,))  # as most are
     fields = [
         commit.thread,
         commit.author,
@@ -248,8 +280,8 @@ def unpack_commit(data: bytes, columns: Columns) -> Commit:
     parents = () if columns.parent is None else (Digest(columns.parent.hex()),)
     if stored.others:
         parents += tuple([Digest(parent.hex()) for parent in stored.others])
-    run = long(stored.run) if isinstance(stored.run, bytes) else None
-    commit = Commit(
+    run, reads, ledger = stored.run, stored.reads, stored.ledger
+    return Commit(
         parents=parents,
         changeset=columns.changeset_digest,
         root=Digest((columns.root or b"").hex()),
@@ -257,14 +289,11 @@ def unpack_commit(data: bytes, columns: Columns) -> Commit:
         depth=columns.depth,
         reason=changeset.reason if stored.reason is None else stored.reason,
         at=columns.at,
-        run=changeset.run_id if stored.run is None else run,
+        reads=NO_READS if reads is None else Reads(*map(_hex, reads)),
+        ledger=NO_LEDGER if ledger is None else LedgerRead(ledger[0], _hex(ledger[1])),
+        run=changeset.run_id if run is None else long(run) if isinstance(run, bytes) else None,
         author=stored.author,
     )
-    if stored.reads is None and stored.ledger is None:
-        return commit
-    reads = Reads(*map(_hex, stored.reads or ()))
-    ledger = LedgerRead() if stored.ledger is None else LedgerRead(stored.ledger[0], _hex(stored.ledger[1]))
-    return replace(commit, reads=reads, ledger=ledger)
 
 
 def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) -> StoredMove:
@@ -347,12 +376,13 @@ def _hex(digest: bytes | None) -> Digest | None:
 # ---- packs
 
 KINDS = tuple(Kind)  # an item names its kind by position: append only
-_NODE = KINDS.index(Kind.NODE)
+_NODES = (KINDS.index(Kind.NODE), KINDS.index(Kind.LIST))
 _ZSTD_FROM_BYTES = (
     512  # of whole objects; nodes and the rest are digests, and bytes that are compressed already
 )
-_RAW, _ZSTD = b"\x00", b"\x01"
-_HEAD_BYTES = 5  # the form and the checksum
+_UNFRAMED = (*_NODES, KINDS.index(Kind.COMMIT))  # whole objects that are not compressed
+RAW, _ZSTD = b"\x00", b"\x01"  # `_ZSTD`: compressed as a whole, as packs were written before they had frames
+HEAD_BYTES = 5  # the form and the checksum
 _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks; looking far costs a set-up
 
 
@@ -366,6 +396,7 @@ class PackForm:
     COMMIT = 4  # its fields, without what the row's columns say
     FORGOTTEN = 5  # nowhere: `data` has the digest and the reason
     DEFLATED = 6  # `data`, with the bytes of another item as its dictionary
+    FRAMED = 7  # the next `size` bytes of the pack's frame; `unframed` returns such an item as WHOLE
 
 
 class PackItem(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -400,9 +431,10 @@ class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
     items: tuple[PackItem, ...] = ()
     op: Op | None = None
     dropped: str | None = None  # why, where the whole space was forgotten
+    frame: bytes = b""  # objects of the form FRAMED, one after another, compressed together
 
 
-class _Items(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class StoredItems(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The first part of a pack; the rest is skipped."""
 
     items: tuple[PackItem, ...] = ()
@@ -425,38 +457,97 @@ def why_of(item: PackItem) -> str:
 
 _P = TypeVar("_P")
 _pack_decoder = msgspec.msgpack.Decoder(Pack)
-_items_decoder = msgspec.msgpack.Decoder(_Items)
+_items_decoder = msgspec.msgpack.Decoder(StoredItems)
 _compressor: list[zstd.ZstdCompressor] = []
 
 
-def encode_pack(items: list[tuple[object, ...]], op: Op | None, dropped: str | None = None) -> bytes:
-    """Return the bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults."""
-    record = _encoder.encode((items, op, dropped))
-    whole = [item[2] for item in items if item[1] == PackForm.WHOLE and item[0] != _NODE]
-    if sum(map(len, whole)) < _ZSTD_FROM_BYTES:  # pyright: ignore[reportArgumentType]
-        return _RAW + _sum_of(record) + record
+def encode_pack(
+    items: list[tuple[object, ...]],
+    op: Op | tuple[object, ...] | None,
+    dropped: str | None = None,
+    *,
+    whole: int | None = None,
+) -> bytes:
+    """Return the bytes of a pack; `items` are tuples of an Item's fields without its trailing defaults.
+
+    `op` may be a tuple of an Op's fields.  `whole` is how many bytes are stored whole, nodes aside; None: they are counted.
+    Only objects that a reader of commits does not need are compressed.
+    """
+    record = _framed(items, op, dropped) if whole is None or whole >= _ZSTD_FROM_BYTES else None
+    record = _encoder.encode((items, op, dropped)) if record is None else record
+    return RAW + zlib.crc32(record).to_bytes(4) + record
+
+
+def _framed(
+    items: list[tuple[object, ...]], op: Op | tuple[object, ...] | None, dropped: str | None
+) -> bytes | None:
+    """Return the record of a pack whose whole values are in one frame; None if that would not be smaller."""
+    whole = [item[2] for item in items if item[1] == PackForm.WHOLE and item[0] not in _UNFRAMED]
+    size = sum(map(len, whole))  # pyright: ignore[reportArgumentType]
+    if size < _ZSTD_FROM_BYTES:
+        return None
     if not _compressor:
         _compressor.append(zstd.ZstdCompressor(level=3))
-    packed = _compressor[0].compress(record, zstd.ZstdCompressor.FLUSH_FRAME)
-    return _ZSTD + _sum_of(packed) + packed if len(packed) < len(record) else _RAW + _sum_of(record) + record
+    frame = _compressor[0].compress(b"".join(whole), zstd.ZstdCompressor.FLUSH_FRAME)  # pyright: ignore[reportArgumentType]
+    if len(frame) >= size:
+        return None
+    items = [
+        (item[0], PackForm.FRAMED, b"", len(item[2]))  # pyright: ignore[reportArgumentType]
+        if item[1] == PackForm.WHOLE and item[0] not in _UNFRAMED
+        else item
+        for item in items
+    ]
+    return _encoder.encode((items, op, dropped, frame))
 
 
 def decode_pack(data: bytes) -> Pack:
-    """Return the pack of these bytes; raise `Corrupt` for any damage."""
+    """Return the pack of these bytes, with the objects of its frame; raise `Corrupt` for any damage."""
+    pack = _decoded(_pack_decoder, data)
+    return unframed(pack) if pack.frame else pack
+
+
+def decode_framed(data: bytes) -> Pack:
+    """Return the pack of these bytes, whose frame is left compressed; raise `Corrupt` for any damage outside it."""
     return _decoded(_pack_decoder, data)
 
 
 def decode_items(data: bytes) -> tuple[PackItem, ...]:
-    """Return the items of the pack of these bytes, without the write that its row completes; raise `Corrupt` for any damage."""
+    """Return the items of the pack of these bytes, without what is compressed and without the write that its row completes.
+
+    Raises `Corrupt` for any damage.
+    """
     return _decoded(_items_decoder, data).items
 
 
+def unframed(pack: Pack) -> Pack:
+    """Return the pack with the objects of its frame as items of their own; raise `Corrupt` if they do not fit."""
+    try:
+        whole = zstd.decompress(pack.frame)
+    except zstd.ZstdError as error:
+        raise damaged(
+            f"a stored row cannot be unpacked ({error}); it was not used.", "row_damaged"
+        ) from error
+    items: list[PackItem] = []
+    start = 0
+    for item in pack.items:
+        if item.form == PackForm.FRAMED:
+            end = start + item.size
+            items.append(PackItem(item.kind, PackForm.WHOLE, whole[start:end]))
+            start = end
+        else:
+            items.append(item)
+    if start != len(whole):
+        raise damaged("a stored row holds more or less than it lists; it was not used.", "row_damaged")
+    return Pack(tuple(items), pack.op, pack.dropped)
+
+
 def _decoded(decoder: msgspec.msgpack.Decoder[_P], data: bytes) -> _P:
-    form, packed = data[:1], data[_HEAD_BYTES:]
-    if form not in (_RAW, _ZSTD) or data[1:_HEAD_BYTES] != _sum_of(packed):
+    """Return the record of a pack.  The part of it that describes the row's write has no digest, only the checksum."""
+    form, packed = data[:1], data[HEAD_BYTES:]
+    if data[1:HEAD_BYTES] != zlib.crc32(packed).to_bytes(4) or (form != RAW and form != _ZSTD):
         raise damaged("a stored row does not match its checksum; it was not used.", "row_damaged")
     try:
-        return decoder.decode(packed if form == _RAW else zstd.decompress(packed))
+        return decoder.decode(packed if form == RAW else zstd.decompress(packed))
     except (
         msgspec.DecodeError,
         msgspec.ValidationError,
@@ -467,11 +558,6 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_P], data: bytes) -> _P:
         raise damaged(
             f"a stored row cannot be unpacked ({error}); it was not used.", "row_damaged"
         ) from error
-
-
-def _sum_of(packed: bytes) -> bytes:
-    """Return a checksum: the part of a pack that describes its write has no other digest."""
-    return zlib.crc32(packed).to_bytes(4)
 
 
 def is_against(item: PackItem) -> bool:
@@ -518,12 +604,14 @@ def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:
 
 # ---- bases
 
+# Read once: an attribute of a class costs as much as a call.
+_WHOLE, _DIFFERENCE, _DEFLATED = PackForm.WHOLE, PackForm.DIFFERENCE, PackForm.DEFLATED
 _NODE_DEPTH_MAX = 16
 _DEPTH_MAX = 4  # of documents: each step is another row to read
 _BYTES_MAX = 8 * 1024 * 1024
 _ENTRY_BYTES = 300
 _FROM_BYTES = 128
-_NODE_KIND = Kind.NODE
+_NODE_KIND, _LIST_KIND = Kind.NODE, Kind.LIST
 
 _Base: TypeAlias = tuple[int, int, int, bytes]  # row, index, differences below it, bytes
 
@@ -544,41 +632,38 @@ class Bases:
 
     def against(self, kind: int, space: int | None, found: Object) -> tuple[tuple[object, ...], int]:
         """Return the fields of the item that stores `found`: a difference if that saves a lot, or whole; and its depth."""
-        body = found.body
-        if found.base is not None and space is not None and len(body) >= _FROM_BYTES:
-            name = space, found.base
+        body, base_name = found.body, found.base
+        size = len(body)
+        if base_name is not None and space is not None and size >= _FROM_BYTES:
+            name = space, base_name
             base = self._young.get(name) or self._old.get(name)
             if base is not None:
-                fields, depth = _against(base, kind, found)
-                if fields is not None:
-                    return fields, depth
-        return (kind, PackForm.WHOLE, body), 0
+                row, index, depth, old = base
+                if found.kind is _NODE_KIND or found.kind is _LIST_KIND:
+                    if depth < _NODE_DEPTH_MAX:
+                        if found.shared is None:
+                            head, tail, middle = difference(old, body)
+                        else:
+                            head, tail = found.shared
+                            middle = body[head : size - tail]
+                        if 2 * len(middle) + 40 < size:
+                            return (kind, _DIFFERENCE, middle, 0, row, index, head, tail), depth + 1
+                elif depth < _DEPTH_MAX:
+                    data = deflated(old, body)
+                    if 4 * len(data) < 3 * size:
+                        return (kind, _DEFLATED, data, 0, row, index), depth + 1
+        return (kind, _WHOLE, body), 0
 
-    def note(self, space: int, found: Object, row: int, index: int, depth: int) -> None:
-        """Note an object that was written at that place."""
-        body = found.body
-        self._held += len(body) + _ENTRY_BYTES
-        if self._held > _BYTES_MAX // 2:
-            self._old, self._young, self._held = self._young, {}, 0
-        self._young[space, found.digest] = row, index, depth, body
+    def note(self, space: int, row: int, written: list[tuple[Object, int, int]]) -> None:
+        """Note objects that were written to that row: each with its item, and its depth."""
+        for found, index, depth in written:
+            body = found.body
+            self._held += len(body) + _ENTRY_BYTES
+            if self._held > _BYTES_MAX // 2:
+                self._old, self._young, self._held = self._young, {}, 0
+            self._young[space, found.digest] = row, index, depth, body
 
     def forget(self) -> None:
         """Drop all, because rows were rolled back or changed in place."""
         self.epoch += 1
         self._young, self._old, self._held = {}, {}, 0
-
-
-def _against(base: _Base, kind: int, found: Object) -> tuple[tuple[object, ...] | None, int]:
-    """Return the fields of `found` as a difference to `base`, None if that does not pay, and how many are below it then."""
-    row, index, depth, old = base
-    body = found.body
-    if found.kind is _NODE_KIND:
-        if depth < _NODE_DEPTH_MAX:
-            head, tail, middle = difference(old, body)
-            if 2 * len(middle) + 40 < len(body):
-                return (kind, PackForm.DIFFERENCE, middle, 0, row, index, head, tail), depth + 1
-    elif depth < _DEPTH_MAX:
-        data = deflated(old, body)
-        if 4 * len(data) < 3 * len(body):
-            return (kind, PackForm.DEFLATED, data, 0, row, index), depth + 1
-    return None, 0

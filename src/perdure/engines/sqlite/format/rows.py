@@ -11,14 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from threading import Lock
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
-from perdure.engines.contract import Place, Step
 from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.format.index import KEY_BYTES, Index, object_key, run_key, split
+from perdure.engines.sqlite.format.index import (
+    KEY_BYTES,
+    PLACES_AND_LOG,
+    Index,
+    object_key,
+    places_of,
+    split,
+)
 from perdure.engines.sqlite.format.pack import (
     KINDS,
     Columns,
@@ -26,11 +32,11 @@ from perdure.engines.sqlite.format.pack import (
     PackForm,
     PackItem,
     buried_of,
-    decode_items,
+    decode_framed,
     decode_pack,
     is_against,
     joined,
-    move_of,
+    unframed,
     unpack_changeset,
     unpack_commit,
     why_of,
@@ -39,9 +45,7 @@ from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.model.commit import (
     Changeset,
     Commit,
-    MoveRecord,
     decode_changeset,
-    decode_commit,
     encode_commit,
 )
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -52,16 +56,13 @@ __all__ = [
     "FROM_FAR",
     "IS_PLACED",
     "JUMP",
-    "LINE_COLUMNS",
     "LogRow",
     "Rows",
     "changeset_of",
-    "hashed_step",
-    "is_placed",
-    "line_of",
-    "moves_of",
+    "columns_of",
+    "damaged_row",
+    "kind_of",
     "row_of",
-    "step_of",
 ]
 
 # Whether the columns that no digest covers follow from the parent's row; a row without a commit has none of them.
@@ -82,22 +83,21 @@ COLUMNS = (
     "l.id, l.space, l.depth, l.turn, l.sequence, l.at, l.keys, l.digest, l.root, "
     f"CAST(l.changeset AS BLOB), CAST(l.bodies AS BLOB), l.pack, p.digest, l.events, l.run, {IS_PLACED}"
 )
-# The rows of a line, each read after its child: what IS_PLACED compares is then compared without a join.
-LINE_COLUMNS = (
-    "l.id, l.prev, l.space, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.digest, l.root, l.jump"
-)
-_PACKED = "SELECT id, space, keys, pack FROM log WHERE id=?"
-_PACKED_ROWS = "SELECT id, space, keys, pack FROM log WHERE id IN (SELECT value FROM json_each(?))"
+_PACKED_COLUMNS = "log.id, log.space, log.keys, log.pack"
+_PACKED = f"SELECT {_PACKED_COLUMNS} FROM log WHERE id=?"
+_PACKED_AT = f"SELECT {_PACKED_COLUMNS} FROM {PLACES_AND_LOG} WHERE place BETWEEN ? AND ?"
+_PACKED_ROWS = f"SELECT {_PACKED_COLUMNS} FROM log WHERE id IN (SELECT value FROM json_each(?))"
 _STRETCH = "SELECT 1 FROM stretches WHERE space=? AND first<=? AND last>=?"
 _AT_ONCE = 64  # objects whose rows are read together
 _CACHE_BYTES = 8 * 1024 * 1024
-_COMMIT_AT = KINDS.index(Kind.COMMIT)
-_NO_BODIES: dict[Digest, bytes] = {}
 _DEPTH_MAX = 64  # far beyond what is ever written; a loop in damaged rows ends here
 
 
 class Packed(msgspec.Struct, frozen=True, gc=False):
-    """What a row of the log holds beside its plain columns, unpacked: enough for most objects."""
+    """What a row of the log holds beside its plain columns: enough for most objects.
+
+    Its frame is decompressed when one of its values is read: whoever reads a node needs no value.
+    """
 
     id: int
     space: int
@@ -140,14 +140,15 @@ def row_of(values: Sequence[object]) -> LogRow:
         values
     )
     events, run, follows = derived
-    whole = _whole(row, keys, pack)
+    if not isinstance(keys, bytes) or not isinstance(pack, bytes):
+        raise damaged_row(row)
     words = _bytes(bodies) or b""
     return LogRow(
         cast("int", row),
         cast("int", space),
-        cast("bytes", keys),
-        whole,
-        len(cast("bytes", pack)) + len(words),
+        keys,
+        decode_pack(pack),
+        len(pack) + len(words),
         cast("int | None", depth),
         cast("int | None", turn),
         cast("int | None", sequence),
@@ -165,14 +166,9 @@ def row_of(values: Sequence[object]) -> LogRow:
 
 def _packed(values: Sequence[object]) -> Packed:
     row, space, keys, pack = values
-    whole = _whole(row, keys, pack)
-    return Packed(cast("int", row), cast("int", space), cast("bytes", keys), whole, len(cast("bytes", pack)))
-
-
-def _whole(row: object, keys: object, pack: object) -> Pack:
     if not isinstance(keys, bytes) or not isinstance(pack, bytes):
-        raise _damaged(row)
-    return decode_pack(pack)
+        raise damaged_row(row)
+    return Packed(cast("int", row), cast("int", space), keys, decode_framed(pack), len(pack))
 
 
 def columns_of(row: LogRow) -> Columns:
@@ -207,14 +203,6 @@ def commit_of(row: LogRow, item: PackItem) -> Commit:
         digest_of(Kind.CHANGESET, found[1]),
     )
     return unpack_commit(item.data, columns)
-
-
-def moves_of(row: LogRow) -> list[MoveRecord]:
-    """Return the moves that a row records; raise `Corrupt` if they depend on a commit that does not match its digest."""
-    op = row.pack.op
-    if op is not None and op.moves and row.digest is not None:
-        hashed_step(row)
-    return [] if op is None else [move_of(move, columns_of(row)) for move in op.moves]
 
 
 class Rows:
@@ -364,10 +352,31 @@ class Rows:
         last = self._last
         if last is not None and last.space == space:
             yield from ((last, at) for at in last.index_of(key))
-        for number in self.index.candidates(connection, space, key):
-            row = self.packed(connection, number)
-            if row is not None and row.space == space:
+        for row in self._candidates(connection, space, key):
+            if row.space == space:
                 yield from ((row, at) for at in row.index_of(key))
+
+    def _candidates(self, connection: Database, space: int, key: bytes) -> Iterator[Packed]:
+        """Yield the rows that may hold what `key` names, some of them twice: the costly look-up comes last."""
+        yield from self._packed_rows(connection, self.index.recent(space, key))
+        if self.index.names_rows:
+            # Index and rows by one statement: a node of a large map is one look-up, not two.
+            with self._lock:
+                epoch = self._epoch
+            for values in connection.execute(_PACKED_AT, places_of(space, key)).fetchall():
+                row = self._cache.get(values[0])
+                if row is None:
+                    row = _packed(values)
+                    self._keep(connection, row, epoch)
+                yield row
+        # With what others have written since.
+        yield from self._packed_rows(connection, self.index.rows(connection, space, key))
+
+    def _packed_rows(self, connection: Database, numbers: Iterable[int]) -> Iterator[Packed]:
+        for number in numbers:
+            row = self.packed(connection, number)
+            if row is not None:
+                yield row
 
     def _is(self, connection: Database, row: Packed, at: int, digest: Digest) -> bool:
         """True if an item with the object's key is the object, and not another; a damaged one counts as the object."""
@@ -375,7 +384,7 @@ class Rows:
         if item.form == PackForm.FORGOTTEN:
             return buried_of(item) == digest
         try:
-            found = digest_of(_kind(item), self.body(connection, row, at))
+            found = digest_of(kind_of(item), self.body(connection, row, at))
         except (Corrupt, Forgotten):
             return True
         return found == digest or object_key(found) != object_key(digest)
@@ -395,10 +404,23 @@ class Rows:
                 )
             row, at = base, item.index
             item = row.pack.items[at]
-        body = item.data if item.form == PackForm.WHOLE else self._plain(connection, row, at)
+        if item.form == PackForm.FRAMED:
+            body = self._unframed(row).pack.items[at].data
+        else:
+            body = item.data if item.form == PackForm.WHOLE else self._plain(connection, row, at)
         for difference in reversed(later):
             body = joined(body, difference)
         return body
+
+    def _unframed(self, row: Packed) -> Packed:
+        """Return the row with the objects of its frame, which is decompressed once while the row is cached."""
+        opened = msgspec.structs.replace(row, pack=unframed(row.pack))
+        with self._lock:
+            if self._cache.get(row.id) is row:
+                self._cache[row.id] = opened
+            if self._last is row:
+                self._last = opened
+        return opened
 
     def forget(self) -> None:
         """Drop all cached rows, because rows were changed in place."""
@@ -431,7 +453,7 @@ class Rows:
         """Return the object of that digest, which seems to be at one of these places."""
         damage: Corrupt | Forgotten | None = None
         for row, at in places:
-            kind = _kind(row.pack.items[at])
+            kind = kind_of(row.pack.items[at])
             try:
                 return Object.read(kind, digest, self.body(connection, row, at))
             except (Corrupt, Forgotten) as error:  # another row may have it whole
@@ -458,143 +480,14 @@ class Rows:
                 self._bytes -= self._cache.popitem(last=False)[1].size + 500
 
 
-def step_of(row: LogRow) -> Step:
-    """Return the commit that a row holds, with its changeset, checked against its digest, and its place, checked against its parent."""
-    step = hashed_step(row)
-    if not is_placed(row, step):
-        raise _misplaced(step.digest)
-    return step
-
-
-def is_placed(row: LogRow, step: Step) -> bool:
-    """True if the row says of its commit what follows from the commit and from the row of its parent."""
-    run = step.commit.run
-    return (
-        row.follows
-        and row.events == len(step.changeset.events)
-        and row.run == (None if run is None else run_key(run))
-    )
-
-
-def hashed_step(row: LogRow) -> Step:
-    """Return the same, but with the place as the row has it."""
-    columns = row.digest, row.parent, row.root, row.depth, row.at, row.changeset
-    place = Place(row.depth or 0, row.turn or 0, row.sequence or 0)
-    return Step(*_hashed(row.id, row.pack.items, *columns), place)
-
-
-def _hashed(
-    row: int,
-    items: Sequence[PackItem],
-    digest: bytes | None,
-    parent: bytes | None,
-    root: bytes | None,
-    depth: int | None,
-    at: int | None,
-    text: bytes | None,
-) -> tuple[Digest, Commit, Changeset]:
-    """Return the commit of a row and its changeset, both checked against the digest in the row's column."""
-    stored: PackItem | None = None
-    taken = b""
-    for item in items:
-        if item.kind == _COMMIT_AT:
-            stored = item
-        elif item.form == PackForm.CHANGESET:
-            taken = item.data
-    if stored is None or digest is None or text is None:
-        raise damaged(
-            f"the commit of row {row} of the log is missing; it was not used.", "row_damaged", row=row
-        )
-    body = unpack_changeset(text, taken) if taken else text
-    changeset, named = decode_changeset(body), digest_of(Kind.CHANGESET, body)
-    name = Digest(digest.hex())
-    if stored.form == PackForm.COMMIT:
-        columns = Columns(digest, parent, root, depth or 0, at or 0, changeset, named)
-        commit = unpack_commit(stored.data, columns)
-        encoded = encode_commit(commit)
-        if digest_of(Kind.COMMIT, encoded) != name:
-            Object.read(Kind.COMMIT, name, encoded)  # raises: no object is made where none is needed
-        return name, commit, changeset
-    commit = decode_commit(Object.read(Kind.COMMIT, name, stored.data).body)
-    columns = _digest(parent), Digest((root or b"").hex()), depth, at
-    if (commit.first_parent, commit.root, commit.depth, commit.at) != columns:
-        raise damaged(f"row {row} of the log differs from its commit.", "row_damaged", row=row)
-    if commit.changeset != named:
-        raise damaged(
-            f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned.",
-            "digest_mismatch",
-            digest=commit.changeset,
-        )
-    return name, commit, changeset
-
-
-def line_of(rows: Sequence[Sequence[Any]], limit: int) -> list[Step]:
-    """Return the commits of up to `limit` rows of `LINE_COLUMNS`, each followed by the row of its first parent.
-
-    Each is checked as `step_of` does, its place against the row that follows it.  A row after the last is only there
-    for that.  The bodies in a row are named by their digests, so they need no other check.
-    """
-    steps: list[Step] = []
-    for row, parent in zip(rows[:limit], (*rows[1:], None), strict=False):
-        number, prev, _, depth, turn, sequence, events, run, at, digest, root, _, text, pack, words = row
-        if not isinstance(pack, bytes):
-            raise _damaged(number)
-        items = decode_items(pack)
-        above = parent if parent is not None and parent[0] == prev else None
-        name, commit, changeset = _hashed(
-            number, items, digest, None if above is None else above[9], root, depth, at, text
-        )
-        ran = None if commit.run is None else run_key(commit.run)
-        if not _follows(row, above) or events != len(changeset.events) or run != ran:
-            raise _misplaced(name)
-        bodies = _bodies(items, words) if words else _NO_BODIES
-        steps.append(Step(name, commit, changeset, Place(depth, turn, sequence), bodies))
-    return steps
-
-
-def _follows(row: Sequence[Any], above: Sequence[Any] | None) -> bool:
-    """True if the columns that no digest covers follow from those of the first parent, as `IS_PLACED` says."""
-    if row[1] is None:
-        return (row[3], row[4], row[5], row[11]) == (0, 1, 0, None)
-    try:
-        return (
-            above is not None
-            and row[2] == above[2]
-            and row[3] == above[3] + 1
-            and row[4] == above[4] + (row[7] is None or row[7] != above[7])
-            and row[5] == above[5] + above[6]
-        )
-    except TypeError:  # a column that was a number is none any more
-        return False
-
-
-def _bodies(items: Sequence[PackItem], words: bytes) -> dict[Digest, bytes]:
-    """Return the bodies that a row holds as words, by digest."""
-    found: dict[Digest, bytes] = {}
-    start = 0
-    for item in items:
-        if item.form == PackForm.BODIES:
-            body = words[start : start + item.size]
-            start += item.size
-            found[digest_of(_kind(item), body)] = body
-    return found
-
-
-def _damaged(row: object) -> Corrupt:
+def damaged_row(row: object) -> Corrupt:
+    """Return the error for a row that cannot be read."""
     return damaged(f"row {row} of the log is damaged; it was not used.", "row_damaged", row=row)
-
-
-def _misplaced(commit: Digest) -> Corrupt:
-    return damaged(
-        f"commit {commit} is not where its parent puts it; it was not returned.",
-        "row_misplaced",
-        commit=commit,
-    )
 
 
 def digest_at(row: LogRow, at: int, body: bytes) -> Digest:
     """Return the digest that an item's bytes have."""
-    return digest_of(_kind(row.pack.items[at]), body)
+    return digest_of(kind_of(row.pack.items[at]), body)
 
 
 def _plain(row: LogRow, at: int, item: PackItem) -> bytes:
@@ -610,21 +503,18 @@ def _plain(row: LogRow, at: int, item: PackItem) -> bytes:
         case PackForm.COMMIT:
             return encode_commit(commit_of(row, item))
         case PackForm.FORGOTTEN:
-            raise Forgotten(f"{_kind(item)} {buried_of(item)}", why_of(item))
+            raise Forgotten(f"{kind_of(item)} {buried_of(item)}", why_of(item))
         case _:
             raise damaged(
                 f"row {row.id} of the log has an item of an unknown form.", "row_damaged", row=row.id
             )
 
 
-def _kind(item: PackItem) -> Kind:
+def kind_of(item: PackItem) -> Kind:
+    """Return the kind of an item; raise `Corrupt` if there is none of its number."""
     if not 0 <= item.kind < len(KINDS):
         raise damaged("a stored item is of an unknown kind.", "row_damaged")
     return KINDS[item.kind]
-
-
-def _digest(value: bytes | None) -> Digest | None:
-    return None if value is None else Digest(value.hex())
 
 
 def _bytes(value: object) -> bytes | None:

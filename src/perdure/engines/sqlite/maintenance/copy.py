@@ -97,6 +97,10 @@ _THREADS_OWN = (
     "artifact_references",
     "provider_metadata",
     "timelines",
+    "runs",
+    "steps",
+    "ledger",
+    "approvals",
 )
 _COMMITS = "SELECT {} FROM thread_commits c JOIN log l ON l.id = c.row WHERE c.conversation_id = ?1"
 
@@ -154,7 +158,7 @@ def export_tables(sql: Sql, target: Path, *, thread: str | None) -> dict[str, in
     except BaseException as error:
         target.unlink()
         if isinstance(error, apsw.Error):
-            raise translated(error, "writing the tables", str(target)) from error
+            raise translated(error, "the tables were not written", str(target)) from error
         raise
 
 

@@ -36,8 +36,8 @@ __all__ = ["drop", "forget", "seal_again", "spans_in"]
 
 _ROWS_AT_ONCE = 256
 _REBUILT = (
-    "INSERT INTO cells VALUES (?1, ?2, 1, ?3, ?4, ?5, x'') ON CONFLICT(space, name) DO UPDATE "
-    "SET revision=revision+1, value=?3, listed=?4, position=?5, digest=x''"
+    "INSERT INTO cells VALUES (?1, ?2, coalesce(?6, 1), ?3, ?4, ?5, x'') ON CONFLICT(space, name) DO UPDATE "
+    "SET revision=coalesce(?6, revision+1), value=?3, listed=?4, position=?5, digest=x''"
 )
 _GENERATION = (
     "INSERT INTO cells VALUES (?, ?, 1, NULL, 0, 0, x'') "
@@ -113,7 +113,9 @@ def seal_again(db: Database, rows: Rows, space: int | None, name: str, cells: Se
     check_ledger_end(name, left, ledger_end(db, space))
     _count_up(db)
     for cell in cells:
-        db.execute(_REBUILT, (space, cell.name, cell.value.decode(), int(cell.listed), cell.position))
+        text = None if cell.value is None else cell.value.decode()
+        values = text, int(cell.listed), cell.position, cell.revision or None
+        db.execute(_REBUILT, (space, cell.name, *values))
     reseal(db, rows, space, name)
     rows.forget()
     return 0

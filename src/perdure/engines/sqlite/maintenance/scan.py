@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from perdure.engines.contract import Fact
+from perdure.engines.contract import Fact, Written
 from perdure.engines.shared_rules import damaged, labels
-from perdure.engines.sqlite.commit.apply import op_id_of
+from perdure.engines.sqlite.commit.apply import op_id_of, recorded_of
 from perdure.engines.sqlite.commit.layout import spans_of
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import look_again
@@ -57,17 +57,15 @@ from perdure.engines.sqlite.format.rows import (
     LogRow,
     Rows,
     changeset_of,
-    hashed_step,
-    is_placed,
-    moves_of,
     row_of,
 )
 from perdure.engines.sqlite.maintenance.removal import spans_in
+from perdure.engines.sqlite.reads import hashed_step, is_placed, moves_of
 from perdure.errors import Corrupt, Forgotten, PerdureError
 from perdure.model.commit import Changeset, Commit, MoveRecord, encode_commit, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
 
-__all__ = ["Bodies", "facts_of", "scan"]
+__all__ = ["Bodies", "facts_of", "scan", "writes"]
 
 
 _DERIVED = f"SELECT l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB) {FROM_FAR} WHERE l.id=?"
@@ -206,6 +204,46 @@ def _scan(
     return facts, None if space is None else after
 
 
+def writes(
+    db: Database, rows: Rows, bodies: Bodies, space: int | None, after: int, limit: int
+) -> tuple[list[Written], int | None]:
+    """Return writes with about `limit` objects from the rows after `after`, and the row of the last one of them."""
+    if not after:
+        bodies.forget()
+    found: list[Written] = []
+    facts: list[Fact] = []
+    count = 0
+    is_cut = False  # the last row that was read is not the last one of its write
+    while space is not None and (count < limit or is_cut):
+        numbers = rows.index.rows_of(db, space, after, max(1, min(_ROWS_MAX, limit // _ITEMS_OF_A_ROW)))
+        if not numbers:
+            return found, None
+        batch = _Batch(db, rows, bodies, space, numbers, names_bases=True)
+        for number in batch.numbers:
+            facts += batch.facts(number)
+            row = batch.row(number)
+            is_cut = row is not None and row.pack.op is None
+            if not is_cut:
+                found.append(_written(row, facts))
+                count += len(facts) + 1
+                facts = []
+        after = batch.numbers[-1]
+    return found, None if space is None else after
+
+
+def _written(row: LogRow | None, facts: list[Fact]) -> Written:
+    """Return the write that a row completes; None: the row cannot be read."""
+    if row is None or row.pack.op is None:
+        return Written("", None, tuple(facts))
+    op_id = op_id_of(row) or ""
+    if row.pack.dropped is not None:
+        return Written(op_id, None, forgotten=row.pack.dropped)
+    try:
+        return Written(op_id, recorded_of(row, row.pack.op), tuple(facts))
+    except Corrupt:
+        return Written(op_id, None, tuple(facts))
+
+
 class Bodies:
     """Nodes and values that a scan has read, by the place of their item: later rows hold differences to them.
 
@@ -243,7 +281,7 @@ _BODIES_BYTES_MAX = 8 * 1024 * 1024
 _BODY_BYTES = 300  # what one costs beside its bytes
 _BASE_BYTES_MIN, _BASE_BYTES_MAX = 64, 1024 * 1024  # what differences are made against
 _DIFFERENCES_MAX = 64  # a longer chain is refused by every read
-_BASES = frozenset((KINDS.index(Kind.NODE), KINDS.index(Kind.VALUE)))
+_BASES = frozenset((KINDS.index(Kind.NODE), KINDS.index(Kind.VALUE), KINDS.index(Kind.LIST)))
 
 
 class _Odd(Exception):
@@ -255,12 +293,26 @@ class _Audited(msgspec.Struct, frozen=True, gc=False):
 
     facts: list[Fact]
     write: int | None
+    row: LogRow
 
 
 class _Batch:
-    """Some rows of a space, read by one statement: all of `numbers`, or the first of them if they are large."""
+    """Some rows of a space, read by one statement: all of `numbers`, or the first of them if they are large.
 
-    def __init__(self, db: Database, rows: Rows, bodies: Bodies, space: int, numbers: list[int]) -> None:
+    With `names_bases` an object names what it is stored against, so that a copy stores it against the same.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        rows: Rows,
+        bodies: Bodies,
+        space: int,
+        numbers: list[int],
+        *,
+        names_bases: bool = False,
+    ) -> None:
+        self._names_bases = names_bases
         self._db, self._rows, self._bodies = db, rows, bodies
         self._sound: dict[int, _Audited] = {}
         self._bytes = 0
@@ -292,6 +344,16 @@ class _Batch:
         """Return the number of the write that a row completes; None if it completes none, or cannot be read."""
         sound = self._sound.get(number)
         return _write_of(self._db, self._rows, number) if sound is None else sound.write
+
+    def row(self, number: int) -> LogRow | None:
+        """Return a row; None if it cannot be read."""
+        sound = self._sound.get(number)
+        if sound is not None:
+            return sound.row
+        try:
+            return self._rows.row(self._db, number)
+        except Corrupt:
+            return None
 
     def _are_found(self, space: int, keys: dict[int, bytes]) -> bool:
         """True if every row is found by each of its keys."""
@@ -342,7 +404,7 @@ class _Batch:
                 names.append(version_key(move.timeline, move.version))
         if sorted(split(row.keys[len(pack.items) * KEY_BYTES :])) != sorted(names):
             raise _Odd
-        return _Audited(facts, None if op is None else op.number)
+        return _Audited(facts, None if op is None else op.number, row)
 
     def _items(self, row: LogRow, columns: Columns, text: bytes) -> list[Fact]:
         """Return the objects of a row, in the order of its keys."""
@@ -350,7 +412,7 @@ class _Batch:
         keys: list[str] = []
         start = 0
         for at, item in enumerate(row.pack.items):
-            form, record = item.form, None
+            form, record, base = item.form, None, None
             if not 0 <= item.kind < len(KINDS):
                 raise _Odd
             kind = KINDS[item.kind]
@@ -372,11 +434,14 @@ class _Batch:
                 self._note(row, at, item, body, 0)
             elif is_against(item):
                 body = self._joined(row, at, item)
+                if self._names_bases:
+                    held = self._bodies.get((row.space, item.row, item.index))
+                    base = None if held is None else digest_of(kind, held[0])
             else:
                 raise _Odd
             self._bytes += len(body)
             digest = columns.changeset_digest if body is text else digest_of(kind, body)
-            facts.append(Fact(kind, digest, Object(kind, digest, body, None, record), audited=True))
+            facts.append(Fact(kind, digest, Object(kind, digest, body, base, record), audited=True))
             keys.append(digest[: 2 * KEY_BYTES])
         if "".join(keys) != row.keys[: len(keys) * KEY_BYTES].hex() or start != len(row.bodies):
             raise _Odd

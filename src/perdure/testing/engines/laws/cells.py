@@ -179,6 +179,22 @@ class CellLaws(EngineSubject):
         listed = [[cell.name for cell in page] for page in pages]
         assert listed == [["call/1", "call/10"], ["call/2", "run/1"], ["run/2"], []]
 
+    def test_a_page_is_full_unless_it_is_the_last(self, engine: Engine) -> None:
+        """Emptied, unlisted and foreign cells do not shorten it, so that a reader may stop at a short page."""
+        names = [f"a/{number:02}" for number in range(40)]
+        engine.apply(write("op-1", *(put(name, 0, b"x", listed=True) for name in [*names, "b"])))
+        engine.apply(write("op-2", *(put(name, 1, None, listed=True) for name in names[::2])))
+        engine.apply(write("op-3", *(put(name, 1, b"y") for name in names[1::4])))
+        left, listed = names[1::2], names[3::4]
+
+        for limit in (1, 3, 7):
+            forwards = engine.cells(SPACE, prefix="a/", after=left[2], limit=limit)
+            backwards = engine.cells(SPACE, prefix="a/", before=left[-2], descending=True, limit=limit)
+            across = engine.listed(prefix="a/", after=(listed[2], SPACE), limit=limit)
+            assert [cell.name for cell in forwards] == left[3 : 3 + limit]
+            assert [cell.name for cell in backwards] == left[-3 : -3 - limit : -1]
+            assert [cell.name for cell in across] == listed[3 : 3 + limit]
+
     def test_cells_are_listed_by_prefix_letter_by_letter(self, engine: Engine) -> None:
         """Nothing in a prefix is a wildcard, and letters differ from their capitals."""
         names = ["a%b", "a_b", "aXb", "A%b", "a%", "a*", "é", "a\\%b", "ab"]

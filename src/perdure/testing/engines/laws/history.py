@@ -17,6 +17,7 @@ from perdure.errors import Corrupt, NotFound
 from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MessageAppended
+from perdure.model.names import moment_label
 from perdure.testing.engines.builders import (
     SPACE,
     START,
@@ -309,12 +310,37 @@ class HistoryLaws(EngineSubject):
 
         assert list(engine.labelled(SPACE, "m-1")) == [first.digest, second.digest]
 
-    def test_names_belong_to_their_space(self, engine: Engine) -> None:
-        """Another space's message and run ids name nothing here."""
-        Pen(engine, space="theirs").commit("milk", run="run-1", messages=["m-1"])
+    def test_a_name_of_another_framework_leads_to_every_commit_that_has_it(self, engine: Engine) -> None:
+        """A commit may have several, a name may have several commits, oldest first, on all lines."""
+        pen = Pen(engine)
+        first = pen.commit("milk", messages=["m-1"], names=["graph:1", "sdk:7", "graph:1"])
+        fork = pen.fork("what-if")
+        there, here = (
+            fork.commit("there", names=["graph:2"]),
+            pen.commit("here", names=["graph:2", "graph:1"]),
+        )
 
-        assert list(engine.labelled(SPACE, "m-1")) == []
-        assert list(engine.labelled(SPACE, "run-1")) == []
+        found = [list(engine.labelled(SPACE, moment_label(f"graph:{number}"))) for number in (1, 2, 3)]
+
+        assert found == [[first.digest, here.digest], [there.digest, here.digest], []]
+        assert list(engine.labelled(SPACE, moment_label("sdk:7"))) == [first.digest]
+
+    def test_a_name_is_no_message_id_and_no_run_id(self, engine: Engine) -> None:
+        """The same text in all three places leads to three commits, and the id never to the named one."""
+        pen = Pen(engine)
+        said = pen.commit("milk", messages=["graph:1"])
+        begun = pen.commit("eggs", run="graph:1")
+        named = pen.commit("bread", names=["graph:1"])
+
+        assert list(engine.labelled(SPACE, "graph:1")) == [said.digest, begun.digest]
+        assert list(engine.labelled(SPACE, moment_label("graph:1"))) == [named.digest]
+
+    def test_names_belong_to_their_space(self, engine: Engine) -> None:
+        """Another space's message ids, run ids and names lead to nothing here."""
+        Pen(engine, space="theirs").commit("milk", run="run-1", messages=["m-1"], names=["graph:1"])
+
+        for label in ("m-1", "run-1", moment_label("graph:1")):
+            assert list(engine.labelled(SPACE, label)) == []
 
     def test_commits_are_found_by_a_prefix_of_any_length(self, engine: Engine) -> None:
         """The answer is sorted, and holds all commits that start so and no other object."""
@@ -350,7 +376,7 @@ class HistoryLaws(EngineSubject):
         assert list(engine.commits(SPACE, there.digest, limit=9)) == []
 
 
-_KINDS = [Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT]
+_KINDS = [Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT, Kind.LIST]
 _BODIES = {
     "empty": b"",
     "text": b'{"title":"milk"}',
@@ -420,12 +446,13 @@ class ObjectLaws(EngineSubject):
 
     def test_writing_a_commit_again_is_no_error(self, engine: Engine) -> None:
         """A commit that is there already is taken as it is; its names do not name it twice."""
-        first = made("milk", run="run-1", messages=["m-1"])
+        first = made("milk", run="run-1", messages=["m-1"], names=["graph:1"])
         engine.apply(write("op-1", first))
 
         engine.apply(write("op-2", first, moved(START, first)))
 
         assert list(engine.labelled(SPACE, "m-1")) == [first.digest]
+        assert list(engine.labelled(SPACE, moment_label("graph:1"))) == [first.digest]
         assert list(engine.commits(SPACE, "", limit=9)) == [first.digest]
 
     def test_other_bytes_under_a_known_digest_stop_hard(self, engine: Engine) -> None:
@@ -569,7 +596,7 @@ class NameLaws(EngineSubject):
     @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
     def test_any_text_can_name_a_thing(self, engine: Engine, name: str) -> None:
         """Quotes, wildcards, SQL, any script, 200 bytes: all of it is only text."""
-        first = made("milk", run=name, messages=[f"{name}!"])
+        first = made("milk", run=name, messages=[f"{name}!"], names=[f"x:{name}"])
         cell = CellWrite(name=name, expected=0, value=name.encode(), listed=True)
 
         receipt = engine.apply(write(name, first, begun(name, first), cell, space=name))
@@ -578,7 +605,8 @@ class NameLaws(EngineSubject):
         assert [hold.head for hold in engine.holds(name, limit=9)] == list(receipt.heads)
         assert [record.op_id for record in engine.moves(name, name, limit=9)] == [name]
         assert engine.cells(name, prefix=name, limit=9) == engine.listed(prefix=name, limit=9)
-        assert [list(engine.labelled(name, label)) for label in (name, f"{name}!")] == [[first.digest]] * 2
+        labels = (name, f"{name}!", moment_label(f"x:{name}"))
+        assert [list(engine.labelled(name, label)) for label in labels] == [[first.digest]] * 3
         assert list(engine.spaces(limit=9)) == [name]
         recorded = engine.recorded(name, name)
         assert recorded is not None

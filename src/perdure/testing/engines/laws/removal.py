@@ -1,16 +1,39 @@
-"""The laws of forgetting: content goes, what names it stays; and of scanning, which finds both."""
+"""The laws of forgetting: content goes, what names it stays; of scanning, which finds both; and of copying.
+
+The writes of a space, replayed in another store, make an equal space, with what was forgotten in it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from pathlib import Path
+
+import msgspec
 import pytest
 
-from perdure.engines.contract import Cell, CellWrite, Engine, Fact, Fence, Hold
-from perdure.errors import Conflict, Forgotten, Invalid, Moved, NotFound
+from perdure.engines.contract import (
+    Buried,
+    Cell,
+    CellWrite,
+    Engine,
+    Fact,
+    Fence,
+    Hold,
+    Move,
+    Rebuilt,
+    Replay,
+    Written,
+)
+from perdure.errors import Conflict, Forgotten, Invalid, Moved, NotFound, OpReused, StaleHead
+from perdure.model.commit import Act, decode_commit, decode_move
 from perdure.model.digest import Digest, Kind, Object
+from perdure.model.head import Head
+from perdure.model.names import moment_label
 from perdure.testing.engines.builders import (
     SPACE,
     START,
     Pen,
+    begun,
     made,
     move_digest,
     moved,
@@ -20,9 +43,11 @@ from perdure.testing.engines.builders import (
 )
 from perdure.testing.engines.subject import EngineSubject, raises
 
-__all__ = ["RemovalLaws"]
+__all__ = ["RemovalLaws", "ReplayLaws"]
 
 MILK, EGGS = value("milk " * 40), value("eggs " * 40)
+SECRET = value("secret " * 40)
+_ALL = 100_000
 
 
 def scanned(engine: Engine, *, limit: int, space: str = SPACE, after: int = 0) -> list[Fact]:
@@ -38,7 +63,9 @@ def scanned(engine: Engine, *, limit: int, space: str = SPACE, after: int = 0) -
 class RemovalLaws(EngineSubject):
     """What `forget`, `drop` and `scan` promise."""
 
-    @pytest.mark.parametrize("kind", [Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT])
+    @pytest.mark.parametrize(
+        "kind", [Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT, Kind.LIST]
+    )
     def test_a_forgotten_object_says_so_and_why(self, engine: Engine, kind: Kind) -> None:
         """Reading it raises `Forgotten` with the reason; its bytes are free."""
         secret = Object.of(kind, b"secret " * 40)
@@ -368,3 +395,248 @@ class RemovalLaws(EngineSubject):
         kept = facts[EGGS.digest].object
         assert kept is not None
         assert kept.body == EGGS.body
+
+
+def written(engine: Engine, *, limit: int = _ALL, after: int = 0, space: str = SPACE) -> list[Written]:
+    """Return all writes of a space, page by page."""
+    page, cursor = engine.writes(space, after=after, limit=limit)
+    found = list(page)
+    while cursor is not None:
+        page, cursor = engine.writes(space, after=cursor, limit=limit)
+        found += page
+    return found
+
+
+def replay_of(source: Engine, each: Written, position: int, *, space: str = SPACE) -> Replay:
+    """Return the replay of a write, whose ledger entries come after `position`."""
+    assert each.recorded is not None
+    objects: list[Object] = []
+    moves: list[Move] = []
+    has: set[Digest] = set()
+    for fact in each.facts:
+        found = fact.object
+        if found is None:
+            assert fact.digest is not None
+            objects.append(Buried(Kind(fact.kind), fact.digest, b"", why=fact.forgotten or ""))
+        elif found.kind is Kind.MOVE:
+            record = decode_move(found.body)
+            head = Head(record.timeline, record.version - 1, record.from_) if record.version else None
+            moves.append(
+                Move(
+                    act=record.act,
+                    timeline=record.timeline,
+                    expected=head,
+                    to=record.to,
+                    seal=record.sealed,
+                )
+            )
+        else:
+            if found.kind is Kind.COMMIT and (changeset := decode_commit(found.body).changeset) not in has:
+                objects += source.objects(space, [changeset])
+            has.add(found.digest)
+            objects.append(found)
+    receipt = each.recorded.receipt
+    entries = source.entries(space, after=position, before=receipt.position + 1, limit=_ALL)
+    return Replay(
+        space=space,
+        op_id=each.op_id,
+        intent=each.recorded.intent,
+        objects=tuple(objects),
+        moves=tuple(moves),
+        entries=tuple(entry.body for entry in entries),
+        revisions=receipt.revisions,
+    )
+
+
+def replayed(source: Engine, target: Engine) -> list[Replay]:
+    """Replay a whole space, compare the receipts, and write its cells; return the replays."""
+    found: list[Replay] = []
+    position = 0
+    for each in written(source):
+        found.append(replay_of(source, each, position))
+        assert each.recorded is not None
+        assert target.apply(found[-1]) == each.recorded.receipt
+        position = max(position, each.recorded.receipt.position)
+    target.reseal(SPACE, source.stored_cells(SPACE, limit=_ALL))
+    return found
+
+
+def _put(name: str, expected: int, body: bytes | None, *, listed: bool = False) -> CellWrite:
+    return CellWrite(name=name, expected=expected, value=body, listed=listed)
+
+
+def _filled(engine: Engine) -> None:
+    """Write a history with all that a write can have: forks, an undo, a seal, cells of all kinds, a ledger, tombstones."""
+    first = made("milk", messages=["m1"])
+    second = made("eggs", first, run="run-1", messages=["m2"], names=["graph:1"])
+    third = made("bread", second, run="run-1")
+    again = made("milk", first, messages=["m1"])  # the same changeset as the first
+    engine.apply(write("op-1", SECRET, first, moved(START, first), _put("lease", 0, b"ann"), b"{}"))
+    engine.apply(
+        write(
+            "op-2",
+            second,
+            third,
+            moved(Head("main", 1, first.digest), third),
+            _put("lease", 1, None),
+            b"{}",
+            b"[]",
+        )
+    )
+    engine.apply(
+        write("op-3", begun("side", second), moved(Head("main", 2, third.digest), first, act=Act.UNDO))
+    )
+    engine.apply(write("op-4", _put("mark", 0, b"x", listed=True), _put("other", 0, "héllo\0".encode())))
+    engine.apply(write("op-5", again, moved(Head("side", 0, second.digest), again, seal=True)))
+    engine.apply(write("op-6", value("eggs " * 2_000), _put("mark", 1, b"y", listed=True), b"{}"))
+    engine.forget(SPACE, [SECRET.digest], why="asked", standing=engine.standing(SPACE))
+
+
+class ReplayLaws(EngineSubject):
+    """What `writes`, `stored_cells`, `Replay` and `reseal` promise to a copy."""
+
+    @pytest.fixture
+    def copy(self, tmp_path: Path) -> Generator[Engine]:
+        """Open another new, empty store."""
+        (tmp_path / "copy").mkdir()
+        engine = self.open(tmp_path / "copy")
+        yield engine
+        engine.close()
+
+    def test_a_replayed_space_is_equal(self, engine: Engine, copy: Engine) -> None:
+        """Timelines, moves, commits, cells, ledger, objects and receipts are the same, and it is sealed."""
+        _filled(engine)
+
+        replayed(engine, copy)
+
+        assert portrait(copy) == portrait(engine)
+        assert copy.stored_cells(SPACE, limit=_ALL) == engine.stored_cells(SPACE, limit=_ALL)
+        assert [each.recorded for each in written(copy)] == [each.recorded for each in written(engine)]
+        tip = engine.commits(SPACE, "", limit=_ALL)[-1]
+        assert copy.steps(SPACE, tip, limit=_ALL) == engine.steps(SPACE, tip, limit=_ALL)
+        for label in ("m1", moment_label("graph:1")):
+            assert len(engine.labelled(SPACE, label)) > 0
+            assert copy.labelled(SPACE, label) == engine.labelled(SPACE, label)
+        copy.check(SPACE, again=True)
+
+    def test_a_space_goes_on_as_its_original(self, engine: Engine, copy: Engine) -> None:
+        """The same write makes the same receipt in both."""
+        _filled(engine)
+        replayed(engine, copy)
+        hold = engine.hold(SPACE, "main")
+        assert hold is not None
+        later = write("op-7", moved(hold.head, None, act=Act.UNDO), _put("lease", 2, b"bob"), b"{}")
+
+        assert copy.apply(later) == engine.apply(later)
+
+        assert portrait(copy) == portrait(engine)
+
+    def test_an_op_id_is_known_in_the_copy(self, engine: Engine, copy: Engine) -> None:
+        """The original write again returns the original receipt, another intent is refused."""
+        _filled(engine)
+        replayed(engine, copy)
+        before = copy.standing(SPACE)
+
+        again = write("op-4", _put("mark", 0, b"x", listed=True), _put("other", 0, "héllo\0".encode()))
+
+        assert copy.apply(again) == engine.apply(again)
+        assert copy.standing(SPACE) == before
+        with pytest.raises(OpReused):
+            copy.apply(write("op-4", intent="something else"))
+
+    def test_a_replay_again_changes_nothing(self, engine: Engine, copy: Engine) -> None:
+        """However often it is repeated."""
+        _filled(engine)
+        replays = replayed(engine, copy)
+        before = portrait(copy), copy.standing(SPACE)
+
+        for each in replays:
+            copy.apply(each)
+
+        assert (portrait(copy), copy.standing(SPACE)) == before
+
+    def test_a_replay_without_the_writes_before_it_is_refused(self, engine: Engine, copy: Engine) -> None:
+        """Control: a replay is checked as any write."""
+        _filled(engine)
+        second = written(engine)[1]
+
+        with pytest.raises(StaleHead):
+            copy.apply(replay_of(engine, second, 1))
+
+        assert copy.standing(SPACE) == 0
+
+    def test_a_replay_under_another_op_id_is_another_write(self, engine: Engine, copy: Engine) -> None:
+        """Control: only the op_id keeps a repeated replay from adding to the ledger again."""
+        engine.apply(write("op-1", b"{}"))
+        (replay,) = replayed(engine, copy)
+
+        copy.apply(msgspec.structs.replace(replay, op_id="another"))
+
+        assert copy.ledger(SPACE).position == 2
+
+    def test_what_was_forgotten_is_forgotten_in_the_copy(self, engine: Engine, copy: Engine) -> None:
+        """Its digest stays, with the reason; it is not missing."""
+        _filled(engine)
+
+        replayed(engine, copy)
+
+        assert copy.missing(SPACE, [SECRET.digest]) == []
+        with pytest.raises(Forgotten) as gone:
+            copy.objects(SPACE, [SECRET.digest])
+        assert gone.value.why == "asked"
+
+    @pytest.mark.parametrize("limit", [1, 2, 5, 40])
+    def test_pages_leave_nothing_out(self, engine: Engine, limit: int) -> None:
+        """Whatever the limit is, each write comes once, whole and in order."""
+        _filled(engine)
+
+        found = written(engine, limit=limit)
+
+        assert found == written(engine)
+        assert [each.op_id for each in found] == [f"op-{number}" for number in range(1, 7)]
+
+    def test_a_standing_is_a_cursor(self, engine: Engine) -> None:
+        """After it come the writes that became true since."""
+        _filled(engine)
+        standing = engine.standing(SPACE)
+
+        assert written(engine, after=standing) == []
+        engine.apply(write("op-7", b"{}"))
+
+        assert [each.op_id for each in written(engine, after=standing)] == ["op-7"]
+
+    def test_writes_of_a_forgotten_space_say_so(self, engine: Engine) -> None:
+        """Their op_ids are left, and why."""
+        _filled(engine)
+
+        engine.drop(SPACE, why="removed")
+
+        found = written(engine)
+        assert [each.op_id for each in found] == [f"op-{number}" for number in range(1, 7)]
+        assert {each.forgotten for each in found} == {"removed"}
+        assert all(each.recorded is None and not each.facts for each in found)
+
+    def test_stored_cells_are_all_cells(self, engine: Engine) -> None:
+        """Emptied ones too, with revision and position, page by page."""
+        _filled(engine)
+        every = engine.stored_cells(SPACE, limit=_ALL)
+
+        assert [(cell.name, cell.revision, cell.listed) for cell in every] == [
+            ("gc", 1, False),
+            ("lease", 2, False),
+            ("mark", 2, True),
+            ("other", 1, False),
+        ]
+        assert every[1] == Rebuilt(name="lease", value=None, position=3, revision=2)
+        assert list(engine.stored_cells(SPACE, after="gc", limit=2)) == list(every)[1:3]
+
+    def test_a_cell_goes_on_from_the_revision_that_it_was_given(self, engine: Engine) -> None:
+        """A fence on an earlier revision fails, the next write counts on."""
+        engine.apply(write("op-1"))
+        engine.reseal(SPACE, [Rebuilt(name="lease", value=None, revision=7)])
+
+        with pytest.raises(Moved):
+            engine.apply(write("op-2", Fence("lease", 0)))
+
+        assert engine.apply(write("op-3", _put("lease", 7, b"ann"))).revisions == (8,)
+        engine.check(SPACE, again=True)

@@ -312,6 +312,35 @@ class HeadLaws(EngineSubject):
 
         assert portrait(engine) == before
 
+    def test_a_move_may_name_the_move_before_it(self, engine: Engine) -> None:
+        """With the digest of the timeline's last move it is made as without it."""
+        head = engine.apply(write("op-1", FIRST_COMMIT, moved(START, FIRST_COMMIT))).heads[0]
+        before = engine.hold(SPACE, "main")
+        assert before is not None
+
+        named = moved(head, SECOND_COMMIT, previous=before.move)
+        receipt = engine.apply(write("op-2", SECOND_COMMIT, named))
+
+        assert receipt.heads == (Head("main", 2, SECOND_COMMIT.digest),)
+        assert engine.moves(SPACE, "main", limit=1)[0].previous == before.move
+
+    def test_a_move_that_names_another_move_before_it_is_stale(self, engine: Engine) -> None:
+        """The head alone is right, and nothing of the write is made: its record would be of another chain."""
+        head = engine.apply(write("op-1", FIRST_COMMIT, moved(START, FIRST_COMMIT))).heads[0]
+        engine.apply(write("op-2", SECOND_COMMIT, moved(head, SECOND_COMMIT)))
+        head = engine.apply(write("op-3", moved(Head("main", 2, SECOND_COMMIT.digest), FIRST_COMMIT))).heads[
+            0
+        ]
+        before, third = portrait(engine), made("again", FIRST_COMMIT)
+        first, *_ = engine.moves(SPACE, "main", limit=9)[::-1]
+        assert first.to == head.commit
+
+        for previous in (move_digest(first), FIRST_COMMIT.digest):
+            with raises(StaleHead, expected=head, actual=head):
+                engine.apply(write("op-4", third, moved(head, third, previous=previous)))
+
+        assert portrait(engine) == before
+
     def test_a_head_from_the_future_is_stale(self, engine: Engine) -> None:
         """A version that was never reached is as wrong as one that has passed."""
         with pytest.raises(StaleHead):

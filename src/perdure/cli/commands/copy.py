@@ -1,0 +1,128 @@
+"""`perdure copy`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.input.stores import engine
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import count
+from perdure.cli.output.progress import checking
+from perdure.cli.output.screen import Screen
+from perdure.cli.usage import to_be_named
+from perdure.history.verify import Progress
+from perdure.model.names import shown_address
+from perdure.store.copy import CopyReport, open_target
+from perdure.store.copy import copy as copy_engine
+from perdure.store.plumbing.handles import system_clock
+
+__all__ = ["CopiedStore", "copy"]
+
+
+class CopiedStore(Answer, frozen=True, kw_only=True):
+    """What was copied, and what waits in the copy."""
+
+    source: str
+    target: str
+    copy: str  # its id
+    spaces: int
+    writes: int  # replayed now; the rest was there already
+    resumed: bool
+    complete_before: bool  # true: there was nothing to do
+    threads: list[str]  # that are held in the target
+    unknown: int  # calls that were under way in the source
+    leases: int  # that were ended in the target
+    forgotten: int  # tombstones among what was replayed
+    checked: dict[str, int]  # in the target, by kind
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, the check, and what is held."""
+        if self.complete_before:
+            screen.say((self.target, "name"), f" is a copy of {self.source} already; nothing was changed.")
+        else:
+            again = "Went on copying" if self.resumed else "Copied"
+            writes, spaces = count(self.writes, "write"), count(self.spaces, "space")
+            screen.wrap(f"{again} {self.source} to ", (self.target, "name"), f": {writes} of {spaces}.")
+            looked = count(sum(self.checked.values()), "thing")
+            screen.say(("✓ ", "good"), f"Both are equal, and the copy is intact: {looked} checked.")
+        if self.forgotten:
+            screen.say((f"{count(self.forgotten, 'object')} forgotten in the source: only digests.", "quiet"))
+        if self.unknown:
+            screen.say(
+                ("! ", "warn"), f"{count(self.unknown, 'call')} under way: the outcome is unknown here."
+            )
+        if self.threads:
+            held = count(len(self.threads), "thread")
+            screen.say(("! ", "warn"), f"Runs and approvals of {held} are held in the copy.")
+            store = to_be_named(self.target)
+            screen.suggest("If nothing runs the original: ", "runs", "release", "--all", store=store)
+
+
+def copy(
+    source: Annotated[str, Parameter(name="SOURCE", help="The store to copy: a file or an address")],
+    target: Annotated[
+        str, Parameter(name="TARGET", help="The store to copy to; it is made if it is not there")
+    ],
+    /,
+    *,
+    threads: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--thread",
+            metavar="ID",
+            negative=(),
+            show_default=False,
+            help="Only this thread, into any store; may be given several times",
+        ),
+    ] = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> CopiedStore:
+    """Copy a store, or some of its threads, into another store
+
+    Commits, moves, calls and receipts have the same digests and ids in the copy. If it is interrupted, give the
+    same command again: it goes on. The copy is compared with the source and checked as `perdure verify` does.
+
+    In the copy, runs and approvals are held until `perdure runs release`, calls that were under way are unknown,
+    and leases are ended: the original may still run.
+    """
+    with engine(Everywhere(store=source)) as opened:
+        into = open_target(opened, source, target, threads)
+        try:
+            with checking("Copying", quiet=everywhere.json) as bar:
+                report = copy_engine(
+                    opened,
+                    into,
+                    address=source,
+                    threads=threads,
+                    clock=system_clock,
+                    progress=None if bar is None else _half(bar, 0),
+                    checked=None if bar is None else _half(bar, 1),
+                )
+        finally:
+            into.close()
+    return _shape(report, target)
+
+
+def _half(bar: Progress, half: int) -> Progress:
+    """Return the progress of the first or the second half of the work: copying, then checking."""
+    return lambda space, done, total: bar(space, done + half * total, 2 * total)
+
+
+def _shape(report: CopyReport, target: str) -> CopiedStore:
+    return CopiedStore(
+        source=report.source,
+        target=shown_address(target),
+        copy=report.id,
+        spaces=report.spaces,
+        writes=report.writes,
+        resumed=report.resumed,
+        complete_before=report.verified is None,
+        threads=list(report.threads),
+        unknown=report.unknown,
+        leases=report.leases,
+        forgotten=report.forgotten,
+        checked=report.verified.checked if report.verified else {},
+    )

@@ -1,0 +1,111 @@
+"""`perdure costs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.input.stores import reading
+from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Column, Screen
+from perdure.model.run import Cost, Usage
+from perdure.store.store import Store
+
+__all__ = ["SpentShape", "Costs", "costs"]
+
+_COLUMNS = (
+    Column("of", "name", gives_way=True),
+    Column("steps", right=True),
+    Column("tokens in", right=True),
+    Column("cached", right=True),
+    Column("tokens out", right=True),
+    Column("cost", right=True),
+)
+
+
+class SpentShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run, turn, thread, owner or agent cost."""
+
+    of: str | None  # null: threads without an owner
+    usd: float  # of the steps whose price is known
+    steps: int
+    unpriced: int  # steps whose price is not known, which are not in `usd`
+    usage: Usage
+
+
+class Costs(Answer, frozen=True, kw_only=True):
+    """What was spent on models."""
+
+    by: str
+    costs: list[SpentShape]
+    total: SpentShape
+
+    def show(self, screen: Screen) -> None:
+        """Print a table, and the sum."""
+        rows = [(each, each.of if each.of is not None else "no owner") for each in self.costs]
+        rows = [*rows, (self.total, "together")] if len(rows) > 1 else rows
+        if not rows:
+            screen.say("No model has taken a step here.")
+            return
+        screen.table(
+            _COLUMNS,
+            [
+                (
+                    name,
+                    f"{each.steps:,}",
+                    f"{each.usage.input_tokens:,}",
+                    f"{each.usage.cached_tokens:,}",
+                    f"{each.usage.output_tokens:,}",
+                    str(Cost(usd=each.usd, steps=each.steps, unpriced=each.unpriced)),
+                )
+                for each, name in rows
+            ],
+        )
+
+
+def costs(
+    thread: AnyThread = None,
+    /,
+    *,
+    by: Annotated[
+        Literal["run", "turn", "thread", "owner", "agent"] | None,
+        Parameter(help="What to add up; with a thread it is its runs, else threads"),
+    ] = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Costs:
+    """Show what models cost
+
+    Each step is counted by the prices of the day on which it was taken, also if it was undone. A step whose price was
+    not known is counted apart.
+    """
+    kind = by or ("thread" if thread is None else "run")
+    with reading(everywhere) as store:
+        found: dict[str | None, tuple[Cost, Usage]] = {}
+        for of, cost, usage in _spent(store, thread, kind):
+            before = found.get(of, (Cost(), Usage()))
+            found[of] = before[0] + cost, before[1] + usage
+        shapes = [_shape(of, cost, usage) for of, (cost, usage) in found.items() if cost.steps]
+        whole = sum((cost for cost, _ in found.values()), Cost())
+        total = _shape(None, whole, sum((usage for _, usage in found.values()), Usage()))
+        return Costs(by=kind, costs=shapes, total=total)
+
+
+def _spent(store: Store, thread: str | None, kind: str) -> Iterator[tuple[str | None, Cost, Usage]]:
+    """Yield what each run, or each turn of the main timelines, cost, with the name that it is counted under."""
+    for each in store.threads() if thread is None else (store.thread(thread),):
+        if kind == "turn":
+            for turn in each.turns():
+                of = f"turn {turn.number}" if thread is not None else f"{each.id}, turn {turn.number}"
+                yield of, turn.cost, turn.usage
+            continue
+        names: dict[str, str | None] = {"thread": each.id, "owner": each.owner, "agent": each.agent}
+        for run, cost, usage in each.costs():
+            yield names.get(kind, run), cost, usage
+
+
+def _shape(of: str | None, cost: Cost, usage: Usage) -> SpentShape:
+    return SpentShape(of=of, usd=cost.usd, steps=cost.steps, unpriced=cost.unpriced, usage=usage)

@@ -1,0 +1,82 @@
+"""`perdure runs release`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.input.stores import writing
+from perdure.cli.input.users import decided_by
+from perdure.cli.options import EVERYWHERE, By, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import count
+from perdure.cli.output.screen import Screen
+from perdure.errors import Invalid
+
+__all__ = ["Released", "release"]
+
+
+class Released(Answer, frozen=True, kw_only=True):
+    """The threads whose runs and approvals may go on now."""
+
+    threads: list[str]
+    held: int  # threads that are still held
+    runs: list[str]  # that were set aside, and that workers take again
+
+    def show(self, screen: Screen) -> None:
+        """Print each thread, and how many are left."""
+        for thread in self.threads:
+            screen.say("Released: ", (thread, "name"))
+        for run in self.runs:
+            screen.say("Released: run ", (run, "name"))
+        if not self.threads and not self.runs:
+            screen.say("Nothing was held or set aside; nothing was changed.")
+        if self.held:
+            screen.say((f"{count(self.held, 'thread')} still held.", "quiet"))
+
+
+def release(
+    threads: Annotated[
+        tuple[str, ...], Parameter(name="THREAD", help="The threads' ids", show_default=False)
+    ] = (),
+    /,
+    *,
+    all_: Annotated[
+        bool, Parameter(name="--all", negative=(), show_default=False, help="All threads that are held")
+    ] = False,
+    run: Annotated[
+        str | None, Parameter(name="--run", metavar="RUN", help="This run of the thread, which was set aside")
+    ] = None,
+    by: By = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Released:
+    """Release the runs of a copied thread, or a run that was set aside
+
+    A copied thread has the same open runs as its original. Release it only if nothing runs the original any
+    more: two stores that go on with one run do the same thing twice. A run is set aside if its process ended three
+    times while it made no progress; with --run workers take it again.
+    """
+    if run is not None:
+        return _released_run(threads, run, all_=all_, everywhere=everywhere)
+    if bool(threads) == all_:
+        raise Invalid(
+            "name the threads to release, or give --all; nothing was released.",
+            code="release_of_what",
+            advice="`perdure doctor` says how many are held.",
+        )
+    with writing(everywhere) as store:
+        found = store.release(*threads, by=decided_by(by))
+        return Released(threads=found, held=len(store.held()), runs=[])
+
+
+def _released_run(threads: tuple[str, ...], run: str, *, all_: bool, everywhere: Everywhere) -> Released:
+    if len(threads) != 1 or all_:
+        raise Invalid(
+            "a run is released with its one thread; nothing was released.",
+            code="release_of_what",
+            advice="Write `perdure runs release THREAD --run RUN`.",
+        )
+    with writing(everywhere) as store:
+        was_aside = store.thread(threads[0]).release(run)
+        return Released(threads=[], held=len(store.held()), runs=[run] if was_aside else [])

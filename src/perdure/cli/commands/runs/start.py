@@ -1,0 +1,79 @@
+"""`perdure runs start`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure.cli.commands.runs.ls import shape
+from perdure.cli.commands.runs.show import found_run
+from perdure.cli.input.stores import writing
+from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import moment
+from perdure.cli.output.screen import Screen
+from perdure.cli.output.shapes import RunShape
+from perdure.errors import Invalid
+from perdure.model.head import MAIN
+
+__all__ = ["QueuedRun", "start"]
+
+
+class QueuedRun(Answer, frozen=True, kw_only=True):
+    """A run that a worker begins."""
+
+    thread: str
+    run: RunShape
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and what begins it."""
+        run = self.run
+        if run.state != "created":
+            screen.say("Run ", (run.id, "name"), " has the same id and was queued before: ", run.shown_state)
+            return
+        when = f" for {moment(run.due)}" if run.scheduled and run.due else ""
+        screen.say(f"Queued{when}: run ", (run.id, "name"))
+        screen.suggest("A worker begins it: ", "work", "--code", "MODULE:NAME")
+
+
+def start(
+    thread: ThreadId,
+    text: Annotated[str, Parameter(name="TEXT", help="The user's message")],
+    /,
+    *,
+    id: Annotated[
+        str | None, Parameter(metavar="ID", help="The message's id; the same id again queues nothing")
+    ] = None,
+    at: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME", help="Not before this time, such as 2026-01-31T09:00+01:00; UTC without a zone"
+        ),
+    ] = None,
+    timeline: Timeline = MAIN,
+    everywhere: Everywhere = EVERYWHERE,
+) -> QueuedRun:
+    """Queue an input for a worker, now or for a later time
+
+    It is durable when this returns. The inputs of a timeline are taken in their order. `perdure runs cancel` ends a
+    run that has not begun.
+    """
+    due = None if at is None else _time(at)
+    with writing(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        run = found.start(text, id=id) if due is None else found.schedule(text, due, id=id)
+        return QueuedRun(thread=thread, run=shape(found, found_run(found, run, None)))
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise Invalid(
+            f"{text!r} is not a time; nothing was queued.",
+            code="time_invalid",
+            advice="Write it as 2026-01-31T09:00 or 2026-01-31T09:00+01:00.",
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -1,0 +1,135 @@
+"""`perdure work`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, redirect_stdout
+from threading import Event, Lock
+from types import FrameType
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.input.stores import writing
+from perdure.cli.input.user_code import Code, found_in, what_to_type
+from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import count
+from perdure.cli.output.screen import Screen, console, safe_json
+from perdure.cli.output.shapes import state
+from perdure.cli.usage import to_be_named
+from perdure.errors import Invalid
+from perdure.store.worker import Worked
+
+__all__ = ["CarriedOn", "WorkEnded", "work"]
+
+
+class CarriedOn(Answer, frozen=True, kw_only=True):
+    """One run that a worker has worked on, and its state then; one JSON object a line."""
+
+    thread: str
+    run: str
+    status: str | None  # null: it was not carried on
+    why: str | None
+
+    @classmethod
+    def of(cls, worked: Worked) -> CarriedOn:
+        """Return what a worker did in the shape of --json."""
+        result, error = worked.result, worked.error
+        why = result.why if result is not None else None
+        return cls(
+            thread=worked.thread,
+            run=worked.run,
+            status=None if result is None else result.status,
+            why=why or (error.message if error is not None else None),
+        )
+
+    def show(self, screen: Screen) -> None:
+        """Print one line."""
+        why = f"  {self.why}" if self.why else ""
+        screen.cut(state(self.status or "not run"), f"  {self.thread}  ", (self.run, "name"), (why, "quiet"))
+
+
+class WorkEnded(Answer, frozen=True, kw_only=True):
+    """How many times a worker carried a run on, until it was stopped."""
+
+    runs: int
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        screen.say(f"Stopped. {count(self.runs, 'run')} carried on; none of them is under way here any more.")
+
+
+def work(
+    *,
+    code: Code = None,
+    at_once: Annotated[int, Parameter(metavar="N", help="How many runs are carried on side by side")] = 8,
+    until_idle: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Stop when nothing is due, instead of waiting")
+    ] = False,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Iterator[WorkEnded]:
+    """Work: begin queued runs, resume interrupted and decided ones, and act on timers, until stopped
+
+    Start as many workers as you like, on any machine that reaches the store: each run is carried on by one of them.
+    On SIGTERM or Ctrl-C it takes nothing more and ends when its runs have ended or wait; a second signal ends it at
+    once, and another worker resumes what it leaves. A run that ends its worker three times is set aside: see `perdure
+    runs ls`, and `perdure runs release`.
+    """
+    if code is None:
+        raise Invalid(
+            "this needs --code: what the tools of an agent do is known only to the program that declares it; nothing "
+            "was done.",
+            code="code_missing",
+            advice=what_to_type(),
+        )
+    agents = list(found_in(code).agents.values())
+    if not agents:
+        raise Invalid(
+            f"--code {code} holds no Agent; nothing was done.",
+            code="agent_not_in_code",
+            advice=what_to_type(),
+            code_name=code,
+        )
+    screen, output, lock = Screen(console(), store=to_be_named(everywhere.store)), sys.stdout, Lock()
+
+    def report(worked: Worked) -> None:
+        answer = CarriedOn.of(worked)
+        with lock:
+            if everywhere.json:
+                print(safe_json(msgspec.to_builtins(answer), indent=None), file=output, flush=True)
+            else:
+                answer.show(screen)
+                output.flush()
+
+    stop = Event()
+    with writing(everywhere) as store, _stopped_by_signals(stop):
+        if not everywhere.json:
+            names = ", ".join(each.name for each in agents)
+            screen.say(("Working", "good"), f" for {names}; Ctrl-C stops it.")
+            output.flush()
+        with redirect_stdout(sys.stderr):  # what the code prints goes elsewhere
+            done = store.work(agents, at_once=at_once, until_idle=until_idle, stop=stop, report=report)
+    yield WorkEnded(runs=done)
+
+
+@contextmanager
+def _stopped_by_signals(stop: Event) -> Generator[None]:
+    """Set `stop` at the first SIGTERM or SIGINT, and end the process at the second."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)  # what runs here counts as interrupted, and another worker resumes it
+        stop.set()
+        os.write(2, b"Stopping: the runs under way end first; once more to stop at once.\n")
+
+    before = {each: signal.signal(each, ask) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,617 @@
+"""Connections to the server: one statement is one round trip, and no wait is without a deadline.
+
+psycopg connects; statements go through its `pq` module, which is libpq itself.  Parameters are bytes that this package
+has encoded, results are bytes that it decodes, so nothing is adapted twice, and the wait for an answer is ours: a
+server that has stopped answering costs a deadline, never a hang.
+
+No session state is used, so a pooler in transaction mode may stand between.  Statements are prepared only where the
+caller knows that the session is its own.  Where row security applies to the role, each transaction names its tenant
+first, in the same round trip and for that transaction alone: the next one on the session may be another client's.
+
+A forked child closes the inherited sockets without sending anything: a Terminate message would end the parent's
+session, and an open socket would keep it alive after the parent's death.
+
+An address is `postgresql://user:password@host:port/database?tenant=acme&pool_max=10`.  Everything that libpq knows may
+stand in it: several hosts, TLS settings, time-outs.  `tenant`, `pool_max` and `partitions` are ours.  A message of libpq about an
+address may quote the whole of it, so none is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from struct import Struct
+from threading import BoundedSemaphore
+from typing import TypeAlias
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+import msgspec
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from perdure.engines.postgres.errors import ConnectionLost, StatementFailed
+from perdure.errors import Invalid, NotFound, PerdureError, Unavailable
+from perdure.model.fork_safety import ThreadLock, keep_forever, renew_in_child
+from perdure.model.names import shown_address
+
+__all__ = [
+    "Address",
+    "Connection",
+    "connection_error",
+    "parse_address",
+    "Encoded",
+    "Parameter",
+    "Pool",
+    "Row",
+    "bytea_array",
+    "integer_array",
+]
+
+ANSWER_SECONDS = 15.0  # longer than the server waits for a lock
+_PREPARE_FROM_USES = 3
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_NAME_TENANT = "SELECT set_config('perdure.tenant', $1, true)"
+_BYTEA, _INT8, _TEXT, _BOOL = 17, 20, 25, 16
+_BYTEA_ARRAY, _INT8_ARRAY, _INT4_ARRAY = 1001, 1016, 1007
+_BINARY = pq.Format.BINARY
+_OK = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
+_WAITED_FOR_STANDBY = b"01000"  # a warning of COMMIT: the transaction may not be replicated
+
+
+class Encoded:
+    """A parameter that is encoded already, with its type."""
+
+    __slots__ = ("data", "oid")
+
+    def __init__(self, oid: int, data: bytes) -> None:
+        self.oid, self.data = oid, data
+
+
+Parameter: TypeAlias = bytes | int | str | bool | Encoded | None
+Row: TypeAlias = tuple[object, ...]
+
+_length = Struct(">i").pack
+_int8 = Struct(">q").pack
+_head = Struct(">iiiii").pack
+_NULL = _length(-1)
+_EMPTY = Struct(">iii").pack
+
+
+def bytea_array(items: Sequence[bytes | None]) -> Encoded:
+    """Return an array of bytes, in the server's binary form."""
+    if not items:
+        return Encoded(_BYTEA_ARRAY, _EMPTY(0, 0, _BYTEA))
+    parts = [_head(1, None in items, _BYTEA, len(items), 1)]
+    for item in items:
+        if item is None:
+            parts.append(_NULL)
+        else:
+            parts.append(_length(len(item)))
+            parts.append(item)
+    return Encoded(_BYTEA_ARRAY, b"".join(parts))
+
+
+def integer_array(items: Sequence[int], *, short: bool = False) -> Encoded:
+    """Return an array of numbers, of four bytes each if `short`, else of eight."""
+    array, element, size, form = (_INT4_ARRAY, 23, 4, "ii") if short else (_INT8_ARRAY, _INT8, 8, "iq")
+    if not items:
+        return Encoded(array, _EMPTY(0, 0, element))
+    flat = [size] * (2 * len(items))
+    flat[1::2] = items
+    return Encoded(array, _head(1, 0, element, len(items), 1) + Struct(">" + form * len(items)).pack(*flat))
+
+
+def _encode(value: Parameter) -> tuple[int, bytes | None]:
+    match value:
+        case None:
+            return 0, None
+        case bytes():
+            return _BYTEA, value
+        case Encoded():
+            return value.oid, value.data
+        case bool():
+            return _BOOL, b"\x01" if value else b"\x00"
+        case int():
+            return _INT8, _int8(value)
+        case str():
+            return _TEXT, value.encode()
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, signed=True)
+
+
+def _flag(data: bytes) -> bool:
+    return data == b"\x01"
+
+
+_DECODERS = {_INT8: _number, 23: _number, 21: _number, _BOOL: _flag, _TEXT: bytes.decode, 19: bytes.decode}
+
+
+class _Driver(psycopg.Connection[tuple[object, ...]]):
+    """psycopg's connection without its complaint when it is collected: its socket is closed then in any case."""
+
+    def __del__(self, *_: object) -> None:
+        return
+
+
+class EngineCounters:
+    """What one opening of a store has done, by name.  Thread-safe; the numbers only grow."""
+
+    def __init__(self) -> None:
+        names = ("commits", "repeated", "conflicts", "in_doubt", "retries", "round_trips", "connections")
+        self._counts: dict[str, int] = dict.fromkeys(names, 0)
+        self._lock = ThreadLock()
+
+    def add(self, name: str) -> None:
+        """Count one more."""
+        with self._lock:
+            self._counts[name] += 1
+
+    def read(self) -> dict[str, int]:
+        """Return the numbers."""
+        with self._lock:
+            return dict(self._counts)
+
+
+class Connection:
+    """One session with the server.  One user at a time."""
+
+    def __init__(
+        self, parameters: Mapping[str, str], *, prepares: bool, counters: EngineCounters | None = None
+    ) -> None:
+        """Connect; raise `psycopg.OperationalError` if that fails."""
+        self._driver = _Driver.connect(make_conninfo(**dict(parameters)), autocommit=True)
+        self._counters = counters or EngineCounters()
+        self._counters.add("connections")
+        self._pg = self._driver.pgconn
+        self._pg.nonblocking = 1
+        self._pg.notice_handler = self._note
+        self._poll = select.poll()
+        self._poll.register(self._pg.socket, select.POLLIN)
+        self.prepares = prepares
+        self.tenant: str | None = None  # None: row security does not apply to the role
+        self._uses: dict[str, int] = {}
+        self._prepared: dict[str, bytes] = {}
+        self._is_pooled: bool | None = None
+        self._keeps_plans = False
+        self.is_doubtful = False  # whether a commit may not have reached the standbys
+        self.is_usable = True
+        self._is_abandoned = False  # its socket belonged to another process
+
+    def ask(self, sql: str, *parameters: Parameter) -> list[Row]:
+        """Send one statement and return its rows: one round trip.
+
+        Raises `StatementFailed` if the server refuses it, `ConnectionLost` if it may or may not have been executed.
+        """
+        if self.tenant is None or self._pg.transaction_status != pq.TransactionStatus.IDLE:
+            return self.call(sql, *parameters)
+        return self._together([(_NAME_TENANT, (self.tenant,)), (sql, parameters)])[1]
+
+    def call(self, sql: str, *parameters: Parameter) -> list[Row]:
+        """Do what `ask` does for a function of the schema that names the tenant itself, which costs less."""
+        encoded = [_encode(parameter) for parameter in parameters]
+        self._prepare(sql, encoded)
+        self._send(sql, encoded)
+        self._counters.add("round_trips")
+        return _rows(self._answer())
+
+    def ask_all(self, questions: Sequence[tuple[str, Sequence[Parameter]]]) -> list[list[Row]]:
+        """Send several statements at once and return the rows of each, as of one moment: one round trip."""
+        named = [] if self.tenant is None else [(_NAME_TENANT, (self.tenant,))]
+        answers = self._together([(_BEGIN_READ, ()), *named, *questions, ("COMMIT", ())])
+        return answers[1 + len(named) : -1]
+
+    def _together(self, questions: Sequence[tuple[str, Sequence[Parameter]]]) -> list[list[Row]]:
+        """Send statements at once, as one transaction unless they say otherwise, and return the rows of each."""
+        statements = [
+            (sql, [_encode(parameter) for parameter in parameters]) for sql, parameters in questions
+        ]
+        for sql, encoded in statements:
+            if encoded:
+                self._prepare(sql, encoded)
+        try:
+            self._pg.enter_pipeline_mode()
+            for sql, encoded in statements:
+                self._send(sql, encoded)
+            self._pg.pipeline_sync()
+            self._counters.add("round_trips")
+            answers = [_rows(self._answer()) for _ in statements]
+            end = self._result(time.monotonic() + ANSWER_SECONDS)
+            if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
+                raise self._lost("the server did not confirm the end of the transaction")
+            self._pg.exit_pipeline_mode()
+        except psycopg.OperationalError as error:
+            raise self._lost(str(error)) from error
+        except BaseException:  # the rest of the answers is unread
+            self.is_usable = False
+            raise
+        return answers
+
+    def run(self, sql: str) -> None:
+        """Run statements without parameters or results."""
+        try:
+            self._pg.send_query(sql.encode())
+            self._counters.add("round_trips")
+        except psycopg.OperationalError as error:
+            raise self._lost(str(error)) from error
+        self._answer()
+
+    def notifications(self) -> list[str]:
+        """Return the payloads that have arrived since the last call, without waiting."""
+        try:
+            if self._poll.poll(0):
+                self._pg.consume_input()
+        except psycopg.OperationalError as error:
+            raise self._lost(str(error)) from error
+        heard: list[str] = []
+        while (notice := self._pg.notifies()) is not None:
+            heard.append(notice.extra.decode("utf-8", "replace"))
+        return heard
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        """Run what is inside as one transaction, which ends with the session if this process stops."""
+        self.run(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s';"
+            "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+        )
+        try:
+            if self.tenant is not None:
+                self.call(_NAME_TENANT, self.tenant)
+            yield
+        except BaseException:
+            with suppress(ConnectionLost, StatementFailed):
+                self.run("ROLLBACK")
+            raise
+        self.run("COMMIT")
+
+    def close(self) -> None:
+        """End the session and close the socket."""
+        self.is_usable = False
+        if self._is_abandoned:
+            return
+        self._driver.close()
+
+    def abandon(self) -> None:
+        """Close the socket of a session that belongs to another process."""
+        self.is_usable, self._is_abandoned = False, True
+        keep_forever(self._driver)
+        keep_forever(self._pg)
+        with suppress(OSError, psycopg.Error):
+            os.close(self._pg.socket)
+
+    def is_pooled(self) -> bool:
+        """True if a pooler answers: the session that executes is another than the one that was opened."""
+        if self._is_pooled is None:
+            ((pid,),) = self.ask("SELECT pg_backend_pid()")
+            self._is_pooled = pid != self._pg.backend_pid
+        return self._is_pooled
+
+    # ---- inside
+
+    def _prepare(self, sql: str, encoded: Sequence[tuple[int, bytes | None]]) -> None:
+        """Count a use of a statement, and prepare it if it is used often and the session is its client's own."""
+        if not self.prepares or sql in self._prepared:
+            return
+        self._uses[sql] = self._uses.get(sql, 0) + 1
+        if self._uses[sql] <= _PREPARE_FROM_USES:
+            return
+        self._keep_plans()
+        name = b"p%d" % len(self._prepared)
+        try:
+            self._pg.send_prepare(name, sql.encode(), [oid for oid, _ in encoded])
+            self._counters.add("round_trips")
+        except psycopg.OperationalError as error:
+            raise self._lost(str(error)) from error
+        self._answer()
+        self._prepared[sql] = name
+
+    def _send(self, sql: str, encoded: Sequence[tuple[int, bytes | None]]) -> None:
+        values = [value for _, value in encoded]
+        formats, name = [_BINARY] * len(values), self._prepared.get(sql)
+        try:
+            if name is not None:
+                self._pg.send_query_prepared(name, values, formats, _BINARY)
+            else:
+                oids = [oid for oid, _ in encoded]
+                self._pg.send_query_params(sql.encode(), values, oids, formats, _BINARY)
+        except psycopg.OperationalError as error:
+            raise self._lost(str(error)) from error
+
+    def _keep_plans(self) -> None:
+        """Let the session, which is its client's own, plan a prepared statement once and not for each use."""
+        if not self._keeps_plans:
+            self._keeps_plans = True
+            self.run("SET plan_cache_mode = force_generic_plan")
+
+    def _answer(self) -> pq.abc.PGresult:
+        """Return the last result of a statement; raise the error that it reports."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        last: pq.abc.PGresult | None = None
+        failed: pq.abc.PGresult | None = None
+        while (result := self._result(deadline)) is not None:
+            last = result
+            if result.status not in _OK:
+                failed = failed or result
+        if last is None or self._pg.status != pq.ConnStatus.OK:
+            raise self._lost(self._pg.get_error_message())
+        if failed is not None:
+            state = (failed.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+            message = (failed.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(
+                "utf-8", "replace"
+            )
+            if not state:
+                raise self._lost(message or "no answer")
+            raise StatementFailed(state, message)
+        return last
+
+    def _result(self, deadline: float) -> pq.abc.PGresult | None:
+        pg = self._pg
+        try:
+            while pg.flush() == 1:
+                self._wait(select.POLLIN | select.POLLOUT, deadline)
+                pg.consume_input()
+            while pg.is_busy():
+                self._wait(select.POLLIN, deadline)
+                pg.consume_input()
+            return pg.get_result()
+        except psycopg.OperationalError as error:
+            raise self._lost(str(error)) from error
+        except BaseException:  # an interrupt: the answer will never be read
+            self.is_usable = False
+            raise
+
+    def _wait(self, events: int, deadline: float) -> None:
+        poll = self._poll
+        if events != select.POLLIN:
+            poll = select.poll()
+            poll.register(self._pg.socket, events)
+        if not poll.poll(max(0, 1_000 * (deadline - time.monotonic()))):
+            raise self._lost("no answer in time")
+
+    def _lost(self, why: str) -> ConnectionLost:
+        self.is_usable = False
+        return ConnectionLost(why.strip())
+
+    def _note(self, notice: pq.abc.PGresult) -> None:
+        if notice.error_field(pq.DiagnosticField.SQLSTATE) == _WAITED_FOR_STANDBY:
+            self.is_doubtful = True
+
+
+def _rows(result: pq.abc.PGresult) -> list[Row]:
+    columns = range(result.nfields)
+    decoders = [_DECODERS.get(result.ftype(column)) for column in columns]
+    rows: list[Row] = []
+    for row in range(result.ntuples):
+        values: list[object] = []
+        for column in columns:
+            value, decoder = result.get_value(row, column), decoders[column]
+            values.append(value if value is None or decoder is None else decoder(value))
+        rows.append(tuple(values))
+    return rows
+
+
+class Pool:
+    """Connections of one process to one server.  Idle ones wait here; none is opened before it is needed."""
+
+    def __init__(
+        self, parameters: Mapping[str, str], *, prepares: bool, size_max: int, wait_seconds: float
+    ) -> None:
+        self._parameters, self.prepares = parameters, prepares
+        self.tenant: str | None = None  # what each new connection names; None: nothing
+        self._size_max, self._wait_seconds = size_max, wait_seconds
+        self.counters = EngineCounters()
+        self._free = BoundedSemaphore(size_max)
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._is_closed = False
+        renew_in_child(self)
+
+    @contextmanager
+    def connection(self) -> Generator[Connection]:
+        """Take a connection, and give it back if it can be used again.
+
+        Raises `Unavailable` if all are in use for too long, `ConnectionLost` if the server cannot be reached.
+        """
+        free = self._free
+        if not free.acquire(timeout=self._wait_seconds):
+            raise Unavailable(
+                f"all {self._size_max} connections of this process were in use for {self._wait_seconds:g} s; nothing was done.",
+                code="pool_exhausted",
+                advice="Use fewer threads, or give the address a larger pool_max.",
+                connections=self._size_max,
+            )
+        try:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self.connect()
+                self._open.add(connection)
+            try:
+                yield connection
+            finally:
+                if connection.is_usable and not self._is_closed and connection in self._open:
+                    self._idle.append(connection)
+                else:
+                    self._discard(connection)
+        finally:
+            free.release()
+
+    def discard_idle(self) -> None:
+        """Close the idle connections: when one is lost, the others mostly are too."""
+        with suppress(IndexError):
+            while True:
+                self._discard(self._idle.pop())
+
+    def close(self) -> None:
+        """Close the idle connections now, and each other one when its user gives it back."""
+        self._is_closed = True
+        self.discard_idle()
+
+    def after_fork_in_child(self) -> None:
+        """Close the parent's sockets without sending anything, and begin with none."""
+        for connection in self._open:
+            connection.abandon()
+        self._idle, self._open = [], set()
+        self._free = BoundedSemaphore(self._size_max)
+
+    def connect(self) -> Connection:
+        """Return a new connection for the caller alone."""
+        try:
+            connection = Connection(self._parameters, prepares=self.prepares, counters=self.counters)
+        except psycopg.Error as error:
+            raise ConnectionLost(
+                str(error).splitlines()[0] if str(error) else type(error).__name__
+            ) from error
+        connection.tenant = self.tenant
+        return connection
+
+    def _discard(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+# ---- addresses
+
+_OURS = frozenset({"tenant", "pool_max", "partitions"})
+_POOL_MAX = 10
+_PARTITIONS_MAX = 64
+_TENANT_BYTES_MAX = 200
+_DEFAULTS = {
+    "connect_timeout": "5",
+    "keepalives": "1",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "application_name": "perdure",
+    "client_encoding": "UTF8",
+}
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a store is, and how this process connects to it."""
+
+    shown: str  # without the password
+    parameters: dict[str, str]
+    tenant: str = ""
+    pool_max: int = _POOL_MAX
+    partitions: int = 0  # of the tables of a store that is made; 0: they have none
+
+
+def parse_address(url: str, *, read_only: bool) -> Address:
+    """Return the parts of `url`; raise `Invalid`, which does not quote its password, if it cannot be read."""
+    shown = shown_address(url)
+    base, _, query = url.partition("?")
+    try:
+        url.encode()
+        # To libpq a plus sign is no space.
+        options = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise _invalid(shown, "it is not UTF-8") from None
+    ours = {name: value for name, value in options if name in _OURS}
+    if len(ours) < sum(name in _OURS for name, _ in options):
+        raise _invalid(shown, "it says something twice")
+    rest = urlencode([(name, value) for name, value in options if name not in _OURS], quote_via=quote)
+    try:
+        given = {
+            name: str(value) for name, value in conninfo_to_dict(f"{base}?{rest}" if rest else base).items()
+        }
+        ports = [int(port) for port in given.get("port", "").split(",") if port]
+        pool_max = int(ours.get("pool_max", _POOL_MAX))
+        partitions = int(ours.get("partitions", 0))
+    except (psycopg.Error, ValueError):
+        raise _invalid(shown, "it cannot be read") from None  # libpq's error quotes the address
+    tenant = ours.get("tenant", "")
+    if pool_max < 1 or not 0 <= partitions <= _PARTITIONS_MAX or not all(0 < port < 65_536 for port in ports):
+        raise _invalid(shown, "a number in it is out of range")
+    if "\0" in unquote(url) or len(tenant.encode("utf-8", "replace")) > _TENANT_BYTES_MAX:
+        raise _invalid(shown, "a part of it is too long or holds a character that no name has")
+    if "," in given.get("host", "") and not read_only:
+        given.setdefault("target_session_attrs", "read-write")
+    given.pop("client_encoding", None)
+    return Address(shown, {**_DEFAULTS, **given}, tenant, pool_max, partitions)
+
+
+def _invalid(shown: str, why: str) -> Invalid:
+    return Invalid(
+        f"'{shown}' is not the address of a PostgreSQL server: {why}; nothing was opened.",
+        code="url_invalid",
+        advice="Write postgresql://user@host:5432/database; a special character in a password is written as %40 for @.",
+        url=shown,
+    )
+
+
+def connection_error(address: Address, error: psycopg.Error) -> PerdureError:
+    """Return why no session could be opened: no server listens, the password is wrong, or the database is missing.
+
+    libpq reports all of these as one kind of error, in the server's language, so this asks again in other ways.
+    """
+    place, parameters = address.shown, address.parameters
+    detail = str(error).replace(parameters.get("password") or "\0", "***").strip().splitlines()
+    said = detail[0] if detail else type(error).__name__
+    if not _is_listening(parameters):
+        return Unavailable(
+            f"no server answers at {place} ({said}); nothing was opened.",
+            code="server_unreachable",
+            advice="Check the host and the port, and that the server is running.",
+            path=place,
+        )
+    database = parameters.get("dbname") or parameters.get("user") or ""
+    if _is_missing(parameters, database):
+        return NotFound(
+            f"there is no database '{database}' at {place}; nothing was opened.",
+            code="database_not_found",
+            advice=f"Create it with `createdb {database}`.",
+            path=place,
+            database=database,
+        )
+    pgconn = error.pgconn
+    if pgconn is not None and (pgconn.used_password or pgconn.needs_password):
+        return Unavailable(
+            f"{place} refused the user or the password ({said}); nothing was opened.",
+            code="authentication_failed",
+            advice="Check both; a password may also be in PGPASSWORD or in ~/.pgpass.",
+            path=place,
+        )
+    return Unavailable(
+        f"{place} refused the connection ({said}); nothing was opened.", code="connection_refused", path=place
+    )
+
+
+def _is_listening(parameters: Mapping[str, str]) -> bool:
+    """True if a connection to one of the hosts is accepted."""
+    hosts = (parameters.get("host") or "localhost").split(",")
+    ports = (parameters.get("port") or "5432").split(",")
+    for at, host in enumerate(hosts):
+        port = ports[at] if at < len(ports) else ports[0]
+        with suppress(OSError, ValueError):
+            if host.startswith(("/", "@")):
+                with socket.socket(socket.AF_UNIX) as unix:
+                    unix.settimeout(5)
+                    unix.connect(f"{host}/.s.PGSQL.{port}")
+            else:
+                socket.create_connection((host, int(port or 5432)), timeout=5).close()
+            return True
+    return False
+
+
+def _is_missing(parameters: Mapping[str, str], database: str) -> bool:
+    """True if the same user gets into another database of the server, and learns there that this one does not exist."""
+    for other in ("postgres", "template1"):
+        try:
+            with psycopg.connect(
+                make_conninfo(**{**parameters, "dbname": other}), autocommit=True
+            ) as connection:
+                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (database,))
+                return found.fetchone() is None
+        except psycopg.Error:
+            continue
+    return False

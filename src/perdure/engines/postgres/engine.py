@@ -1,0 +1,662 @@
+"""The PostgreSQL engine: the contract kept on a server, for many machines.
+
+A read is one statement and a write one function call, so each is one round trip; a write to a space for which others
+wait is a second call, which makes the writes of all of them.  A connection that is lost is made
+again: a read is repeated, and so is a write, because the server looks up its op_id behind the same lock before it does
+anything.  What cannot be settled in time is `InDoubt`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple, TypeVar
+
+import psycopg
+
+from perdure.engines.contract import (
+    GC,
+    Answer,
+    Cell,
+    CellOf,
+    Engine,
+    Fact,
+    HeadOf,
+    Hold,
+    Instant,
+    LabelOf,
+    LedgerEntry,
+    LedgerOf,
+    OpOf,
+    Question,
+    Rebuilt,
+    Receipt,
+    Recorded,
+    Step,
+    Write,
+    Written,
+)
+from perdure.engines.news import Waiters
+from perdure.engines.postgres import reads, scan, schema
+from perdure.engines.postgres.connections import (
+    Address,
+    Connection,
+    Pool,
+    bytea_array,
+    connection_error,
+    integer_array,
+    parse_address,
+)
+from perdure.engines.postgres.errors import (
+    ConnectionLost,
+    StatementFailed,
+    closed_error,
+    lost_error,
+    read_only_error,
+    translated,
+)
+from perdure.engines.postgres.news import LISTEN_SECONDS, NewsOfOthers
+from perdure.engines.postgres.pack import (
+    StateReader,
+    buried,
+    bytes_of,
+    decode_pack,
+    digest_of_item,
+    encode_pack,
+    encode_state,
+    is_buried,
+    kind_of,
+)
+from perdure.engines.postgres.presence import Clock, HolderPresence
+from perdure.engines.postgres.reads import StoreQuestion
+from perdure.engines.postgres.write import (
+    APPLY,
+    CALL_TOGETHER,
+    FINAL,
+    PreparedWrite,
+    RecentObjects,
+    answered,
+    prepare_write,
+)
+from perdure.engines.shared_rules import (
+    check_forgettable,
+    check_ledger_end,
+    check_standing,
+    check_write,
+)
+from perdure.errors import Conflict, InDoubt, PerdureError, Unsupported
+from perdure.model.commit import LedgerRead, MoveRecord
+from perdure.model.digest import Digest, Object
+
+__all__ = ["PostgresEngine", "open_postgres"]
+
+_T = TypeVar("_T")
+_WAIT_SECONDS = 30.0
+_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.5
+_BUSY_WRITES = 16
+_HEX = frozenset("0123456789abcdef")
+
+
+class PostgresEngine:
+    """A store on a PostgreSQL server, shared by processes of many machines.
+
+    The contract says what each method promises; a docstring here adds what only this engine does.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        read_only: bool = False,
+        create: bool = True,
+        wait_seconds: float = _WAIT_SECONDS,
+    ) -> None:
+        """Connect, and make or migrate the schema if that is due and allowed."""
+        self._address, self._place, self._tenant = address, address.shown, address.tenant
+        self._read_only, self._wait_seconds = read_only, wait_seconds
+        self._closed = False
+        self._clock = Clock()
+        self._bases = RecentObjects()
+        self._busy: dict[
+            str, int
+        ] = {}  # spaces that others wait for, and how many writes are still sent to the queue
+        self._sound: set[str] = set()  # spaces that were as their newest write left them
+        self._doubtful: set[tuple[str, str]] = (
+            set()
+        )  # writes that the standbys may not have, by space and op_id
+        self._pool = Pool(
+            address.parameters, prepares=True, size_max=address.pool_max, wait_seconds=wait_seconds
+        )
+        self._news = NewsOfOthers(self._pool, self._tenant, read_only=read_only)
+        self._waiters = Waiters(
+            self._standings,
+            closed=lambda: closed_error(self._place),
+            has_changed=self._news.has_changed,
+            every=LISTEN_SECONDS,
+            rests=self._news.rest,
+        )
+        try:
+            self._open(may_create=create and not read_only)
+        except BaseException:
+            self._pool.close()
+            raise
+
+    def _open(self, *, may_create: bool) -> None:
+        try:
+            with self._pool.connection() as connection:
+                self._pool.prepares = connection.prepares = not connection.is_pooled()
+                store = schema.prepare_schema(
+                    connection, self._place, may_create=may_create, partitions=self._address.partitions
+                )
+                self._clock.store, self._presence = store, HolderPresence(store, self._tenant)
+                ((is_secured,),) = connection.ask("SELECT row_security_active('perdure.spaces')")
+                self._pool.tenant = connection.tenant = self._tenant if is_secured else None
+                for _ in range(3):
+                    sent = self._clock.now()
+                    ((now_us, clock),) = connection.ask("SELECT perdure.now_us(), perdure.clock_name()")
+                    self._clock.learn(sent, int(str(now_us)), str(clock))
+        except ConnectionLost as lost:
+            cause = lost.__cause__
+            if isinstance(cause, psycopg.Error):
+                raise connection_error(self._address, cause) from cause
+            raise lost_error(self._place, "it was not opened", lost) from lost
+        except StatementFailed as error:
+            raise translated(error, "it was not opened", self._place) from error
+
+    # ---- writing
+
+    def apply(self, write: Write) -> Receipt:
+        """Make `write` true in one round trip, or in two where other writers wait for the space.
+
+        A lost connection is settled by the op_id, behind the same lock.
+        """
+        check_write(write)
+        self._check_writable()
+        prepared = self._prepared(write)
+        is_sent = False
+
+        def send(connection: Connection) -> Receipt:
+            nonlocal is_sent, prepared
+            is_repeated, is_sent, connection.is_doubtful = is_sent, True, False
+            statement = CALL_TOGETHER if self._is_busy(write.space) else APPLY
+            try:
+                while True:
+                    sent_at = self._clock.now()
+                    (answer,) = connection.call(statement, *prepared.parameters)
+                    if answer[0] == "busy":  # other writers wait for this space
+                        statement = CALL_TOGETHER
+                        self._busy[write.space] = _BUSY_WRITES
+                    elif answer[0] == "rebase":  # something was forgotten since: store it whole
+                        self._bases.forget(write.space)
+                        prepared = self._prepared(write)
+                    else:
+                        break
+            except StatementFailed:
+                # The server undid it, unless another writer makes it.
+                is_sent = is_repeated or statement != APPLY
+                raise
+            self._clock.learn(sent_at, int(str(answer[5])), str(answer[8]))
+            if connection.is_doubtful:
+                self._doubtful.add((write.space, write.op_id))
+                raise _unconfirmed(write.op_id)
+            if is_repeated and answer[0] not in FINAL:
+                # The first attempt may still be on its way, and may succeed where this one did not.
+                raise InDoubt(write.op_id, f"the connection was lost, and now the server says '{answer[0]}'")
+            is_sent = False  # the server has answered: what follows is certain
+            receipt = answered(prepared, answer)
+            # Otherwise another writer may have made it.
+            rows = int(str(answer[1])) if answer[0] == "done" else None
+            self._pool.counters.add("repeated" if rows is None and statement == APPLY else "commits")
+            if rows is not None and prepared.states:
+                self._bases.note(prepared, rows, int(str(answer[6])))
+            if self._waiters.awaited(write.space):
+                self._waiters.written(write.space, rows)
+            if answer[7] not in (None, self._news.own):
+                self._news.tell(write.space)
+            return receipt
+
+        try:
+            receipt = self._retried(send, "nothing was written")
+        except PerdureError as error:
+            failure = self._write_failure(write.op_id, error, is_sent=is_sent)
+            if failure is error:
+                raise
+            raise failure from error
+        self._sound.add(write.space)
+        return receipt
+
+    def _write_failure(self, op_id: str, error: PerdureError, *, is_sent: bool) -> PerdureError:
+        """Count a write that failed, and return what to raise: one that was sent and not answered is in doubt."""
+        if is_sent and not isinstance(error, InDoubt):
+            # The server that was asked last need not be the one that it was sent to.
+            error = InDoubt(op_id, f"the server could not be asked again: {error}")
+        if isinstance(error, InDoubt | Conflict):
+            self._pool.counters.add("in_doubt" if isinstance(error, InDoubt) else "conflicts")
+        return error
+
+    def _is_busy(self, space: str) -> bool:
+        """True if other writers waited for the space a short while ago: then a write goes to the queue at once."""
+        left = self._busy.get(space, 0)
+        if left > 1:
+            self._busy[space] = left - 1
+        elif left:
+            self._busy.pop(space, None)
+        return left > 0
+
+    def _prepared(self, write: Write) -> PreparedWrite:
+        return prepare_write(self._tenant, write, self._bases, checks_seal=write.space not in self._sound)
+
+    def recorded(self, space: str, op_id: str) -> Recorded | None:
+        """Return the write; of one whose wait for the standbys was cut short only once they have it."""
+        found: Recorded | None = self.answers((OpOf(space, op_id),))[0]
+        if found is not None and (space, op_id) in self._doubtful:
+            try:
+                self._retried(lambda db: _wait_for_standbys(db, op_id), "no standby has confirmed it")
+            except InDoubt:
+                raise
+            except PerdureError as error:
+                raise InDoubt(op_id, f"whether the standbys have it could not be learned: {error}") from error
+            self._doubtful.discard((space, op_id))
+        return found
+
+    # ---- reading
+
+    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Answer one question by one statement, several by one transaction, each in one round trip."""
+        asked = [reads.question_of(self._tenant, question) for question in questions]
+        if len(asked) == 1:
+            return [self._ask(asked[0])]
+        if not asked:
+            self._check_open()
+            return []
+        rows = self._read(lambda db: db.ask_all([(each.sql, each.parameters) for each in asked]))
+        return [question.read(found) for question, found in zip(asked, rows, strict=True)]
+
+    def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
+        return self._ask(reads.objects(self._tenant, space, digests))
+
+    def missing(self, space: str, digests: Sequence[Digest]) -> Sequence[Digest]:
+        return self._ask(reads.missing(self._tenant, space, digests))
+
+    def steps(
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+    ) -> Sequence[Step]:
+        return self._ask(reads.steps(self._tenant, space, at, skip, limit, bodies=bodies))
+
+    def turn(self, space: str, at: Digest, turn: int) -> Step | None:
+        return self._ask(reads.turn(self._tenant, space, at, turn))
+
+    def labelled(self, space: str, label: str) -> Sequence[Digest]:
+        return self.answers((LabelOf(space, label),))[0]
+
+    def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
+        if not set(prefix) <= _HEX or len(prefix) > 64:
+            self._check_open()
+            return []
+        return self._ask(reads.commits(self._tenant, space, prefix, limit))
+
+    def hold(self, space: str, timeline: str) -> Hold | None:
+        return self.answers((HeadOf(space, timeline),))[0]
+
+    def holds(self, space: str, *, after: str = "", limit: int) -> Sequence[Hold]:
+        return self._ask(reads.holds(self._tenant, space, after, limit))
+
+    def moves(
+        self, space: str, timeline: str, *, before: int | None = None, limit: int
+    ) -> Sequence[MoveRecord]:
+        return self._ask(reads.moves(self._tenant, space, timeline, before, limit))
+
+    def cell(self, space: str, name: str) -> Cell | None:
+        return self.answers((CellOf(space, name),))[0]
+
+    def cells(
+        self,
+        space: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        before: str | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[Cell]:
+        return self._ask(
+            reads.cells(self._tenant, space, prefix, after, before, descending=descending, limit=limit)
+        )
+
+    def cells_of(self, spaces: Sequence[str], name: str) -> Sequence[Cell]:
+        return self._ask(reads.cells_of(self._tenant, spaces, name))
+
+    def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
+        return self._ask(reads.listed(self._tenant, prefix, after, limit))
+
+    def entries(
+        self,
+        space: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        descending: bool = False,
+        limit: int,
+    ) -> Sequence[LedgerEntry]:
+        return self._ask(
+            reads.entries(self._tenant, space, after, before, descending=descending, limit=limit)
+        )
+
+    def ledger(self, space: str) -> LedgerRead:
+        return self.answers((LedgerOf(space),))[0]
+
+    def check(self, space: str, *, again: bool = False) -> None:
+        if again or space not in self._sound:
+            self._sound.discard(space)
+            self._read(lambda db: scan.check_space(db, self._tenant, space, again=again))
+            self._sound.add(space)
+
+    def spaces(self, *, after: str = "", limit: int) -> Sequence[str]:
+        return self._ask(reads.spaces(self._tenant, after, limit))
+
+    def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
+        """Read a page, and ask in a second round trip whether what the page says of itself is what is found by it."""
+        page = self._ask(scan.scan(self._tenant, space, after, limit))
+        return self._ask(scan.faults_of(self._tenant, space, page)) if page.rows else [], page.cursor
+
+    def writes(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Written], int | None]:
+        return self._ask(scan.writes(self._tenant, space, after, limit))
+
+    def stored_cells(self, space: str, *, after: str = "", limit: int) -> Sequence[Rebuilt]:
+        return self._ask(scan.stored_cells(self._tenant, space, after, limit))
+
+    def standing(self, space: str) -> int:
+        return self._ask(reads.standing(self._tenant, space))
+
+    def wait(
+        self, seen: Mapping[str, int], seconds: float, *, woken: Event | None = None
+    ) -> Mapping[str, int]:
+        self._check_open()
+        return self._waiters.wait(seen, seconds, woken)
+
+    def _standings(self, spaces: Iterable[str]) -> Mapping[str, int]:
+        return self._news.standings(spaces, self._retried)
+
+    # ---- upkeep
+
+    def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
+        self._once(lambda db: _reseal(db, self._tenant, space, cells), "nothing was sealed")
+
+    def forget(self, space: str, digests: Sequence[Digest], *, why: str, standing: int) -> int:
+        return self._once(lambda db: _forget(db, self._tenant, space, digests, why, standing), "all is kept")
+
+    def drop(self, space: str, *, why: str) -> int:
+        return self._once(lambda db: _drop(db, self._tenant, space, why), "nothing was removed")
+
+    def instant(self) -> Instant:
+        """Return the server's time as this process knows it, without asking."""
+        self._check_open()
+        return self._clock.instant()
+
+    def holder(self) -> str:
+        """Return the name of this use of the store, marked by a lock file of this host."""
+        self._check_writable()
+        return self._presence.holder()
+
+    def gone(self, holder: str) -> bool:
+        """True if that holder closed the store, or its lock file on this host is free; a lost session proves nothing."""
+        may_write = not self._read_only
+        return self._read(lambda db: self._presence.gone(db, holder, may_write=may_write))
+
+    def backup(self, path: Path) -> None:
+        """Raise `Unsupported`: the server's own tools copy a database."""
+        raise Unsupported(
+            f"a store on a server has no file to copy; nothing was written to '{path}'.",
+            code="file_missing",
+            advice="Use pg_dump, pg_basebackup or the backups of your provider.",
+            path=str(path),
+        )
+
+    def counters(self) -> dict[str, int]:
+        return self._pool.counters.read()
+
+    def facts(self) -> dict[str, str | int]:
+        return {
+            "engine": "postgresql",
+            "path": self._place,
+            "read_only": int(self._read_only),
+            **self._read(lambda db: reads.facts(db, self._tenant)),
+        }
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._waiters.close()
+        self._news.close()
+        with suppress(PerdureError):
+            self._presence.close(lambda work: self._retried(work, "it was not closed cleanly", seconds=2.0))
+        self._closed = True
+        self._pool.close()
+
+    # ---- inside
+
+    def _ask(self, question: StoreQuestion[_T]) -> _T:
+        rows = self._read(lambda db: db.ask(question.sql, *question.parameters))
+        return question.read(rows)
+
+    def _read(self, work: Callable[[Connection], _T]) -> _T:
+        return self._retried(work, "nothing was read")
+
+    def _once(self, work: Callable[[Connection], _T], left: str) -> _T:
+        """Run a transaction of upkeep, which may be repeated: it finds nothing to do the second time."""
+        self._check_writable()
+        return self._retried(work, left)
+
+    def _retried(self, work: Callable[[Connection], _T], left: str, *, seconds: float | None = None) -> _T:
+        """Run `work` with a connection, again after a lost one or a passing error, until the time is over."""
+        self._check_open()
+        deadline = time.monotonic() + (self._wait_seconds if seconds is None else seconds)
+        pause = _PAUSE_SECONDS
+        while True:
+            try:
+                with self._pool.connection() as connection:
+                    return work(connection)
+            except ConnectionLost as lost:
+                self._pool.discard_idle()
+                if time.monotonic() + pause >= deadline:
+                    raise lost_error(self._place, left, lost) from lost
+            except StatementFailed as error:
+                if not error.is_passing or time.monotonic() + pause >= deadline:
+                    raise translated(error, left, self._place) from error
+            self._check_open()
+            self._pool.counters.add("retries")
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error(self._place)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._read_only:
+            raise read_only_error(self._place)
+
+
+def open_postgres(url: str, *, read_only: bool, create: bool, durability: str) -> Engine:
+    """Open the store at `url`; the server's settings decide about durability, which is never less than a flush."""
+    return PostgresEngine(parse_address(url, read_only=read_only), read_only=read_only, create=create)
+
+
+_CONFIRM = (
+    "SELECT set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true), "
+    "set_config('client_min_messages', 'warning', true), pg_logical_emit_message(true, 'perdure', '')"
+)
+
+
+def _wait_for_standbys(db: Connection, op_id: str) -> None:
+    """Commit something after everything that was committed before, which waits for the standbys."""
+    db.is_doubtful = False
+    db.ask(_CONFIRM)
+    if db.is_doubtful:
+        raise _unconfirmed(op_id)
+
+
+def _unconfirmed(op_id: str) -> InDoubt:
+    return InDoubt(op_id, "the server stopped waiting for its standbys, so it may not be replicated")
+
+
+# ---- upkeep: transactions of several statements, behind the lock of the space
+
+_LOCK = "SELECT id, rows, position, chain FROM perdure.spaces WHERE tenant = $1 AND name = $2 FOR UPDATE"
+_PUT = (
+    "INSERT INTO perdure.cells AS c (tenant, space, name, revision, value, position, listed, is_found, digest) "
+    "SELECT $1, $2, n.name, n.revision, n.value, n.position, n.listed = 1, n.listed = 1 AND n.value IS NOT NULL, "
+    "perdure.cell_digest($3, n.name, n.revision, n.value, n.position, n.listed = 1) FROM ("
+    "SELECT u.name, coalesce(nullif(u.revision, 0), o.revision + 1, 1) AS revision, u.value, u.position, u.listed "
+    "FROM unnest($4::bytea[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[]) "
+    "AS u(name, value, position, listed, revision) "
+    "LEFT JOIN perdure.cells o ON o.tenant = $1 AND o.space = $2 AND o.name = u.name) n "
+    "ON CONFLICT (tenant, space, name) DO UPDATE SET revision = excluded.revision, value = excluded.value, "
+    "position = excluded.position, listed = excluded.listed, is_found = excluded.is_found, digest = excluded.digest"
+)
+_SEAL = (
+    "WITH c AS (UPDATE perdure.cells SET is_found = listed AND value IS NOT NULL, "
+    "digest = perdure.cell_digest($3, name, revision, value, position, listed) WHERE tenant = $1 AND space = $2 AND "
+    "(digest <> perdure.cell_digest($3, name, revision, value, position, listed) "
+    "OR is_found <> (listed AND value IS NOT NULL))) SELECT 1"
+)
+_SUM = "UPDATE perdure.spaces SET seal = perdure.sum_of($1, $2) WHERE tenant = $1 AND id = $2"
+
+
+def _reseal(db: Connection, tenant: str, space: str, cells: Sequence[Rebuilt]) -> None:
+    """Write `cells` and accept the rest of the space as it is stored."""
+    with db.transaction():
+        locked = db.ask(_LOCK, tenant, bytes_of(space))
+        if not locked:
+            return
+        number, _, position, chain = locked[0]
+        left = LedgerRead(int(str(position)), Digest(chain.hex()) if isinstance(chain, bytes) else None)
+        question = reads.ledger(tenant, space)
+        check_ledger_end(space, left, question.read(db.ask(question.sql, *question.parameters)))
+        _put(db, tenant, int(str(number)), space, cells)
+        db.ask(_SEAL, tenant, int(str(number)), bytes_of(space))
+        db.ask(_SUM, tenant, int(str(number)))
+
+
+def _put(db: Connection, tenant: str, number: int, space: str, cells: Sequence[Rebuilt]) -> None:
+    """Write cells with their digests, whatever is stored under their names."""
+    db.ask(
+        _PUT,
+        tenant,
+        number,
+        bytes_of(space),
+        bytea_array([bytes_of(each.name) for each in cells]),
+        bytea_array([each.value for each in cells]),
+        integer_array([each.position for each in cells]),
+        integer_array([each.listed for each in cells]),
+        integer_array([each.revision for each in cells]),
+    )
+
+
+def _forget(
+    db: Connection, tenant: str, space: str, digests: Sequence[Digest], why: str, standing: int
+) -> int:
+    """Replace the bytes of objects by tombstones; return the number of bytes set free."""
+    with db.transaction():
+        locked = db.ask(_LOCK, tenant, bytes_of(space))
+        number, rows = (int(str(locked[0][0])), int(str(locked[0][1]))) if locked else (0, 0)
+        check_standing(space, standing, rows)
+        wanted, freed = set(digests), 0
+        question = reads.objects(tenant, space, digests)
+        states, changed = StateReader(), list[ChangedRow]()
+        answer = db.ask(question.sql, *question.parameters) if locked and digests else []
+        for _, _, row, state in answer:
+            states.add(row, state)
+        for pack, held, row, _ in answer:
+            if held is None:
+                continue
+            stored, kept = decode_pack(pack), states.items(row)
+            items, buried_items = _buried(stored.items, wanted, why)
+            state_items, buried_state = _buried(kept, wanted, why)
+            freed += buried_items + buried_state
+            if items != stored.items or state_items != kept:
+                new = encode_state(state_items) if kept else None
+                changed.append(ChangedRow(int(str(row)), encode_pack(items, stored.op, stored.states), new))
+        if changed:
+            changed += _stored_whole(db, tenant, number, [each.row for each in changed])
+            _bury(db, tenant, space, number, changed)
+        return freed
+
+
+class ChangedRow(NamedTuple):
+    """What a row of the log holds after something was forgotten; None leaves the pack as it is, or there is no state."""
+
+    row: int
+    pack: bytes | None
+    state: bytes | None
+
+
+def _buried(
+    items: tuple[tuple[int, bytes], ...], wanted: set[Digest], why: str
+) -> tuple[tuple[tuple[int, bytes], ...], int]:
+    """Return the items with tombstones for the wanted ones, and the number of bytes set free."""
+    freed, left = 0, list(items)
+    for at, item in enumerate(items):
+        digest = digest_of_item(item)
+        if digest in wanted and not is_buried(item):
+            check_forgettable(kind_of(item), digest)
+            left[at] = buried(item, digest, why)
+            freed += len(item[1])
+    return tuple(left), freed
+
+
+def _stored_whole(db: Connection, tenant: str, number: int, rows: list[int]) -> list[ChangedRow]:
+    """Return the rows that cannot be read without `rows`, stored whole: what they are stored against will be gone."""
+    found = db.ask(
+        "WITH hit AS MATERIALIZED (SELECT row_id, state, needs FROM perdure.log WHERE tenant = $1 AND space = $2 "
+        "AND EXISTS (SELECT FROM perdure.numbers_in(needs) n(row_id) WHERE n.row_id = ANY($3))) SELECT row_id, state, true FROM hit UNION ALL "
+        "SELECT l.row_id, l.state, false FROM (SELECT perdure.numbers_in(needs) AS row_id FROM hit EXCEPT SELECT row_id FROM hit) n "
+        "CROSS JOIN LATERAL (SELECT * FROM perdure.log x WHERE x.tenant = $1 AND x.space = $2 AND x.row_id = n.row_id OFFSET 0) l",
+        tenant,
+        number,
+        integer_array(rows),
+    )
+    states = StateReader()
+    for row, state, _ in found:
+        states.add(row, state)
+    others = [row for row, _, is_dependent in found if is_dependent and row not in rows]
+    return [ChangedRow(int(str(row)), None, encode_state(states.items(row))) for row in others]
+
+
+def _bury(db: Connection, tenant: str, space: str, number: int, changed: list[ChangedRow]) -> None:
+    """Replace the packs of these rows, and raise the revision of the cell that counts what was forgotten."""
+    db.ask(
+        "UPDATE perdure.log l SET pack = coalesce(c.pack, l.pack), state = c.state, needs = NULL, "
+        "digest = CASE WHEN l.depth IS NOT NULL OR c.pack IS NULL THEN l.digest END "
+        "FROM unnest($3::bigint[], $4::bytea[], $5::bytea[]) AS c(row_id, pack, state) "
+        "WHERE l.tenant = $1 AND l.space = $2 AND l.row_id = c.row_id",
+        tenant,
+        number,
+        integer_array([each.row for each in changed]),
+        bytea_array([each.pack for each in changed]),
+        bytea_array([each.state for each in changed]),
+    )
+    db.ask(
+        "UPDATE perdure.spaces SET generation = generation + 1 WHERE tenant = $1 AND id = $2", tenant, number
+    )
+    name = bytes_of(GC)
+    question = reads.cell(tenant, space, GC)
+    question.read(db.ask(question.sql, *question.parameters))  # a damaged one is not written over
+    old = "SELECT coalesce(sum(perdure.part('cell', name, digest)), 0) FROM perdure.cells WHERE tenant = $1 AND space = $2 AND name = $3"
+    db.ask(
+        f"UPDATE perdure.spaces SET seal = seal - ({old}) WHERE tenant = $1 AND id = $2", tenant, number, name
+    )
+    _put(db, tenant, number, space, [Rebuilt(name=GC, value=None)])
+    db.ask(
+        f"UPDATE perdure.spaces SET seal = seal + ({old}) WHERE tenant = $1 AND id = $2", tenant, number, name
+    )
+
+
+def _drop(db: Connection, tenant: str, space: str, why: str) -> int:
+    """Forget a whole space; its op_ids stay as tombstones."""
+    ((freed,),) = db.call("SELECT perdure.drop_space($1, $2, $3)", tenant, bytes_of(space), bytes_of(why))
+    return int(str(freed))

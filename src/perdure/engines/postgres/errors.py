@@ -1,0 +1,96 @@
+"""Translates what the server and libpq report into Perdure's errors.  The driver's error is never raised itself.
+
+`ConnectionLost` and `StatementFailed` stay inside this package: the engine tries again where that is safe, and translates the rest.
+No message of the server is parsed; what it says is quoted, without the password.
+"""
+
+from __future__ import annotations
+
+from perdure.errors import Corrupt, PerdureError, Unavailable
+
+__all__ = ["ConnectionLost", "StatementFailed", "closed_error", "lost_error", "read_only_error", "translated"]
+
+# The server says that the same statement may succeed later: it starts, stops, is full of clients, or ended this one.
+_PASSING = frozenset(
+    {"40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03", "57P05", "25P03", "08006", "08003"}
+)
+
+
+class ConnectionLost(Exception):
+    """The connection ended, or no answer came in time.  A statement that was sent may have been executed."""
+
+
+class StatementFailed(Exception):
+    """The server refused a statement and undid it."""
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        super().__init__(f"{sqlstate}: {message}")
+        self.sqlstate, self.message = sqlstate, message
+
+    @property
+    def is_passing(self) -> bool:
+        """True if the same statement may succeed later."""
+        return self.sqlstate in _PASSING
+
+
+def translated(error: StatementFailed, left: str, place: str) -> PerdureError:
+    """Return what to raise for `error`, met at the store at `place`; `left` is what was not done."""
+    state = error.sqlstate
+
+    def unavailable(what: str, code: str, advice: str = "Try again.") -> Unavailable:
+        return Unavailable(f"{what}; {left}.", code=code, advice=advice, path=place, sqlstate=state)
+
+    match state:
+        case "53100":
+            return unavailable(
+                f"the disk of the server of {place} is full", "disk_full", "Free some space and try again."
+            )
+        case "53300":
+            return unavailable(f"{place} has too many clients", "too_many_connections")
+        case "25006":
+            advice = "Connect to the primary; with several hosts in the address Perdure finds it."
+            return unavailable(f"{place} is a read-only server", "server_read_only", advice)
+        case "42501":
+            advice = "Let a role that may create objects run `perdure init`, and grant this role the use of the schema `perdure`."
+            return unavailable(
+                f"this role has no right at {place} ({error.message})", "permission_denied", advice
+            )
+        case "55P03":
+            return unavailable(f"another client holds a lock at {place}", "store_locked")
+        case "XX001" | "XX002":
+            return Corrupt(
+                f"{place} reports damaged data ({error.message}); {left}.",
+                code="server_data_damaged",
+                advice="Restore a backup.",
+                path=place,
+            )
+        case _:
+            return unavailable(f"{place} failed ({error.message})", "postgres_failed")
+
+
+def lost_error(place: str, left: str, cause: BaseException) -> Unavailable:
+    """Return the error for a server that did not answer until the last attempt."""
+    return Unavailable(
+        f"the connection to {place} was lost and could not be made again ({cause}); {left}.",
+        code="server_lost",
+        advice="Try again.",
+        retry_after=1.0,
+        path=place,
+    )
+
+
+def closed_error(place: str) -> Unavailable:
+    """Return the error for a use of a store that the program has closed."""
+    return Unavailable(
+        f"{place} was closed; nothing was done.", code="store_closed", advice="Open it again.", path=place
+    )
+
+
+def read_only_error(place: str) -> Unavailable:
+    """Return the error for a write to a store that the program opened read-only."""
+    return Unavailable(
+        f"{place} was opened read-only; nothing was written.",
+        code="opened_read_only",
+        advice="Open it without read_only=True.",
+        path=place,
+    )

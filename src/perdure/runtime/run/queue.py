@@ -1,0 +1,200 @@
+"""Queues inputs: a run that a worker begins later, now or at a time, and the bell that wakes workers.
+
+One write has the run's record, its input and its place in the queue of the timeline.  The op_id of that write is the
+one of the input, so the same input is queued once, and `run` with the same id finds the run that was queued.  Inputs
+of a timeline are taken in the order of their times; one that is queued without a time comes after those that were
+queued before it, whatever the clocks of the writers show.
+
+The space `work` belongs to the workers of a store.  A worker that has nothing to do arms the bell there before it looks
+once more, and then waits for news of that space.  A program that has made work for a worker rings: it empties the cell
+if it is armed, and writes nothing if it is not.  A bell that is not rung, because the program has died, costs time and
+no work: workers also look by themselves.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from perdure.context.render.media import brought_in
+from perdure.engines.contract import Cell, CellWrite, Engine, Write, time_of_day
+from perdure.engines.loops import Attempts
+from perdure.errors import Conflict, Invalid, Moved, OpReused, PerdureError
+from perdure.history import reader
+from perdure.history.space import Space, read_record
+from perdure.model import canonical
+from perdure.model.digest import Kind, Object, digest_of
+from perdure.model.message import decode_message, encode_message
+from perdure.model.run import HeadPolicy, OnFailure, RunRecord
+from perdure.runtime.run.start import INPUT, Inbound, Input, given_before_as, inbound, other_words
+from perdure.runtime.session import records
+from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.records import QUEUE, WORK
+from perdure.runtime.tools.waiting import When, moment
+
+__all__ = ["QueuedInput", "arm", "first_on", "queue", "queued", "ring"]
+
+_BELL = "bell"
+
+_SKEW = 5_000_000  # µs by which the clocks of two writers may differ: a later time is a schedule, not a place in line
+
+
+class QueuedInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The input of a run that has not begun."""
+
+    messages: tuple[tuple[str, str], ...]  # ids, and canonical bytes as text
+    named: bool = False  # the caller gave the id, so the history may have the messages
+    head_policy: HeadPolicy = "each_step"
+    on_failure: OnFailure = "restore"
+
+    def inbound(self) -> Inbound:
+        """Return the input as a run takes it."""
+        messages = tuple((id, decode_message(text.encode())) for id, text in self.messages)
+        return Inbound(messages=messages, is_named=self.named)
+
+
+_inputs = msgspec.json.Decoder(QueuedInput)
+
+
+def queue(
+    env: RunEnvironment,
+    given: Input,
+    *,
+    id: str | None,
+    at: When | None = None,
+    head_policy: HeadPolicy = "each_step",
+    on_failure: OnFailure = "restore",
+) -> str:
+    """Queue an input for a worker, and return the id of its run; None as `at`: as soon as its turn comes.
+
+    The same id again returns the same run, begun or not.  Raises `Invalid`, having queued nothing, if there is no input
+    or no such time, and `Conflict` if the id was given before with other words.
+    """
+    space, timeline = env.space, env.timeline
+    due = None if at is None else moment(space.engine, at)
+    arrived = inbound(space, timeline, given, id=id, state=None)
+    if not arrived.messages:
+        raise Invalid("there is no input to queue; nothing was queued.", code="input_invalid")
+    attempts = Attempts(f"the queue of '{timeline}'", f"nothing was queued on '{timeline}'")
+    while True:
+        attempts.begin()
+        run = given_before_as(space, timeline, arrived)
+        if run is not None:
+            return run
+        head = reader.head_to_move(space, timeline)
+        now = time_of_day(space.engine)
+        record = RunRecord(
+            id=space.ids(),
+            agent=env.agent.name,
+            timeline=timeline,
+            state="created",
+            at=now,
+            begun_at=now,
+            input=arrived.ids,
+            before=head.commit,
+            head_policy=head_policy,
+            on_failure=on_failure,
+            agent_version=env.agent.version,
+            parent_run=env.parent_run,
+            due=_place(space, timeline, now) if due is None else due,
+            thread=space.label,
+            scheduled=due is not None,
+        )
+        try:
+            _enter(space, arrived, record)
+        except OpReused as error:
+            raise other_words(arrived) from error
+        except Moved:
+            continue  # the same place in the queue was taken just now
+        if arrived.op_id is None or given_before_as(space, timeline, arrived) == record.id:
+            ring(space)
+            return record.id
+
+
+def _enter(space: Space, arrived: Inbound, record: RunRecord) -> None:
+    """Write the record of a run that has not begun, and its input."""
+    messages: list[tuple[str, str]] = []
+    objects: list[Object] = []
+    uploads: list[CellWrite] = []
+    for id, message in arrived.messages:
+        kept, staged = brought_in(space, message)
+        messages.append((id, encode_message(kept).decode()))
+        objects += [each for artifact in staged for each in artifact.objects]
+        uploads += [each for artifact in staged for each in artifact.cells]
+    queued = QueuedInput(
+        messages=tuple(messages),
+        named=arrived.op_id is not None,
+        head_policy=record.head_policy,
+        on_failure=record.on_failure,
+    )
+    value = canonical.encode_struct(queued)
+    cells = [*records.new(record), CellWrite(name=records.queue_name(record), expected=0, value=value)]
+    if arrived.op_id is not None:
+        cells.append(CellWrite(name=INPUT + arrived.op_id, expected=0, value=canonical.encode(record.id)))
+    records.apply(
+        space,
+        "queue",
+        *cells,
+        *uploads,
+        op_id=arrived.op_id,
+        intent=arrived.intent(record.timeline) if arrived.op_id else None,
+        objects=tuple(objects),
+    )
+
+
+def _place(space: Space, timeline: str, now: int) -> int:
+    """Return the time of an input that is queued now: after every input that was queued before it."""
+    prefix = f"{QUEUE}{timeline}:"
+    last = space.engine.cells(
+        space.name,
+        prefix=prefix,
+        before=prefix + records.due_at(now + _SKEW),
+        descending=True,
+        limit=1,
+    )
+    return max([now, *(_time_of(cell) + 1 for cell in last)])
+
+
+def _time_of(cell: Cell) -> int:
+    return int(cell.name.partition(":")[2].partition(".")[0])
+
+
+def queued(space: Space, record: RunRecord) -> QueuedInput | None:
+    """Return the input of a run that has not begun; None if it has begun just now."""
+    cell = space.engine.cell(space.name, records.queue_name(record))
+    return None if cell is None or cell.value is None else read_record(cell, _inputs)
+
+
+def first_on(space: Space, timeline: str) -> str | None:
+    """Return the run whose input is the next on a timeline; None if nothing is queued there."""
+    cells = space.engine.cells(space.name, prefix=f"{QUEUE}{timeline}:", limit=1)
+    return cells[0].name.partition(":")[2].partition(".")[2] if cells else None
+
+
+def ring(space: Space) -> None:
+    """Wake the workers that wait.  An error is no failure: they look by themselves."""
+    with suppress(PerdureError):
+        cell = space.engine.cell(WORK, _BELL)
+        if cell is not None and cell.value is not None:
+            _set_bell(space.engine, cell, None)
+
+
+def arm(engine: Engine) -> None:
+    """Let the next one who makes work ring; a caller looks for work after this, and then waits for news of `WORK`."""
+    cell = engine.cell(WORK, _BELL)
+    if cell is None or cell.value is None:
+        _set_bell(engine, cell, b"{}")
+
+
+def _set_bell(engine: Engine, before: Cell | None, value: bytes | None) -> None:
+    revision = before.revision if before else 0
+    op_id = f"bell:{revision}"
+    write = Write(
+        space=WORK,
+        op_id=op_id,
+        intent=digest_of(Kind.BODY, op_id.encode()),
+        cells=(CellWrite(name=_BELL, expected=revision, value=value),),
+    )
+    with suppress(Conflict):  # another process has done the same
+        engine.apply(write)

@@ -1,0 +1,245 @@
+"""Gives the later inputs of one timeline to another timeline again: a replay onto a fork.
+
+Each input becomes a run of its own, under the id that the input has on the first timeline.  So a replay that was
+interrupted goes on if the caller asks for it again: inputs that were given already are not given twice.
+
+Effects are bounded.  The record of each run of a replay has the strongest effect that its calls may have, so every
+process that resumes the run keeps the bound.  A call beyond it is denied, and the model is shown why.  Nobody is there
+to answer questions: if a tool, or the repeat guard, asks for approval, the replay denies the call.  All such calls are
+in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from perdure.errors import Decided, Forgotten, Invalid, RunFailed
+from perdure.history import ancestry, reader
+from perdure.history.space import Space
+from perdure.ledger import decisions
+from perdure.model.call import CallRecord
+from perdure.model.digest import Digest
+from perdure.model.effect import Effect, check_effect, lower, within
+from perdure.model.message import Message
+from perdure.model.run import RunState
+from perdure.projections.transcript import Turn
+from perdure.runtime.calls.plan import rework_with
+from perdure.runtime.run import control
+from perdure.runtime.run.calls_of_run import calls_of
+from perdure.runtime.run.child import children_of
+from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.result import Result
+
+__all__ = ["ReplayReport", "ReplayedInput", "StoppedCall", "later_inputs", "replay", "would_replay"]
+
+_DENIED_BY = "replay"
+_WHY = "a replay makes no call that needs a decision"
+_GIVEN_UP: tuple[RunState, ...] = ("failed", "waiting", "cancelled")
+
+
+class ReplayedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of the first timeline, and the run that it led to on the other."""
+
+    turn: int  # the number of the turn that it began there
+    id: str  # of its first message
+    text: str
+    run: str | None = None  # None: it was not given
+    status: RunState | None = None
+    answer: str = ""
+    why: str | None = None  # in words, if the run did not simply succeed
+
+
+class StoppedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that the model asked for in a replay, and that was not made."""
+
+    turn: int
+    call: str
+    tool: str
+    effect: Effect
+    arguments: str | None  # JSON text; None: forgotten
+    why: str
+    made_before: str | None = None  # the call of the first timeline with the same tool and arguments
+
+
+class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay did, or with `dry_run` what it would do."""
+
+    source: str
+    onto: str
+    effect_max: Effect
+    dry_run: bool
+    inputs: tuple[ReplayedInput, ...] = ()
+    stopped: tuple[StoppedCall, ...] = ()  # with `dry_run`: what the first runs had called beyond the bound
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every input was given, and every run ended by itself."""
+        return all(each.run is not None and each.status not in _GIVEN_UP for each in self.inputs)
+
+
+def later_inputs(
+    space: Space, source: Digest | None, onto: Digest | None, since: Digest | None, *, is_since_given: bool
+) -> list[Turn]:
+    """Return the turns with an input on the line of `source` that come after it parted from the line of `onto`.
+
+    With `is_since_given` they are those after the commit `since`, None: all.  Raises `Invalid` if that commit is not
+    on the line.
+    """
+    if source is None:
+        return []
+    first = since
+    if not is_since_given:
+        other = None if onto is None else ancestry.point(space, onto)
+        parted = ancestry.meet(space, ancestry.point(space, source), other)
+        first = None if parted is None else parted.digest
+    if first is not None and not reader.is_ancestor(space, first, source):
+        raise Invalid(
+            f"{first[:12]} is not on the timeline whose inputs are replayed; nothing was run.",
+            code="not_an_ancestor",
+            advice="Name a commit that log() shows there.",
+            commit=first,
+        )
+    passed = 0 if first is None else space.step(first).place.turn
+    turns = reader.turns(space, source, limit=space.step(source).place.turn - passed)
+    return [turn for turn in turns if any(_inputs(turn))]
+
+
+async def replay(
+    env: RunEnvironment, turns: Sequence[Turn], *, source: str, effect_max: Effect
+) -> ReplayReport:
+    """Run the agent on the timeline of `env` with the input of each turn, one after another.
+
+    It ends with the first run that fails, or waits for more than a decision; later inputs are not given.
+    """
+    bound = lower(check_effect(effect_max), env.effect_max)
+    env = msgspec.structs.replace(env, effect_max=bound)
+    inputs: list[ReplayedInput] = []
+    stopped: list[StoppedCall] = []
+    is_over = False
+    for turn in turns:
+        if is_over:
+            inputs.append(_listed(turn))
+            continue
+        result = await _given(env, turn)
+        is_over = result.status in _GIVEN_UP
+        inputs.append(
+            msgspec.structs.replace(
+                _listed(turn), run=result.run, status=result.status, answer=result.text, why=result.why
+            )
+        )
+        denied = await env.run_blocking(partial(_denied, env.space, turn, result.run))
+        stopped += denied
+    return ReplayReport(
+        source=source,
+        onto=env.timeline,
+        effect_max=bound,
+        dry_run=False,
+        inputs=tuple(inputs),
+        stopped=tuple(stopped),
+    )
+
+
+def would_replay(
+    env: RunEnvironment, turns: Sequence[Turn], *, source: str, effect_max: Effect
+) -> ReplayReport:
+    """Return the inputs that a replay would give, and the calls beyond the bound that they led to the first time."""
+    bound = lower(check_effect(effect_max), env.effect_max)
+    stopped = [
+        _stopped(env.space, turn, record, f"beyond {bound}", record.id)
+        for turn in turns
+        for record in (calls_of(env.space, turn.run) if turn.run else ())
+        if not within(record.effect, bound)
+    ]
+    return ReplayReport(
+        source=source,
+        onto=env.timeline,
+        effect_max=bound,
+        dry_run=True,
+        inputs=tuple(map(_listed, turns)),
+        stopped=tuple(stopped),
+    )
+
+
+async def _given(env: RunEnvironment, turn: Turn) -> Result:
+    """Run the agent with the input of a turn; deny what it asks for, until it ends."""
+    messages = tuple(message for _, message in _inputs(turn))
+    id = next(id for id, _ in _inputs(turn))
+    try:
+        result = await control.run(env, messages, id=id, retry=False)
+        while result.status == "waiting" and result.approvals:
+            for ticket in result.approvals:
+                await env.run_blocking(partial(_deny, env, ticket.call))
+            result = await control.resume(env, result.run)
+    except RunFailed as failed:
+        if not isinstance(failed.run, Result):
+            raise
+        return failed.run
+    return result
+
+
+def _deny(env: RunEnvironment, call: str) -> None:
+    space, line = decisions.place_of(env.space, call, env.timeline)  # a child run's is on its own thread
+    try:
+        decisions.decide(
+            space,
+            call,
+            "deny",
+            line=line,
+            head=reader.head_of(space, line).commit,
+            value=None,
+            by=_DENIED_BY,
+            why=_WHY,
+            rework=rework_with(env) if space is env.space else None,
+        )
+    except Decided:
+        return  # a person was faster
+
+
+def _inputs(turn: Turn) -> Iterator[tuple[str, Message]]:
+    """Yield what the user said in a turn, with its ids, as far as it was not forgotten."""
+    return ((entry.id, entry.words) for entry in turn.entries if entry.role == "user" and entry.words)
+
+
+def _listed(turn: Turn) -> ReplayedInput:
+    id = next(id for id, _ in _inputs(turn))
+    return ReplayedInput(turn=turn.number, id=id, text=turn.input)
+
+
+def _denied(space: Space, turn: Turn, run: str) -> Iterable[StoppedCall]:
+    before = {
+        (record.tool, record.args): record.id
+        for inside, each in (_with_children(space, turn.run) if turn.run else ())
+        for record in calls_of(inside, each)
+    }
+    return [
+        _stopped(inside, turn, record, record.why or "denied", before.get((record.tool, record.args)))
+        for inside, each in _with_children(space, run)
+        for record in calls_of(inside, each)
+        if record.state == "denied"
+    ]
+
+
+def _with_children(space: Space, run: str) -> Iterator[tuple[Space, str]]:
+    """Yield a run and those below it, each with the space of its thread."""
+    yield space, run
+    for inside, record in children_of(space, run):
+        yield from _with_children(inside, record.id)
+
+
+def _stopped(space: Space, turn: Turn, record: CallRecord, why: str, before: str | None) -> StoppedCall:
+    try:
+        arguments = space.body(record.args).decode("utf-8", "replace")
+    except Forgotten:
+        arguments = None
+    return StoppedCall(
+        turn=turn.number,
+        call=record.id,
+        tool=record.tool,
+        effect=record.effect,
+        arguments=arguments,
+        why=why,
+        made_before=before,
+    )

@@ -1,0 +1,684 @@
+"""Copies a store, or some of its threads, into another store of any engine.
+
+Every write of the source is replayed in the target under its own op_id, space by space and in its order, and then the
+cells are written as they are.  So commits, moves, receipts, ledgers and cells have the same digests in both stores.
+Spaces are copied again until a whole pass finds none that was written since, so the copy is the store of one moment.
+
+A replayed write that is there already changes nothing.  So a copy that was killed is run again and goes on: it knows
+from the cell `done/<space>` where.  Once both stores are compared, the copy is *settled*: leases of the source are
+ended, calls that were started there are unknown here, and every thread is held (see `ledger.held`).
+
+`restore` makes a store from a backup in the same way, after it has checked the backup.  It never writes over a store:
+one that has anything that the backup lacks is left as it is, any other is set aside under another name, and so is a
+write-ahead log whose store is gone, which SQLite would else replay into the new file.
+
+Raises `Conflict` if the target holds anything else, or the source does not stop being written, and `Corrupt` if the
+source is damaged; the copy then stays incomplete.  Until it is finished, the target of a whole store is not opened
+for writing; single threads do not close their target, and are not in its directory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.engines import loops, registry
+from perdure.engines.contract import (
+    Cell,
+    CellOf,
+    CellWrite,
+    Engine,
+    Fence,
+    OpOf,
+    Write,
+)
+from perdure.engines.replays import PASSES_MAX, replay_writes, stored_cells, write_pages
+from perdure.errors import Conflict, Corrupt, Invalid, PerdureError
+from perdure.history.space import AGENTS, ALIVE, STORE, THREAD, THREADS, Space, label_of, read_record
+from perdure.history.tree import NodeCache
+from perdure.history.verify import Progress, VerifyReport
+from perdure.history.writer import OUTBOX
+from perdure.ledger import calls, held, verify
+from perdure.ledger.call_identity import KEY, Owner
+from perdure.ledger.held import COPIES, COPY, COPYING, DONE, Arrival
+from perdure.model import canonical
+from perdure.model.digest import Kind, digest_of
+from perdure.model.names import shown_address
+from perdure.runtime.session import lease, records
+from perdure.store.plumbing import directory
+from perdure.store.plumbing.handles import Ids
+
+__all__ = ["CopyProgress", "CopyReport", "RestoreReport", "copy", "open_target", "restore"]
+
+CopyProgress: TypeAlias = Callable[[str, int, int], None]
+"""Called with the space that is copied, how much of the work is done, and how much there is."""
+
+_LEASE_SECONDS = 60
+_PARTS = 1_000  # of a space, for progress
+_WHY = {
+    "copy": "the store was copied while the call was under way",
+    "restore": "the store was restored from a backup that was made while the call was under way",
+}
+_BESIDE = ("", "-wal", "-shm")  # a store of SQLite, and the files without which it is not whole
+
+
+class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a copy has done."""
+
+    id: str
+    source: str
+    threads: tuple[str, ...]  # that are held now, by id
+    spaces: int
+    writes: int  # replayed by this call; the rest was there already
+    resumed: bool  # True: an earlier call had begun
+    unknown: int  # calls that were started in the source, and are unknown in the copy
+    leases: int  # that were ended in the copy
+    forgotten: int  # tombstones among the replayed objects
+    verified: VerifyReport | None  # of the target; None: the copy was complete before this call
+
+
+def copy(
+    source: Engine,
+    target: Engine,
+    *,
+    address: str,
+    threads: Sequence[str] | None = None,
+    kind: held.ArrivalKind = "copy",
+    clock: Callable[[], int],
+    progress: CopyProgress | None = None,
+    checked: Progress | None = None,
+) -> CopyReport:
+    """Copy the whole source, or these threads of it, into `target`, and verify there what was copied.
+
+    `address` and `kind` name the source and the act in the record of the copy.  `progress` is called while it copies, `checked` while it
+    verifies; None: neither is reported.
+    """
+    if source is target:
+        raise _onto_itself(address)
+    chosen = None if threads is None else tuple(sorted(set(threads)))
+    origin = _origin(source)
+    name = digest_of(Kind.BODY, canonical.encode([origin, None if chosen is None else list(chosen)]))[:16]
+    found = target.cell(COPIES, COPY + name)
+    if found is None:
+        arrival = Arrival(
+            id=name, kind=kind, source=shown_address(address), origin=origin, begun_at=clock(), threads=chosen
+        )
+        found = _begin(source, target, arrival)
+        resumed = False
+    else:
+        resumed = True
+    copier = _Copier(source, target, read_record(found, _arrivals), clock, progress)
+    return copier.run(resumed=resumed, checked=checked)
+
+
+def open_target(source: Engine, address: str, target: str, threads: Sequence[str] | None) -> Engine:
+    """Open the store at `target` for a copy of `source`, which is at `address`; make it if it is not there.
+
+    Raises `Invalid` if both are the same store, `NotFound` if the source has no such thread; nothing is made then.
+    """
+    if registry.place_of(address) == registry.place_of(target):
+        raise _onto_itself(address)
+    for thread in threads or ():
+        _thread(source, thread)
+    return registry.open_engine(target, read_only=False, create=True, durability="power_loss")
+
+
+def _onto_itself(address: str) -> Invalid:
+    return Invalid(
+        f"{shown_address(address)} cannot be copied onto itself; nothing was copied.",
+        code="copy_onto_itself",
+        advice="Name another target.",
+        store=shown_address(address),
+    )
+
+
+class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore has done."""
+
+    copy: CopyReport  # from the backup into the store
+    backup: VerifyReport  # the check of the backup
+    set_aside: tuple[str, ...]  # files that were in the way, under their new names
+
+
+def restore(
+    backup: str,
+    target: str,
+    *,
+    replace: bool,
+    clock: Callable[[], int],
+    progress: CopyProgress | None = None,
+    checked: Progress | None = None,
+) -> RestoreReport:
+    """Check a backup and make the store at `target` from it; its runs and approvals are held there.
+
+    With `replace` a store that is damaged, or has nothing that the backup lacks, is set aside first.  Raises `Corrupt`
+    if the backup is damaged, and `Conflict` if there is another store; both are as they were then.
+    """
+    if registry.place_of(backup) == registry.place_of(target):
+        raise _onto_itself(backup)
+    source = registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
+    try:
+        report = verify.verify(source, progress=checked)
+        if not report.ok:
+            raise Corrupt(
+                f"the backup {shown_address(backup)} is damaged: {report.faults[0].what}; nothing was restored.",
+                code="backup_damaged",
+                advice="Restore another backup.",
+                faults=len(report.faults),
+            )
+        set_aside = _make_room(source, target, replace=replace)
+        into = registry.open_engine(target, read_only=False, create=True, durability="power_loss")
+        try:
+            done = copy(source, into, address=backup, kind="restore", clock=clock, progress=progress)
+        finally:
+            into.close()
+    finally:
+        source.close()
+    return RestoreReport(copy=done, backup=report, set_aside=tuple(set_aside))
+
+
+def _make_room(source: Engine, target: str, *, replace: bool) -> list[str]:
+    """Set aside what is at `target`; return the new names.  Raises `Conflict` if it has to stay."""
+    path = registry.file_of(target)
+    if path is None:
+        return []  # the copy itself refuses a server that is not empty
+    if not path.exists():
+        return _set_aside(path)
+    try:
+        present = registry.open_engine(target, read_only=True, create=False, durability="power_loss")
+    except Corrupt:
+        is_damaged = True
+    else:
+        is_damaged = False
+        try:
+            if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
+                return []
+            _check_not_newer(present, source, shown_address(target))
+        finally:
+            present.close()
+    if not replace:
+        what = "is damaged" if is_damaged else "is a store, and the backup has all of it"
+        raise Conflict(
+            f"{shown_address(target)} {what}; nothing was restored.",
+            code="target_exists",
+            advice="Restore it beside under another name, or set the present file aside with `--replace`.",
+            store=shown_address(target),
+        )
+    if not is_damaged:
+        _check_unused(target, path)
+    return _set_aside(path)
+
+
+def _is_unfinished(present: Engine, source: Engine) -> bool:
+    """True if an earlier restore of the same backup was interrupted."""
+    origin = _origin(source)
+    return any(each.origin == origin and each.state != "complete" for each in held.arrivals(present))
+
+
+def _check_not_newer(present: Engine, source: Engine, place: str) -> None:
+    """Raise `Conflict` if a store has any write that the backup lacks."""
+    for space in loops.spaces(present):
+        if not _has_all(present, source, space):
+            raise Conflict(
+                f"{place} has writes that the backup lacks, in '{_label(present, space)}'; nothing was restored.",
+                code="target_newer",
+                advice="Restore it beside, under another name, and compare the two.",
+                store=place,
+                space=space,
+            )
+
+
+def _check_unused(target: str, path: Path) -> None:
+    """Raise `Conflict` if another process uses the store: the last one that closes it removes its log."""
+    registry.open_engine(target, read_only=False, create=False, durability="power_loss").close()
+    if Path(f"{path}-wal").exists():
+        raise Conflict(
+            f"another process uses {shown_address(target)}; nothing was restored.",
+            code="target_in_use",
+            advice="Stop the programs that use it, and try again.",
+            store=shown_address(target),
+        )
+
+
+def _set_aside(path: Path) -> list[str]:
+    """Rename the files of a store, so that they are a store under another name; return the names."""
+    base = f"{path}.set-aside-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    taken = 0
+    while any(Path(f"{base}{suffix}").exists() for suffix in _BESIDE):
+        taken += 1
+        base = f"{base.partition('~')[0]}~{taken}"
+    moved: list[str] = []
+    for suffix in _BESIDE:
+        file = Path(f"{path}{suffix}")
+        if file.exists():
+            moved.append(str(file.rename(f"{base}{suffix}")))
+    return moved
+
+
+_arrivals = msgspec.json.Decoder(Arrival)
+_owners = msgspec.json.Decoder(Owner)
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    """The value of a cell `done/<space>`."""
+
+    copy: str
+    cursor: int
+    standing: int = 0  # of the source's space; 0: it was not copied to its end yet
+
+
+class _Copying(msgspec.Struct, frozen=True):
+    """The value of the cell of a copy that is under way."""
+
+    copy: str
+    holder: str
+    clock: str
+    until: int
+
+
+_progresses = msgspec.json.Decoder(_Progress)
+_copyings = msgspec.json.Decoder(_Copying)
+
+
+def _origin(source: Engine) -> str:
+    """Name a store by its first write."""
+    first = next(
+        (name for name in (STORE, *loops.spaces(source)) if name != COPIES and source.standing(name)), None
+    )
+    found = None if first is None else source.writes(first, limit=1)[0]
+    return "" if not found else digest_of(Kind.BODY, canonical.encode([first, found[0].op_id]))
+
+
+def _begin(source: Engine, target: Engine, arrival: Arrival) -> Cell:
+    """Record that the copy begins; raise `Conflict`, having written nothing, if the target has no room for it."""
+    id, threads = arrival.id, arrival.threads
+    if threads is None:
+        there = [name for name in target.spaces(limit=2) if name != COPIES]
+        if there or next(held.arrivals(target), None) is not None:
+            raise Conflict(
+                "the target is not empty, and holds no unfinished copy of this source; nothing was copied.",
+                code="target_not_empty",
+                advice="Name a new store, or copy single threads.",
+                spaces=tuple(there),
+            )
+    for thread in threads or ():
+        _check_room(source, target, thread)
+    what = f"{arrival.kind} begun"
+    entry = canonical.encode({"at": arrival.begun_at, "copy": id, "source": arrival.source, "what": what})
+    held.record(target, f"copy {id} begun", _arrival_write(arrival, None), entries=(entry,))
+    found = target.cell(COPIES, COPY + id)
+    assert found is not None
+    return found
+
+
+def _check_room(source: Engine, target: Engine, thread: str) -> None:
+    record = _thread(source, thread)
+    there = target.cell(STORE, THREAD + thread)
+    if (there is not None and there.value is not None) or target.standing(record.space):
+        raise Conflict(
+            f"the target has a thread '{thread}'; nothing was copied.",
+            code="thread_exists",
+            advice="Remove it there first, or leave it out.",
+            thread=thread,
+        )
+    for key in _claims(source, record.space):
+        _check_claim(key, target.cell(STORE, key.name), "nothing was copied")
+    if source.cells(record.space, prefix=OUTBOX, limit=1):
+        raise Conflict(
+            f"thread '{thread}' has changes that its agent's map does not have yet; nothing was copied.",
+            code="outbox_pending",
+            advice="Open the source once for writing, which delivers them, and copy again.",
+            thread=thread,
+        )
+    agent = AGENTS + record.agent
+    if target.standing(agent) and not _has_all(source, target, agent):
+        raise Conflict(
+            f"agent '{record.agent}' of thread '{thread}' has another map in the target; nothing was copied.",
+            code="agent_map_differs",
+            advice="Copy the whole store into a new one.",
+            thread=thread,
+            agent=record.agent,
+        )
+
+
+def _claims(source: Engine, space: str) -> Iterator[Cell]:
+    """Yield the keys of the store that a thread has claimed."""
+    for cell in loops.cells(source, STORE, prefix=KEY):
+        if read_record(cell, _owners).space == space:
+            yield cell
+
+
+def _check_claim(wanted: Cell, there: Cell | None, left: str) -> None:
+    """Raise `Conflict` if the target's directory has something else under the name of a cell."""
+    if there is None or there.value is None or there.value == wanted.value:
+        return
+    raise Conflict(
+        f"the target has another '{wanted.name}'; {left}.",
+        code="key_claimed" if wanted.name.startswith(KEY) else "thread_exists",
+        advice="Copy the whole store into a new one.",
+        cell=wanted.name,
+    )
+
+
+def _has_all(source: Engine, target: Engine, space: str) -> bool:
+    """True if the target has every write of the source's space."""
+    for page in write_pages(source, space, 0):
+        questions = [OpOf(space, written.op_id) for written in page[0]]
+        if list(target.answers(questions)) != [written.recorded for written in page[0]]:
+            return False
+    return True
+
+
+def _thread(source: Engine, thread: str) -> directory.Record:
+    return directory.find(_space(source, STORE, lambda: 0), thread, advice="Name a thread of the source.")
+
+
+def _space(engine: Engine, name: str, clock: Callable[[], int]) -> Space:
+    label = label_of(engine, name)
+    return Space(engine=engine, name=name, label=label, clock=clock, ids=Ids(clock), cache=NodeCache())
+
+
+def _arrival_write(arrival: Arrival, before: Cell | None) -> CellWrite:
+    return held.cell_write(COPY + arrival.id, before, canonical.encode_struct(arrival))
+
+
+class _Copier:
+    """One copy under way."""
+
+    def __init__(
+        self,
+        source: Engine,
+        target: Engine,
+        arrival: Arrival,
+        clock: Callable[[], int],
+        progress: CopyProgress | None,
+    ) -> None:
+        self._source, self._target, self._arrival, self._clock = source, target, arrival, clock
+        self._progress = progress
+        self._fence = Fence(COPYING if arrival.threads is None else f"{COPYING}/{arrival.id}", 0)
+        self._writes = self._forgotten = 0
+
+    def run(self, *, resumed: bool, checked: Progress | None) -> CopyReport:
+        """Do what is left to do."""
+        report: VerifyReport | None = None
+        names = self._spaces()
+        if self._arrival.state != "complete":
+            self._take()
+            if self._arrival.state == "copying":
+                # First, so that the target cannot claim them while the threads are copied.
+                self._enter(
+                    "keys", [key for thread in self._arrival.threads or () for key in self._keys(thread)]
+                )
+                names = self._copy_until_stable()
+                self._move_to("settling")
+            self._settle([name for name in names if name.startswith(THREADS)])
+            report = verify.verify(self._target, spaces=[*names, COPIES], progress=checked)
+            if not report.ok:
+                raise Corrupt(
+                    f"the copy of {self._arrival.source} is damaged: {report.faults[0].what}; it is not complete.",
+                    code="copy_damaged",
+                    advice="Verify the source, and copy it into a new store.",
+                    faults=len(report.faults),
+                )
+            self._complete()
+        return CopyReport(
+            id=self._arrival.id,
+            source=self._arrival.source,
+            threads=tuple(sorted(_label(self._target, name) for name in names if self._is_held(name))),
+            spaces=len(names),
+            writes=self._writes,
+            resumed=resumed,
+            unknown=self._arrival.unknown,
+            leases=self._arrival.leases,
+            forgotten=self._forgotten,
+            verified=report,
+        )
+
+    def _is_held(self, space: str) -> bool:
+        cell = self._target.cell(COPIES, held.HELD + space)
+        return cell is not None and cell.value is not None
+
+    def _spaces(self) -> list[str]:
+        """Return the spaces to copy: threads first, and the directory last, so that no thread is found too early."""
+        threads = self._arrival.threads
+        if threads is None:
+            names = [name for name in loops.spaces(self._source) if name not in (COPIES, STORE)]
+            has_directory = self._source.standing(STORE) > 0
+            return [*names, STORE] if has_directory else names
+        found = [_thread(self._source, thread) for thread in threads]
+        agents = dict.fromkeys(AGENTS + record.agent for record in found)
+        return [
+            *(agent for agent in agents if self._is_ours(agent)),
+            *(record.space for record in found if self._source.standing(record.space)),
+        ]
+
+    def _is_ours(self, agent: str) -> bool:
+        """True if this copy brings the agent's map: the target has none, or has one from this copy."""
+        done = self._done(agent)[1]
+        mine = done is not None and done.copy == self._arrival.id
+        return bool(self._source.standing(agent)) and (mine or not self._target.standing(agent))
+
+    # ---- copying
+
+    def _copy_until_stable(self) -> list[str]:
+        """Copy all spaces, again and again until none was written since; return their names."""
+        for _ in range(PASSES_MAX):
+            names = self._spaces()
+            late = [name for name in names if self._done_standing(name) != self._source.standing(name)]
+            for at, name in enumerate(late):
+                self._copy_space(name, at, len(late))
+            if late:
+                continue
+            found = [fault for name in names if (fault := self._difference(name))]
+            if any(self._done_standing(name) != self._source.standing(name) for name in self._spaces()):
+                continue  # it was written while it was compared
+            if found:
+                raise Corrupt(
+                    f"the copy differs from {self._arrival.source}: {found[0]}; it is not complete.",
+                    code="copy_differs",
+                    advice="Copy it into a new store, while nothing writes to either of them.",
+                )
+            return names
+        raise Conflict(
+            f"{self._arrival.source} was written during each of {PASSES_MAX} passes; the copy is not complete.",
+            code="source_written",
+            advice="Stop the programs that write to it, and run the copy again; it goes on where it stopped.",
+            source=self._arrival.source,
+        )
+
+    def _copy_space(self, name: str, at: int, total: int) -> None:
+        if name.startswith(THREADS) and self._source.cell(name, ALIVE) is None:  # else it was removed
+            held.hold(self._target, name, self._arrival, fences=(self._fence,))
+        for _ in range(PASSES_MAX):
+            standing = self._source.standing(name)
+            done = self._done(name)[1]
+            report = partial(self._report, name, at, total, standing)
+            self._replay_from(name, done.cursor if done else 0, report)
+            cells = stored_cells(self._source, name)
+            self._note(name, standing, 0)  # fails if another process goes on with this copy
+            self._target.reseal(name, cells)
+            if self._source.standing(name) == standing:
+                self._note(name, standing, standing)
+                break
+        self._report(name, at + 1, total, 1, 0)
+
+    def _report(self, name: str, at: int, total: int, standing: int, cursor: int) -> None:
+        if self._progress is not None:
+            part = _PARTS * cursor // max(1, standing)
+            self._progress(name, at * _PARTS + min(part, _PARTS), total * _PARTS)
+
+    def _replay_from(self, name: str, cursor: int, report: Callable[[int], None]) -> None:
+        def paged(after: int) -> None:
+            self._note(name, after, 0)
+            report(after)
+
+        done = replay_writes(
+            self._source, self._target, name, place=self._arrival.source, after=cursor, paged=paged
+        )
+        self._writes += done.writes
+        self._forgotten += done.forgotten
+
+    def _difference(self, name: str) -> str | None:
+        """Return what is not the same in both stores; None if all is."""
+        source, target = self._source, self._target
+        if list(loops.holds(source, name)) != list(loops.holds(target, name)):
+            return f"the timelines of '{name}'"
+        if source.ledger(name) != target.ledger(name):
+            return f"the ledger of '{name}'"
+        if stored_cells(source, name) != stored_cells(target, name):
+            return f"the cells of '{name}'"
+        for page, _ in write_pages(source, name, 0):
+            written = [each for each in page if each.forgotten is None]
+            if list(target.answers([OpOf(name, each.op_id) for each in written])) != [
+                each.recorded for each in written
+            ]:
+                return f"the writes of '{name}'"
+            facts = [fact for each in written for fact in each.facts if fact.kind != Kind.MOVE]
+            digests = [fact.digest for fact in facts if fact.digest is not None]
+            if target.missing(name, digests):
+                return f"the objects of '{name}'"
+        return None
+
+    # ---- settling
+
+    def _settle(self, names: Sequence[str]) -> None:
+        """End the leases of the source, and record calls that were started there as unknown."""
+        ended = unknown = 0
+        why = _WHY[self._arrival.kind]
+        for name in names:
+            space = _space(self._target, name, self._clock)
+            if self._target.cell(name, ALIVE) is not None:
+                continue  # the thread was removed
+            leases = list(loops.cells(self._target, name, prefix=lease.LEASE))
+            writes = [each for each in map(lease.ending, leases) if each is not None]
+            if writes:
+                records.apply(space, "copy", *writes, op_id=f"copy:{self._arrival.id}:leases")
+            started = [each for each in calls.every(space) if each.record.state == "started"]
+            steps = [calls.advance(each, "unknown", at=self._clock(), why=why) for each in started]
+            if steps:
+                calls.post(space, steps, op_id=f"copy:{self._arrival.id}:calls")
+            # Counted from what is stored: an earlier attempt may have been killed in between.
+            ended += len(leases)
+            unknown += sum(
+                each.record.state == "unknown" and each.record.why == why for each in calls.every(space)
+            )
+        if self._arrival.threads is not None:
+            self._enter_threads(self._arrival.threads)
+        self._arrival = msgspec.structs.replace(self._arrival, unknown=unknown, leases=ended)
+
+    def _enter_threads(self, threads: Sequence[str]) -> None:
+        """Enter threads in the target's directory, with their agents and the keys of the store that they claimed."""
+        cells = [cell for thread in threads for cell in self._directory_cells(thread)]
+        self._enter("directory", [*cells, *[key for thread in threads for key in self._keys(thread)]])
+
+    def _enter(self, what: str, wanted: Sequence[Cell]) -> None:
+        """Write cells to the target's directory; raise `Conflict` if it has others under their names."""
+        there = self._target.answers([CellOf(STORE, cell.name) for cell in wanted])
+        writes: dict[str, CellWrite] = {}
+        for cell, before in zip(wanted, there, strict=True):
+            if before is None or before.value is None:
+                writes[cell.name] = held.cell_write(cell.name, before, cell.value)
+            elif not cell.name.startswith(directory.AGENT):
+                _check_claim(cell, before, "the copy is not complete")
+        if writes:
+            op_id = f"copy:{self._arrival.id}:{what}"
+            intent = digest_of(Kind.BODY, op_id.encode())
+            self._target.apply(Write(space=STORE, op_id=op_id, intent=intent, cells=tuple(writes.values())))
+
+    def _keys(self, thread: str) -> Iterator[Cell]:
+        return _claims(self._source, _thread(self._source, thread).space)
+
+    def _directory_cells(self, thread: str) -> Iterator[Cell]:
+        record = _thread(self._source, thread)
+        for cell in self._source.answers(
+            [CellOf(STORE, THREAD + thread), CellOf(STORE, directory.AGENT + record.agent)]
+        ):
+            if cell is not None and cell.value is not None:
+                yield cell
+
+    def _complete(self) -> None:
+        arrival = msgspec.structs.replace(self._arrival, state="complete", completed_at=self._clock())
+        entry = canonical.encode(
+            {
+                "at": arrival.completed_at,
+                "copy": arrival.id,
+                "leases": arrival.leases,
+                "source": arrival.source,
+                "unknown": arrival.unknown,
+                "what": f"{arrival.kind} completed",
+            }
+        )
+        self._write_arrival(arrival, entries=(entry,), ends=True)
+
+    # ---- the record of the copy
+
+    def _move_to(self, state: held.ArrivalState) -> None:
+        self._write_arrival(msgspec.structs.replace(self._arrival, state=state))
+
+    def _write_arrival(
+        self, arrival: Arrival, *, entries: tuple[bytes, ...] = (), ends: bool = False
+    ) -> None:
+        before = self._target.cell(COPIES, COPY + arrival.id)
+        cells = [_arrival_write(arrival, before)]
+        if ends:
+            cells.append(CellWrite(name=self._fence.cell, expected=self._fence.revision, value=None))
+        self._record(f"copy {arrival.id} {arrival.state}", *cells, entries=entries)
+        self._arrival = arrival
+
+    def _take(self) -> None:
+        """Take the copy for this process; raise `Conflict` if another process has it."""
+        cell = self._target.cell(COPIES, self._fence.cell)
+        now = self._target.instant()
+        if cell is not None and cell.value is not None:
+            found = read_record(cell, _copyings)
+            is_live = now.clock == found.clock and now.at < found.until
+            if found.copy != self._arrival.id or (is_live and not self._is_over(found.holder)):
+                raise Conflict(
+                    f"another process is copying {self._arrival.source} into this target; nothing was copied.",
+                    code="copy_under_way",
+                    advice="Wait for it, or end it and try again in a minute.",
+                    source=self._arrival.source,
+                )
+        self._renew(cell.revision if cell else 0)
+
+    def _is_over(self, holder: str) -> bool:
+        return holder == self._target.holder() or self._target.gone(holder)
+
+    def _renew(self, revision: int, *cells: CellWrite) -> None:
+        """Extend the right to go on with the copy, together with other cells."""
+        now = self._target.instant()
+        until = now.at + _LEASE_SECONDS * 1_000_000
+        mine = _Copying(self._arrival.id, self._target.holder(), now.clock, until)
+        name = self._fence.cell
+        own = CellWrite(name=name, expected=revision, value=canonical.encode_struct(mine))
+        held.record(self._target, f"{name} {self._arrival.id} {revision} {mine.holder}", own, *cells)
+        self._fence = Fence(name, revision + 1)
+
+    def _record(self, op_id: str, *cells: CellWrite, entries: tuple[bytes, ...] = ()) -> None:
+        held.record(self._target, op_id, *cells, entries=entries, fences=(self._fence,))
+
+    def _done(self, name: str) -> tuple[Cell | None, _Progress | None]:
+        cell = self._target.cell(COPIES, DONE + name)
+        return cell, None if cell is None or cell.value is None else read_record(cell, _progresses)
+
+    def _done_standing(self, name: str) -> int | None:
+        done = self._done(name)[1]
+        return None if done is None or done.copy != self._arrival.id else done.standing
+
+    def _note(self, name: str, cursor: int, standing: int) -> None:
+        """Note how far a space is copied."""
+        before = self._done(name)[0]
+        value = canonical.encode_struct(_Progress(self._arrival.id, cursor, standing))
+        self._renew(self._fence.revision, held.cell_write(DONE + name, before, value))
+
+
+def _label(engine: Engine, space: str) -> str:
+    try:
+        return label_of(engine, space)
+    except PerdureError:
+        return space

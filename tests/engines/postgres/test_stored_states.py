@@ -1,0 +1,149 @@
+"""Values and nodes that are stored against earlier ones come back whole, whatever happens to the earlier ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.errors import Corrupt, Forgotten
+from perdure.model.digest import Object
+from perdure.testing.engines.builders import SPACE, Pen, value, write
+from tests.coded import raises
+from tests.engines.postgres.conftest import Opener
+from tests.engines.postgres.server import MISSING, Server
+from tests.engines.postgres.stores import new_url
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+_NEEDS = "SELECT row_id, needs IS NOT NULL FROM perdure.log WHERE tenant = '{}' ORDER BY row_id"
+
+
+def versions(count: int) -> list[Object]:
+    """Return versions of one text, each of which names the one before as similar."""
+    lines = [f"line {number} of a document that is edited\n" for number in range(40)]
+    found = [value("".join(lines))]
+    for number in range(1, count):
+        lines[number % 40] = f"edit {number}\n"
+        found.append(value("".join(lines), base=found[-1]))
+    return found
+
+
+def test_later_versions_are_stored_as_differences(postgres: Server, open_engine: Opener) -> None:
+    """A chain has a largest length, and each version is read in one go."""
+    url = new_url()
+    engine, chain = open_engine(url), versions(40)
+    for number, each in enumerate(chain):
+        engine.apply(write(f"op {number}", each))
+
+    rows = postgres.sql(_NEEDS.format(url.rpartition("=")[2]))
+    whole = [row for row, needs in rows if not needs]
+    assert len(rows) == 40
+    assert whole[0] == 1
+    assert 2 <= len(whole) <= 4
+    found = open_engine(url).objects(SPACE, [each.digest for each in chain])
+    assert [each.body for each in found] == [each.body for each in chain]
+
+
+def test_a_base_that_another_process_forgot_is_not_used(postgres: Server, open_engine: Opener) -> None:
+    """The server notices it under the lock, and the write is stored whole."""
+    url = new_url()
+    engine, other, chain = open_engine(url), open_engine(url), versions(4)
+    for number, each in enumerate(chain[:2]):
+        engine.apply(write(f"op {number}", each))
+    other.forget(SPACE, [each.digest for each in chain[:2]], why="too old", standing=other.standing(SPACE))
+
+    engine.apply(write("later", chain[2]))
+    engine.apply(write("last", chain[3]))
+
+    found = other.objects(SPACE, [chain[2].digest, chain[3].digest])
+    assert [each.body for each in found] == [chain[2].body, chain[3].body]
+    assert [needs for _, needs in postgres.sql(_NEEDS.format(url.rpartition("=")[2]))] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    with raises(Forgotten, "forgotten", why="too old"):
+        other.objects(SPACE, [chain[0].digest])
+
+
+@pytest.mark.parametrize("gone", [0, 3, 7])
+def test_forgetting_one_version_leaves_the_others_whole(gone: int, open_engine: Opener) -> None:
+    """Rows that were stored against it are stored whole first, and what was stored against those is still read."""
+    engine, chain = open_engine(), versions(9)
+    for number, each in enumerate(chain):
+        engine.apply(write(f"op {number}", each))
+
+    engine.forget(SPACE, [chain[gone].digest], why="user asked", standing=engine.standing(SPACE))
+
+    kept = [each for each in chain if each is not chain[gone]]
+    assert [each.body for each in engine.objects(SPACE, [each.digest for each in kept])] == [
+        each.body for each in kept
+    ]
+    facts, _ = engine.scan(SPACE, limit=99)
+    assert [fact.fault for fact in facts] == [None] * len(chain)
+
+
+@pytest.mark.parametrize("column", ["state", "pack"])
+def test_a_damaged_row_is_named_and_not_used(column: str, postgres: Server, open_engine: Opener) -> None:
+    """A flipped byte anywhere in a row is found by its checksum, by a read and by a scan."""
+    url = new_url()
+    engine, chain = open_engine(url), versions(2)
+    engine.apply(write("op", chain[0]))
+    tenant = url.rpartition("=")[2]
+    postgres.sql(
+        f"UPDATE perdure.log SET {column} = set_byte({column}, length({column}) - 1, 255 - get_byte({column}, length({column}) - 1)) WHERE tenant = '{tenant}'"
+    )
+
+    with pytest.raises(Corrupt):
+        engine.objects(SPACE, [chain[0].digest])
+
+    facts, _ = engine.scan(SPACE, limit=9)
+    assert [fact.object for fact in facts] == [None]
+    assert facts[0].fault is not None
+
+
+def test_a_row_that_others_need_is_missed(postgres: Server, open_engine: Opener) -> None:
+    """What was stored against a row that is gone is damaged, and is not returned."""
+    url = new_url()
+    engine, chain = open_engine(url), versions(3)
+    for number, each in enumerate(chain):
+        engine.apply(write(f"op {number}", each))
+    postgres.sql(f"DELETE FROM perdure.log WHERE tenant = '{url.rpartition('=')[2]}' AND row_id = 1")
+
+    with raises(Corrupt, "row_damaged"):
+        engine.objects(SPACE, [chain[2].digest])
+
+
+@pytest.mark.parametrize(
+    ("edit", "code"),
+    [
+        ("UPDATE perdure.spaces SET rows = rows - 1", "space_miscounted"),
+        ("UPDATE perdure.spaces SET position = position + 1", "space_miscounted"),
+        ("DELETE FROM perdure.keys", "key_lost"),
+    ],
+    ids=["rows", "entries", "keys"],
+)
+def test_a_count_or_a_key_that_was_edited_is_found(
+    edit: str, code: str, postgres: Server, open_engine: Opener
+) -> None:
+    """Neither is part of the seal; a check of everything compares them with what is stored."""
+    engine = open_engine()
+    Pen(engine).commit("milk", messages=["m-1"])
+    engine.check(SPACE, again=True)  # the control: it is sound
+
+    postgres.sql(f"{edit} WHERE tenant = '{engine.facts()['tenant']}'")
+
+    with raises(Corrupt, code):
+        engine.check(SPACE, again=True)
+
+
+def test_a_commit_in_the_place_of_another_is_not_returned(postgres: Server, open_engine: Opener) -> None:
+    """The way back along the rows must be the way of the parents."""
+    engine = open_engine()
+    pen = Pen(engine)
+    line = [pen.commit(f"item {number}") for number in range(4)]
+    tenant = engine.facts()["tenant"]
+    postgres.sql(f"UPDATE perdure.log SET prev = prev - 1 WHERE tenant = '{tenant}' AND row_id = 4")
+
+    with raises(Corrupt, "commit_misplaced"):
+        engine.steps(SPACE, line[-1].digest, limit=9)

@@ -1,0 +1,220 @@
+"""What models cost: per run, turn, thread, owner and agent, by the prices of the day, and as a limit of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure import Agent, Call, Stop, Store
+from perdure.cli.input.stores import map_entries
+from perdure.engines.registry import open_sql
+from perdure.errors import RunFailed
+from perdure.model.run import Cost, Usage
+from perdure.providers.catalog import Prices
+from perdure.testing import Script, say, use
+
+USED = Usage(input_tokens=1_000, output_tokens=100)
+
+
+def by_tokens(usage: Usage) -> float:
+    """A price of a cent for a thousand tokens."""
+    return (usage.input_tokens + usage.output_tokens) / 100_000
+
+
+def priced(*steps: str, stop: Stop | None = None, name: str = "a") -> Agent:
+    """Return an agent whose steps each cost 0.011."""
+    script = Script(*(say(text, usage=USED) for text in steps))
+    return Agent(name, backend=script, stop=stop or Stop(price=by_tokens))
+
+
+@pytest.mark.parametrize(
+    ("usage", "beside", "expected"),
+    [
+        (Usage(input_tokens=1_000_000), False, 3.0),
+        (Usage(output_tokens=1_000_000), False, 15.0),
+        (Usage(input_tokens=1_000_000, cached_tokens=400_000), False, 0.6 * 3 + 0.4 * 0.3),
+        (Usage(input_tokens=600_000, cached_tokens=400_000), True, 0.6 * 3 + 0.4 * 0.3),
+        (Usage(input_tokens=1_000_000, cache_write_tokens=500_000), False, 0.5 * 3 + 0.5 * 3.75),
+        (Usage(input_tokens=500_000, cache_write_tokens=500_000), True, 0.5 * 3 + 0.5 * 3.75),
+    ],
+)
+def test_reads_and_writes_of_a_cache_have_their_own_prices(
+    usage: Usage, beside: bool, expected: float
+) -> None:
+    """Whether a vendor counts them in the input or beside it."""
+    prices = Prices(input=3, output=15, cache_read=0.3, cache_write=3.75)
+
+    assert prices.cost(usage, cache_is_beside=beside) == pytest.approx(expected)
+
+
+def test_a_cache_without_a_price_costs_as_much_as_other_input() -> None:
+    """It is never free because the catalog does not say more."""
+    usage = Usage(input_tokens=1_000_000, cached_tokens=1_000_000)
+
+    assert Prices(input=3, output=15).cost(usage, cache_is_beside=False) == pytest.approx(3)
+
+
+def test_a_run_a_turn_and_a_thread_know_what_they_cost(tmp_path: Path) -> None:
+    """The result, the turn and the thread say the same, also in another process and after an undo."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent=priced("One.", "Two."))
+        first, second = thread.run("a", id="m1"), thread.run("b")
+        turns = [turn.cost for turn in thread.turns()]
+        again = thread.run("a", id="m1")
+        thread.undo()
+
+        assert first.cost.usd == pytest.approx(0.011)
+        assert turns == [first.cost, second.cost]
+        assert again.cost == first.cost
+        assert thread.cost().usd == pytest.approx(0.022)  # what was undone was paid all the same
+        assert thread.cost(first.run) == first.cost
+
+
+def test_an_unknown_price_is_said_and_not_counted_as_nothing(tmp_path: Path) -> None:
+    """A scripted model is in no catalog: its steps are unpriced."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent=Agent("a", backend=Script(say("Hi.", usage=USED))))
+        result = thread.run("hello")
+
+        assert result.cost == Cost(steps=1, unpriced=1)
+        assert str(result.cost) == "unknown"
+        assert str(result.cost + Cost.of(2.5)) == "$2.50 and 1 step of unknown price"
+
+
+def test_costs_are_added_up_by_thread_owner_and_agent(tmp_path: Path) -> None:
+    """In Python and in SQL, with the same sums."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        store.thread("t1", agent=priced("Hi."), owner="ann").run("a")
+        store.thread("t2", agent=priced("Hi.", name="b"), owner="ann").run("a")
+        store.thread("t3", agent=priced("Hi.")).run("a")
+        sums = {by: store.costs(by) for by in ("thread", "owner", "agent")}
+
+    assert {name: round(cost.usd, 6) for name, cost in sums["owner"].items()} == {"ann": 0.022, None: 0.011}
+    assert {name: round(cost.usd, 6) for name, cost in sums["agent"].items()} == {"a": 0.022, "b": 0.011}
+    assert set(sums["thread"]) == {"t1", "t2", "t3"}
+    opened = open_sql(str(tmp_path / "agents.db"), entries=map_entries)
+    _, rows = opened.query(
+        "SELECT owner, sum(cost_usd), sum(input_tokens) FROM runs GROUP BY owner ORDER BY 1"
+    )
+    assert list(rows) == [(None, pytest.approx(0.011), 1000), ("ann", pytest.approx(0.022), 2000)]
+    opened.close()
+
+
+def test_a_run_costs_what_its_children_cost_too(tmp_path: Path) -> None:
+    """The cost of a run has that of its child runs; its own result has its own steps alone."""
+
+    @perdure.tool(effect="none")
+    def delegate(call: Call) -> str:
+        """Delegate."""
+        return str(call.run(priced("Hi.", name="child"), "go").text)
+
+    script = Script(use("delegate"), say("Done.", usage=USED))
+    agent = Agent("p", backend=script, tools=[delegate], stop=Stop(price=by_tokens))
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent=agent)
+        result = thread.run("go")
+
+        assert result.cost.usd == pytest.approx(0.011)
+        assert thread.cost(result.run).usd == pytest.approx(0.022)
+
+
+def test_a_budget_stops_a_run(tmp_path: Path) -> None:
+    """The limit is looked at before each step, so the run stops at the step that reaches it."""
+
+    @perdure.tool(effect="none")
+    def look() -> str:
+        """Look."""
+        return "nothing"
+
+    looking = [perdure.testing.step(use("look"), say("", usage=USED)) for _ in range(5)]
+    agent = Agent("a", backend=Script(*looking), tools=[look], stop=Stop(cost=0.02, price=by_tokens))
+    with perdure.open(tmp_path / "agents.db") as store:
+        result = store.thread("t", agent=agent).run("go")
+
+    assert (result.status, result.steps) == ("stopped", 2)
+    assert result.stop is not None
+    assert (result.stop.reason, result.stop.word) == ("limit", "cost")
+
+
+def test_a_budget_without_a_known_price_sends_nothing(tmp_path: Path) -> None:
+    """A limit that cannot be kept is no limit: the run fails before the first request."""
+    script = Script(say("Hi.", usage=USED))
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent=Agent("a", backend=script, stop=Stop(cost=1.0)))
+        with pytest.raises(RunFailed) as failed:
+            thread.run("go")
+
+    assert script.contexts == []
+    assert getattr(failed.value.__cause__, "code", None) == "price_unknown"
+
+
+@pytest.mark.parametrize(("usage", "steps"), [(None, 1), (USED, 2)])
+def test_a_budget_stops_after_a_step_whose_usage_is_not_reported(
+    tmp_path: Path, usage: Usage | None, steps: int
+) -> None:
+    """A backend that reports no usage gets no second request; one that reports it, the control, does."""
+
+    @perdure.tool(effect="none")
+    def look() -> str:
+        """Look."""
+        return "nothing"
+
+    said = say("") if usage is None else say("", usage=usage)
+    script = Script(perdure.testing.step(use("look"), said), say("Done.", usage=USED))
+    agent = Agent("a", backend=script, tools=[look], stop=Stop(cost=1.0, price=by_tokens))
+    with perdure.open(tmp_path / "agents.db") as store:
+        result = store.thread("t", agent=agent).run("go")
+
+    assert len(script.contexts) == steps
+    assert (result.status, result.stop and result.stop.reason) == (
+        ("succeeded", "completed") if usage else ("stopped", "limit")
+    )
+
+
+def test_the_catalogs_price_counts_if_the_agent_gives_none(tmp_path: Path) -> None:
+    """A model that is sent to a known provider is priced by the catalog, at the time of the step."""
+    from perdure.model.recipe import Sent
+
+    class Known(Script):
+        """A script that claims to be sent to a known model."""
+
+        sent = Sent(api="openai-responses", provider="openai", model="gpt-5.6")
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread(
+            "t", agent=Agent("a", backend=Known(say("Hi.", usage=USED), backend="openai:gpt-5.6"))
+        )
+        result = thread.run("hello")
+
+    assert (result.cost.steps, result.cost.unpriced) == (1, 0)
+    assert result.cost.usd > 0
+
+
+def test_a_resumed_run_counts_what_it_spent_before(tmp_path: Path) -> None:
+    """A run that waited for a person has not forgotten its budget."""
+
+    @perdure.tool(effect="external_write", ask=True)
+    def send() -> str:
+        """Send."""
+        return "sent"
+
+    asking = [perdure.testing.step(use("send"), say("", usage=USED)), say("Done.", usage=USED)]
+    agent = Agent("a", backend=Script(*asking), tools=[send], stop=Stop(cost=0.01, price=by_tokens))
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent=agent)
+        thread.run("go")
+        thread.decide(thread.approvals()[0].call, "approve", by="ann")
+        result = thread.resume()
+
+    assert (result.status, result.steps) == ("stopped", 1)
+
+
+def test_store_reads_nothing_of_threads_without_runs(tmp_path: Path) -> None:
+    """Control: a thread that only keeps state costs nothing and is in no list."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        assert isinstance(store, Store)
+        store.thread("t", agent="keeper").put("/a.json", 1)
+
+        assert store.costs() == {}

@@ -1,0 +1,237 @@
+"""Restoring a backup over, beside and under a newer store: nothing newer is lost, and what is restored is verified."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure import Agent, Store
+from perdure.errors import Conflict, Corrupt, Held, Invalid
+from perdure.ledger import held as holding
+from perdure.testing import Script, say, use
+from tests.coded import raises
+from tests.store.copies import engine_of, equal
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Where the store is."""
+    return tmp_path / "agents.db"
+
+
+@pytest.fixture
+def backup(tmp_path: Path, place: Path) -> Path:
+    """A backup of a store with one turn."""
+    with perdure.open(place) as store:
+        store.thread("t", agent="planner").put("/n.json", 1)
+        store.backup(tmp_path / "backup.db")
+    return tmp_path / "backup.db"
+
+
+def read(place: Path) -> object:
+    """The value that tells the stores apart."""
+    with perdure.open(place, read_only=True) as store:
+        assert store.verify().ok
+        return store.thread("t").get("/n.json")
+
+
+def write(store: Store, number: int) -> None:
+    """Write the value that tells the stores apart."""
+    store.thread("t").put("/n.json", number)
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """The bytes of every store in a folder, and of every log beside one."""
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.iterdir())
+        if ".db" in file.name and not file.name.endswith(("-shm", "-lock", "-closed")) and file.stat().st_size
+    }
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_over_a_newer_store_nothing_is_restored(place: Path, backup: Path, *, replace: bool) -> None:
+    """Also with `replace`: no byte of either file changes, and the error names what would be lost."""
+    with perdure.open(place) as store:
+        write(store, 2)
+    before = fingerprint(place.parent)
+
+    with raises(Conflict, "target_newer", store=str(place)):
+        perdure.restore(backup, place, replace=replace)
+
+    assert fingerprint(place.parent) == before
+    assert read(place) == 2
+
+
+def test_over_a_newer_store_whose_newest_writes_are_in_its_log_alone(place: Path, backup: Path) -> None:
+    """The log of a process that was killed counts as part of the store."""
+    with perdure.open(place) as store:
+        write(store, 2)
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{place}{suffix}", f"{place.parent / 'killed.db'}{suffix}")
+
+    with raises(Conflict, "target_newer"):
+        perdure.restore(backup, place.parent / "killed.db", replace=True)
+
+    assert read(place.parent / "killed.db") == 2
+
+
+def test_beside_a_newer_store_both_are_whole(place: Path, backup: Path) -> None:
+    """The restored store equals the backup, and the newer one is as it was."""
+    with perdure.open(place) as store:
+        write(store, 2)
+    before = fingerprint(place.parent)
+
+    report = perdure.restore(backup, place.parent / "beside.db")
+
+    after = fingerprint(place.parent)
+    assert {name: after[name] for name in before} == before
+    assert (read(place.parent / "beside.db"), read(place), report.set_aside) == (1, 2, ())
+    with perdure.open(place.parent / "beside.db") as restored, perdure.open(backup, read_only=True) as source:
+        assert equal(engine_of(restored), engine_of(source))
+
+
+def test_under_the_log_of_a_newer_store_the_log_is_set_aside(place: Path, backup: Path) -> None:
+    """Somebody removed the file and left its log: it is not replayed into the restored store, and is kept."""
+    stale = _with_stale_log(place, backup)
+    log = stale.with_name(f"{stale.name}-wal").read_bytes()
+    stale.unlink()
+
+    report = perdure.restore(backup, stale)
+
+    kept = [name for name in report.set_aside if name.endswith("-wal")]
+    assert read(stale) == 1
+    assert [Path(name).read_bytes() for name in kept] == [log]
+
+
+def test_a_backup_that_is_copied_by_hand_under_a_stale_log_is_not_the_backup(
+    place: Path, backup: Path
+) -> None:
+    """The control: SQLite takes the log for the file's own, so the store is the newer one, or damaged."""
+    stale = _with_stale_log(place, backup)
+    shutil.copyfile(backup, stale)
+
+    try:
+        found = read(stale)
+    except (Corrupt, AssertionError):
+        found = None
+
+    assert found != 1
+
+
+def _with_stale_log(place: Path, backup: Path) -> Path:
+    """A newer store whose last write is only in its log, as after a kill."""
+    stale = place.parent / "stale.db"
+    shutil.copyfile(backup, stale)
+    with perdure.open(stale) as store:
+        write(store, 2)
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{stale}{suffix}", f"{place.parent / 'kept'}{suffix}")
+    for suffix in ("", "-wal"):
+        os.replace(f"{place.parent / 'kept'}{suffix}", f"{stale}{suffix}")
+    return stale
+
+
+def test_an_older_store_is_set_aside_only_on_request(place: Path, backup: Path, tmp_path: Path) -> None:
+    """It is a store under its new name; without `replace` nothing moves."""
+    with perdure.open(place) as store:
+        write(store, 2)
+        store.backup(tmp_path / "newer.db")
+    shutil.copyfile(backup, tmp_path / "older.db")
+
+    with raises(Conflict, "target_exists"):
+        perdure.restore(tmp_path / "newer.db", tmp_path / "older.db")
+    report = perdure.restore(tmp_path / "newer.db", tmp_path / "older.db", replace=True)
+
+    (aside,) = report.set_aside
+    assert (read(tmp_path / "older.db"), read(Path(aside))) == (2, 1)
+
+
+def test_a_store_that_another_opening_uses_is_not_set_aside(
+    place: Path, backup: Path, tmp_path: Path
+) -> None:
+    """Its writer would go on writing into a file that nobody finds."""
+    shutil.copyfile(backup, tmp_path / "used.db")
+    with perdure.open(tmp_path / "used.db") as used:
+        used.thread("t").get("/n.json")
+
+        with raises(Conflict, "target_in_use"):
+            perdure.restore(backup, tmp_path / "used.db", replace=True)
+
+        write(used, 3)
+    assert read(tmp_path / "used.db") == 3
+
+
+def test_a_damaged_store_is_set_aside_and_kept(place: Path, backup: Path) -> None:
+    """Its bytes are still there for a look."""
+    place.write_bytes(b"not a store" * 1000)
+
+    with raises(Conflict, "target_exists"):
+        perdure.restore(backup, place)
+    report = perdure.restore(backup, place, replace=True)
+
+    assert read(place) == 1
+    assert Path(report.set_aside[0]).read_bytes() == b"not a store" * 1000
+
+
+def test_a_damaged_backup_is_not_restored(place: Path, backup: Path, tmp_path: Path) -> None:
+    """It is checked before anything is made."""
+    content = bytearray(backup.read_bytes())
+    middle = content.find(b"planner")
+    content[middle : middle + 7] = b"plunder"
+    backup.write_bytes(content)
+
+    with pytest.raises(Corrupt):
+        perdure.restore(backup, tmp_path / "new.db")
+
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_restored_store_holds_its_runs_and_says_where_it_came_from(tmp_path: Path) -> None:
+    """An approval waits until somebody releases it, and the ledger of arrivals has the restore."""
+
+    @perdure.tool(effect="financial", ask=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    agent = Agent("clerk", backend=Script(use("pay", amount=5), say("Paid.")), tools=[pay])
+    with perdure.open(tmp_path / "agents.db") as store:
+        (asked,) = store.thread("t", agent=agent).run("Pay").approvals
+        store.backup(tmp_path / "backup.db")
+
+    report = perdure.restore(tmp_path / "backup.db", tmp_path / "restored.db")
+
+    with perdure.open(tmp_path / "restored.db") as store:
+        (arrival,) = holding.arrivals(engine_of(store))
+        assert (arrival.kind, arrival.state, arrival.source) == (
+            "restore",
+            "complete",
+            str(tmp_path / "backup.db"),
+        )
+        assert store.held() == list(report.copy.threads) == ["t"]
+        thread = store.thread("t", agent=agent)
+        with pytest.raises(Held):
+            thread.decide(asked.call, "approve", by="ben")
+        store.release(by="ben")
+        thread.decide(asked.call, "approve", by="ben")
+        assert thread.resume().text == "Paid."
+
+
+def test_a_backup_is_not_restored_onto_itself(backup: Path) -> None:
+    """Nor does anything happen to it."""
+    with raises(Invalid, "copy_onto_itself"):
+        perdure.restore(backup, backup)
+
+
+def test_a_restore_is_awaitable(backup: Path, tmp_path: Path) -> None:
+    """In an event loop it works on another thread."""
+    asyncio.run(perdure.aio.restore(backup, tmp_path / "new.db"))
+
+    assert read(tmp_path / "new.db") == 1

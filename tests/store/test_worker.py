@@ -1,0 +1,727 @@
+"""Runs that are queued, scheduled, suspended or decided are carried on by a worker, each by one and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import perdure
+from perdure import Agent, Call, RunLimits, Store, Thread, aio
+from perdure.engines import loops, registry
+from perdure.engines.contract import Engine, Write
+from perdure.errors import Conflict, Invalid
+from perdure.model.run import RunRecord
+from perdure.runtime.session import records
+from perdure.store.store import waiting
+from perdure.store.worker import Worked
+from perdure.testing import Script, say, step, use
+from tests.coded import raises
+from tests.engines.postgres.stores import new_store
+from tests.store.copies import engine_of
+from tests.store.engine_calls import CountingEngine
+
+HOUR = 3_600_000_000
+
+
+@perdure.tool(effect="read_only")
+def nap(call: Call) -> str:
+    """Wait for a moment."""
+    if call.decision is None:
+        call.suspend(until=0.05)
+    return f"woken by {call.decision.verdict}"
+
+
+@perdure.tool(effect="external_write")
+def ask(call: Call) -> str:
+    """Ask a person, for a short time."""
+    if call.decision is None:
+        call.suspend("May I?", expires_in=0.05, on_timeout="approve")
+    return "asked"
+
+
+@perdure.tool(effect="external_write", ask=True)
+def send(to: int) -> str:
+    """Send something."""
+    return f"sent {to}"
+
+
+def agent(*steps: Any, name: str = "planner") -> Agent:
+    """An agent that says these steps, or says `Done.` to every input."""
+    return Agent(name, backend=Script(*(steps or [say("Done.")] * 50)), tools=[nap, ask, send])
+
+
+@pytest.fixture(params=["memory:", "file", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store."""
+    if request.param == "postgres":
+        return new_store(request)
+    return request.param if request.param == "memory:" else str(tmp_path / "store.db")
+
+
+@pytest.fixture
+def store(url: str) -> Generator[Store]:
+    """An empty store."""
+    with perdure.open(url) as opened:
+        yield opened
+
+
+@contextmanager
+def working(store: Store, *agents: Agent) -> Generator[None]:
+    """A worker beside the test."""
+    stop = threading.Event()
+    thread = threading.Thread(target=lambda: store.work(agents, stop=stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def ended(thread: Thread, run: str) -> RunRecord:
+    """The run once it has ended."""
+    ends_at = time.monotonic() + 60
+    while time.monotonic() < ends_at:
+        found = record_of(thread, run)
+        if found.state not in ("created", "running", "waiting"):
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"run {run} has not ended")
+
+
+def record_of(thread: Thread, run: str) -> RunRecord:
+    """The record of a run."""
+    return next(each for each in thread.runs() if each.id == run)
+
+
+def inputs(thread: Thread) -> list[str]:
+    """What users said, in order."""
+    return [each.message.text for each in thread.transcript() if each.message.role == "user"]
+
+
+# ---- queued
+
+
+def test_a_queued_input_is_run_by_a_worker(store: Store) -> None:
+    """It is durable and visible before, and the worker says how many runs it carried on."""
+    thread = store.thread("t", agent=agent())
+    run = thread.start("Hello.", id="m1")
+    before = record_of(thread, run)
+
+    done = store.work(agent(), until_idle=True)
+
+    assert (before.state, before.input) == ("created", ("m1",))
+    assert (done, record_of(thread, run).state) == (1, "succeeded")
+    assert [each.message.text for each in thread.transcript()] == ["Hello.", "Done."]
+
+
+def test_the_same_id_is_queued_once(store: Store) -> None:
+    """Before it has begun and after its end; other words are refused."""
+    thread = store.thread("t", agent=agent())
+    run = thread.start("Hello.", id="m1")
+
+    assert thread.start("Hello.", id="m1") == run
+    with raises(Conflict, "input_id_reused", id="m1"):
+        thread.start("Goodbye.", id="m1")
+    store.work(agent(), until_idle=True)
+    assert thread.start("Hello.", id="m1") == run
+    assert store.work(agent(), until_idle=True) == 0
+
+
+def test_run_with_the_id_of_a_queued_input_runs_it_here(store: Store) -> None:
+    """And a worker finds nothing; `start` with the id of an input that ran returns its run."""
+    thread = store.thread("t", agent=agent())
+    run = thread.start("Hello.", id="m1")
+
+    result = thread.run("Hello.", id="m1")
+    direct = thread.run("More.", id="m2")
+
+    assert (result.run, result.text) == (run, "Done.")
+    assert thread.start("More.", id="m2") == direct.run
+    assert store.work(agent(), until_idle=True) == 0
+
+
+def test_inputs_of_a_timeline_are_taken_in_their_order(store: Store) -> None:
+    """Also by several workers at once."""
+    thread = store.thread("t", agent=agent())
+    runs = [thread.start(f"input {number}") for number in range(6)]
+
+    with working(store, agent()), working(store, agent()):
+        for run in runs:
+            ended(thread, run)
+
+    assert inputs(thread) == [f"input {number}" for number in range(6)]
+
+
+def test_a_queued_run_can_be_cancelled(store: Store) -> None:
+    """It never begins, and the next input does."""
+    thread = store.thread("t", agent=agent())
+    first, second = thread.start("one"), thread.start("two")
+
+    record = thread.cancel(first, why="not needed", by="ann")
+    store.work(agent(), until_idle=True)
+
+    assert (record.state, record.why, record.cancelled_by) == ("cancelled", "not needed", "ann")
+    assert (record_of(thread, second).state, inputs(thread)) == ("succeeded", ["two"])
+    assert list(records.open_runs(engine_of(store))) == []
+
+
+def test_a_queued_run_that_cannot_begin_fails(store: Store) -> None:
+    """Its record says why, and it is not tried for ever."""
+    thread = store.thread("t", agent="planner")
+    run = thread.start("Hello.")
+
+    store.work(Agent("planner"), until_idle=True)
+
+    found = record_of(thread, run)
+    assert (found.state, found.kind) == ("failed", "Invalid")
+    assert list(records.open_runs(engine_of(store))) == []
+
+
+def test_a_worker_leaves_the_runs_of_other_agents(store: Store) -> None:
+    """They wait for a worker that has their agent."""
+    thread = store.thread("t", agent=agent(name="clerk"))
+    run = thread.start("Hello.")
+
+    assert store.work(agent(), until_idle=True) == 0
+    assert record_of(thread, run).state == "created"
+
+
+def test_the_thread_of_a_queued_run_that_was_removed_is_passed_over(store: Store) -> None:
+    """A thread that has its id since is another one; nothing is reported, and the run is due no longer."""
+    store.thread("t", agent=agent()).start("Hello.")
+    store.thread("t").rm(force=True)
+    store.thread("t", agent=agent())
+    told: list[Worked] = []
+
+    assert store.work(agent(), until_idle=True, report=told.append) == 0
+    assert (inputs(store.thread("t")), told) == ([], [])
+    assert list(loops.listed(engine_of(store), prefix=records.DUE)) == []
+
+
+def test_a_thread_with_a_queued_input_is_kept_unless_it_is_given_up(store: Store) -> None:
+    """What was started or scheduled is not dropped silently."""
+    thread = store.thread("t", agent=agent())
+    runs = thread.start("Hello."), thread.schedule("Later.", 3_600)
+
+    with raises(Conflict, "inputs_not_begun", thread="t", runs=runs):
+        thread.rm()
+
+    assert store.work(agent(), until_idle=True) == 1
+    assert thread.cancel(runs[1]).state == "cancelled"
+    thread.rm()
+
+
+class Busyness:
+    """Counts how many calls are under way, and the most that were."""
+
+    def __init__(self) -> None:
+        self._lock, self._now, self.most = threading.Lock(), 0, 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(0.02)
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._now -= 1
+
+
+@pytest.mark.parametrize("of_backend", [False, True])
+def test_workers_share_the_limit_of_runs_at_once(store: Store, *, of_backend: bool) -> None:
+    """Of an agent, or of a backend; without it the same workers run more at once."""
+    busy = Busyness()
+
+    @perdure.tool(effect="read_only")
+    def look() -> str:
+        with busy:
+            return "seen"
+
+    limits = RunLimits(runs=2)
+    bare = Agent("planner", backend=Script(use("look"), say("Done.")), tools=[look])
+    limited = bare if of_backend else replace(bare, limits=limits)
+    of_backends = {"script:test": limits} if of_backend else None
+
+    def work(agent: Agent, of_backends: dict[str, RunLimits] | None) -> int:
+        runs = [store.thread(f"{agent.limits} {at}", agent=agent).start("Look.") for at in range(10)]
+        crew = [
+            threading.Thread(target=lambda: store.work(agent, limits=of_backends, until_idle=True))
+            for _ in range(3)
+        ]
+        for each in crew:
+            each.start()
+        for each in crew:
+            each.join()
+        store.work(agent, until_idle=True)
+        states = {each.state for thread in store.threads() for each in thread.runs() if each.id in runs}
+        assert states == {"succeeded"}
+        most, busy.most = busy.most, 0
+        return most
+
+    assert work(limited, of_backends) <= 2
+    for thread in list(store.threads()):
+        thread.rm()
+    assert work(bare, None) > 2
+
+
+# ---- decided, interrupted
+
+
+def test_a_decided_run_is_resumed(store: Store) -> None:
+    """By a worker that waits for it."""
+    planner = agent(use("send", to=1), say("Sent."))
+    thread = store.thread("t", agent=planner)
+
+    with working(store, planner):
+        run = thread.start("Send it.")
+        while not (asked := store.approvals()):
+            time.sleep(0.01)
+        thread.decide(asked[0].call, "approve", by="ann")
+        found = ended(thread, run)
+
+    assert (found.state, [call.state for call in thread.calls()]) == ("succeeded", ["succeeded"])
+
+
+@pytest.mark.parametrize("tool", ["send", "nap"])
+def test_a_run_whose_child_can_go_on_is_resumed(store: Store, tool: str) -> None:
+    """By a worker that has the agent at the root alone; the child waits for a person, or for a time."""
+    step = use("send", to=1) if tool == "send" else use("nap")
+    helper = Agent("helper", backend=Script(step, say("Helped.")), tools=[send, nap])
+
+    @perdure.tool(effect="read_only")
+    def delegate(call: Call) -> str:
+        """Let another agent do it."""
+        return call.run(helper, "Do it.").text
+
+    boss = Agent("boss", backend=Script(use("delegate"), say("Done.")), tools=[delegate])
+    thread = store.thread("t", agent=boss)
+
+    with working(store, boss):
+        run = thread.start("Do it.")
+        while tool == "send" and not thread.approvals():
+            time.sleep(0.01)
+        for asked in thread.approvals():
+            thread.decide(asked.call, "approve", by="ann")
+        found = ended(thread, run)
+
+    assert (found.state, [child.record.state for child in thread.children(run)]) == (
+        "succeeded",
+        ["succeeded"],
+    )
+    assert list(records.open_runs(engine_of(store))) == []
+
+
+@pytest.mark.parametrize("how", ["resume", "store", "cancel"])
+def test_a_run_whose_child_ended_elsewhere_is_resumed(store: Store, how: str) -> None:
+    """The child's end makes its root due, whoever ended it."""
+    helper, boss = nursery()
+    thread = store.thread("t", agent=boss)
+    run = thread.run("Do it.").run
+    child = store.thread(next(each.id for each in store.threads() if each.id != "t"), agent=helper)
+    if how != "cancel":
+        child.decide(child.approvals()[0].call, "approve", by="ann")
+    if how == "store":
+        store.resume(helper)
+    elif how == "resume":
+        child.resume()
+    else:
+        child.cancel(child.runs()[0].id)
+
+    assert store.work(boss, until_idle=True) == 1
+    assert record_of(thread, run).state == "succeeded"
+    assert list(loops.listed(engine_of(store), prefix=records.DUE)) == []
+
+
+def test_a_worker_forgets_the_end_of_a_child_whose_parent_went_on(store: Store) -> None:
+    """A person resumed the parent first: the child is due no longer, though the worker has not its agent."""
+    helper, boss = nursery()
+    thread = store.thread("t", agent=boss)
+    thread.run("Do it.")
+    child = store.thread(next(each.id for each in store.threads() if each.id != "t"), agent=helper)
+    child.cancel(child.runs()[0].id)
+    thread.resume()
+
+    assert store.work(boss, until_idle=True) == 0
+    assert list(loops.listed(engine_of(store), prefix=records.DUE)) == []
+
+
+def nursery(*, dies: bool = False) -> tuple[Agent, Agent]:
+    """A helper that asks before it sends, or ends its process, and an agent that delegates to it."""
+    helper = Agent("helper", backend=Script(use("send", to=1), say("Helped.")), tools=[send])
+    dying = Agent("helper", backend=Dying())
+
+    @perdure.tool(effect="external_write")
+    def delegate(call: Call) -> str:
+        """Let another agent do it."""
+        return call.run(dying if dies else helper, "Do it.").text
+
+    steps = step(use("send", to=1), use("delegate")) if dies else use("delegate")
+    return helper, Agent("boss", backend=Script(steps, say("Done.")), tools=[delegate, send])
+
+
+class Dying(Script):
+    """A backend that ends its process."""
+
+    def step(self, context: Any) -> Any:
+        """End the process, as a kill does."""
+        os._exit(9)
+
+
+def work_and_die(path: str) -> None:
+    """Work with an agent that ends the process."""
+    with perdure.open(path) as store:
+        store.work(Agent("planner", backend=Dying()), until_idle=True)
+
+
+def delegate_and_die(path: str) -> None:
+    """Run an agent whose helper ends the process."""
+    with perdure.open(path) as store:
+        store.thread("t", agent=nursery(dies=True)[1]).run("Do it.")
+
+
+def in_a_process(name: str, path: Path) -> int:
+    """Call a function of this module in a process of its own; return how that ended."""
+    code = f"from tests.store.test_worker import {name}; {name}({str(path)!r})"
+    return subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode
+
+
+def test_a_run_that_ends_its_workers_is_set_aside_before_what_is_queued_behind_it(tmp_path: Path) -> None:
+    """Its deaths are counted, and the next input waits until it is released or cancelled."""
+    path = tmp_path / "store.db"
+    with perdure.open(path) as store:
+        thread = store.thread("t", agent=agent())
+        poison, behind = thread.start("Die."), thread.start("Hello.")
+
+        ends = [in_a_process("work_and_die", path) for _ in range(4)]
+        found = record_of(thread, poison)
+
+        assert (ends, found.deaths, found.aside_at is None) == ([9, 9, 9, 0], 3, False)
+        assert (store.work(agent(), until_idle=True), record_of(thread, behind).state) == (0, "created")
+        thread.cancel(poison)
+        assert store.work(agent(), until_idle=True) == 1
+        assert record_of(thread, behind).state == "succeeded"
+
+
+def test_a_worker_is_idle_beside_an_interrupted_child_whose_parent_waits(tmp_path: Path) -> None:
+    """The parent waits for a person, so nothing is due; the decision makes it due."""
+    path = tmp_path / "store.db"
+    assert in_a_process("delegate_and_die", path) == 9
+    with perdure.open(path) as store:
+        helper, boss = nursery()
+        thread = store.thread("t", agent=boss)
+        assert thread.resume().status == "waiting"
+        stop = threading.Event()
+        timer = threading.Timer(60, stop.set)
+        timer.start()
+
+        done = store.work([boss, helper], until_idle=True, stop=stop)
+
+        timer.cancel()
+        assert (done, stop.is_set()) == (0, False)
+
+
+class DecidesFirst(CountingEngine):
+    """An engine that lets a person decide just before a run is written as waiting."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self.decide: Any = None
+
+    def apply(self, write: Write) -> Any:
+        """Apply a write; the first that marks a run as waiting comes after the decision."""
+        marks = any(cell.name.startswith("waits/") and cell.value for cell in write.cells)
+        if marks and self.decide is not None:
+            decide, self.decide = self.decide, None
+            decide()
+        return self._engine.apply(write)
+
+
+def test_a_decision_just_before_the_run_waits_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's last write is refused, and it is due at once."""
+    engines: list[DecidesFirst] = []
+    real = registry.open_engine
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        engines.append(DecidesFirst(real(*args, **options)))
+        return engines[-1]
+
+    monkeypatch.setattr(registry, "open_engine", wrapped)
+    planner = agent(use("send", to=1), say("Sent."))
+    with perdure.open("memory:") as store:
+        thread = store.thread("t", agent=planner)
+        run = thread.start("Send it.")
+        engines[0].decide = lambda: thread.decide(thread.approvals()[0].call, "approve", by="ann")
+
+        done = store.work(planner, until_idle=True)
+
+        assert (done, record_of(thread, run).state) == (2, "succeeded")
+
+
+def test_a_copied_store_is_left_alone_until_it_is_released(store: Store, tmp_path: Path) -> None:
+    """Its queued runs go on after a release."""
+    run = store.thread("t", agent=agent()).start("Hello.")
+    copied = str(tmp_path / "copy.db")
+    store.copy_to(copied)
+
+    with perdure.open(copied) as other:
+        before = other.work(agent(), until_idle=True), record_of(other.thread("t"), run).state
+        other.release("t")
+        other.work(agent(), until_idle=True)
+        after = record_of(other.thread("t"), run).state
+
+    assert (before, after) == ((0, "created"), "succeeded")
+
+
+def test_a_question_of_a_child_in_a_copied_store_stays_open(tmp_path: Path) -> None:
+    """It is overdue, but nothing is decided before the release."""
+
+    @perdure.tool(effect="external_write", name="ask")
+    def ask_for_longer(call: Call) -> str:
+        """Ask a person, for a while."""
+        if call.decision is None:
+            call.suspend("May I?", expires_in=3, on_timeout="approve")
+        return "asked"
+
+    helper = Agent("helper", backend=Script(use("ask"), say("Asked.")), tools=[ask_for_longer])
+
+    @perdure.tool(effect="none")
+    def delegate(call: Call) -> str:
+        """Let another agent do it."""
+        return call.run(helper, "Ask.").text
+
+    boss = Agent("boss", backend=Script(use("delegate"), say("Done.")), tools=[delegate])
+    copied = str(tmp_path / "copy.db")
+    with perdure.open(tmp_path / "store.db") as store:
+        assert store.thread("t", agent=boss).run("Ask.").status == "waiting"
+        store.copy_to(copied)
+    time.sleep(3.1)
+
+    with perdure.open(copied) as other:
+        before = [(call.tool, call.state) for thread in other.threads() for call in thread.calls()]
+        other.work([boss, helper], until_idle=True)
+        after = [(call.tool, call.state) for thread in other.threads() for call in thread.calls()]
+
+    assert ("ask", "awaiting_approval") in before
+    assert after == before
+
+
+# ---- timers
+
+
+def test_a_call_that_waits_for_a_time_is_continued_then(store: Store) -> None:
+    """No person is asked; the tool runs again from its first line."""
+    planner = agent(use("nap"), say("Awake."))
+    thread = store.thread("t", agent=planner)
+    run = thread.start("Sleep.")
+
+    with working(store, planner):
+        found = ended(thread, run)
+
+    assert (found.state, waiting(engine_of(store)), thread.approvals()) == ("succeeded", [], [])
+    assert "woken by approve" in str(thread.trace(thread.calls()[0].id).result)
+
+
+def test_a_question_that_expires_is_acted_on(store: Store) -> None:
+    """By its own rule, without a person and without a caller who resumes."""
+    planner = agent(use("ask"), say("Done."))
+    thread = store.thread("t", agent=planner)
+    run = thread.start("Ask.")
+
+    with working(store, planner):
+        found = ended(thread, run)
+
+    assert (found.state, [call.state for call in thread.calls()]) == ("succeeded", ["succeeded"])
+
+
+def test_a_scheduled_input_is_run_when_it_is_due(store: Store) -> None:
+    """Not before, and once by two workers."""
+    thread = store.thread("t", agent=agent())
+    due = datetime.now(UTC) + timedelta(seconds=0.5)
+    run = thread.schedule("Later.", due, id="m1")
+
+    assert store.work(agent(), until_idle=True) == 0
+    with working(store, agent()), working(store, agent()):
+        found = ended(thread, run)
+
+    assert found.begun_at >= due.timestamp() * 1_000_000 - 1
+    assert inputs(thread) == ["Later."]
+
+
+def test_the_stores_clock_decides_what_is_due(tmp_path: Path) -> None:
+    """A worker whose own clock is an hour ahead takes nothing early, and one that is behind takes it in time."""
+    path = tmp_path / "store.db"
+    late, early = (lambda: time.time_ns() // 1_000 - HOUR), (lambda: time.time_ns() // 1_000 + HOUR)
+    with perdure.open(path, clock=late) as behind, perdure.open(path, clock=early) as ahead:
+        thread = behind.thread("t", agent=agent())
+        later = thread.schedule("In half an hour.", 1_800)
+        now = thread.schedule("Now.", 0)
+
+        assert ahead.work(agent(), until_idle=True) == 1
+        assert (record_of(thread, later).state, record_of(thread, now).state) == ("created", "succeeded")
+        thread.schedule("Now again.", timedelta(0))
+        assert behind.work(agent(), until_idle=True) == 1
+
+
+def test_an_undo_of_its_turn_cancels_a_timer(store: Store) -> None:
+    """The run ends as cancelled when it is due; one that was set before the undone turn stays."""
+    thread = store.thread("t", agent=agent())
+    thread.run("First.")
+    kept = thread.schedule("Kept.", 0)
+    thread.run("Second.")
+    gone = thread.schedule("Gone.", 0)
+    thread.undo()
+
+    store.work(agent(), until_idle=True)
+
+    assert (record_of(thread, gone).state, record_of(thread, kept).state) == ("cancelled", "succeeded")
+    assert inputs(thread) == ["First.", "Kept."]
+
+
+def test_a_promotion_keeps_the_timers_of_main(store: Store) -> None:
+    """What was undone before the promotion stays cancelled."""
+    thread = store.thread("t", agent=agent())
+    thread.run("First.")
+    fork = thread.fork("better")
+    thread.run("Second.")
+    kept = thread.schedule("Kept.", 0)
+    thread.run("Third.")
+    gone = thread.schedule("Gone.", 0)
+    thread.undo()
+    fork.run("Other.")
+    thread.promote("better")
+
+    store.work(agent(), until_idle=True)
+
+    assert (record_of(thread, gone).state, record_of(thread, kept).state) == ("cancelled", "succeeded")
+    assert inputs(thread) == ["First.", "Other.", "Kept."]
+
+
+def test_a_fork_does_not_have_the_timers_of_its_origin(store: Store) -> None:
+    """The input comes to the timeline that it was scheduled on."""
+    thread = store.thread("t", agent=agent())
+    thread.run("First.")
+    thread.schedule("Later.", 0)
+    fork = thread.fork("what-if")
+
+    store.work(agent(), until_idle=True)
+
+    assert (inputs(thread), inputs(fork)) == (["First.", "Later."], ["First."])
+
+
+@pytest.mark.parametrize("at", [datetime(2030, 1, 1), -1, "tomorrow", True])  # noqa: DTZ001
+def test_what_is_no_moment_is_refused(store: Store, at: Any) -> None:
+    """Nothing is queued."""
+    thread = store.thread("t", agent=agent())
+
+    with pytest.raises(Invalid):
+        thread.schedule("Later.", at)
+
+    assert thread.runs() == []
+
+
+# ---- finding work
+
+
+class CountedCells(CountingEngine):
+    """An engine that notes how many cells each of its lists returns."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self.cells_listed: dict[str, int] = {}  # the most of one list, by what is listed
+        self.cells_in_all = 0
+
+    def listed(self, **options: Any) -> Any:
+        """List cells, and count them."""
+        found = self._engine.listed(**options)
+        kind = options["prefix"].partition("/")[0]
+        self.cells_listed[kind] = max(len(found), self.cells_listed.get(kind, 0))
+        self.cells_in_all += len(found)
+        return found
+
+
+def cells_read_by_a_look(monkeypatch: pytest.MonkeyPatch, waiting_runs: int) -> dict[str, int]:
+    """How many listed cells a worker reads to take one queued run, beside so many runs that wait or are scheduled."""
+    engines: list[CountedCells] = []
+    real = registry.open_engine
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        engines.append(CountedCells(real(*args, **options)))
+        return engines[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registry, "open_engine", wrapped)
+        with perdure.open("memory:") as store:
+            for number in range(waiting_runs):
+                asks = Agent("planner", backend=Script(use("send", to=number)), tools=[send])
+                store.thread(f"w{number}", agent=asks).run("Send it.")
+                store.thread(f"s{number}", agent=asks).schedule("Later.", 1_000)
+            run = store.thread("t", agent=agent()).start("Hello.")
+            engines[0].cells_listed.clear()
+            store.work(agent(), until_idle=True)
+            assert record_of(store.thread("t"), run).state == "succeeded"
+            found = dict(engines[0].cells_listed)
+            engines[0].cells_in_all = 0
+            assert len(list(records.open_runs(cast("Engine", engines[0])))) == 2 * waiting_runs
+            assert engines[0].cells_in_all >= 2 * waiting_runs  # control: a list of all runs reads more
+            return found
+
+
+def test_finding_work_costs_what_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that wait are not read at all, and of those that are scheduled one page at most."""
+    few, many = cells_read_by_a_look(monkeypatch, 40), cells_read_by_a_look(monkeypatch, 120)
+
+    assert (few["due"], few.get("waits")) == (many["due"], None)
+    assert max(few["run"], many["run"]) <= 1
+
+
+def test_runs_that_have_not_ended_are_listed_once(store: Store) -> None:
+    """Queued, scheduled, and waiting with a deadline or without one."""
+    one = store.thread("one", agent=agent(use("send", to=1)))
+    one.run("Send it.")
+    two = store.thread("two", agent=agent(use("nap")))
+    two.run("Sleep.")
+    store.thread("three", agent=agent()).start("Hello.")
+    store.thread("four", agent=agent()).schedule("Hello.", 1_000)
+
+    found = sorted(record.state for _, record in records.open_runs(engine_of(store)))
+
+    assert found == ["created", "created", "waiting", "waiting"]
+
+
+def test_the_awaitable_store_works_beside_its_loop(tmp_path: Path) -> None:
+    """Cancelling the task drains the worker."""
+
+    async def go() -> str:
+        async with aio.open(tmp_path / "store.db") as store:
+            thread = await store.thread("t", agent=agent())
+            task = asyncio.create_task(store.work(agent()))
+            run = await thread.start("Hello.")
+            while (await thread.runs())[0].state != "succeeded":
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return (await thread.runs())[0].id if run else ""
+
+    assert asyncio.run(go())
+
+
+@pytest.mark.parametrize("given", [[], "planner", [agent(), "planner"], [agent(), agent()]])
+def test_a_worker_is_given_agents(store: Store, given: Any) -> None:
+    """Their tools are needed, so a name is not enough, and no two may have the same name."""
+    with pytest.raises(Invalid):
+        store.work(given)

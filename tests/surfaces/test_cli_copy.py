@@ -1,0 +1,127 @@
+"""Copying on the command line: what it says, what it refuses, and what is held until it is released."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.engines.postgres.stores import new_store
+from tests.surfaces.paying import CODE
+from tests.surfaces.shell import Shell
+from tests.surfaces.test_cli_terminal import typed
+
+
+def test_a_store_is_copied_and_says_what_is_held(house: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command to release it can be typed as it is shown; no line is wider than the screen."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    shown = house.ok("copy", "perdure.db", "other.db").out
+    again = house.ok("copy", "perdure.db", "other.db").out
+
+    assert "Copied perdure.db to other.db: " in shown
+    assert "Both are equal, and the copy is intact" in shown
+    assert "perdure runs release --all --store other.db" in shown
+    assert "is a copy of perdure.db already" in again
+    assert max(map(len, shown.splitlines())) <= 80
+    assert house.ok("verify", "--store", "other.db", "--json").json["ok"]
+
+
+def test_the_answer_in_json_counts_what_was_copied(bread: Shell) -> None:
+    """With the calls that are unknown in the copy."""
+    told = bread.ok("copy", "perdure.db", "other.db", "--json").json
+
+    assert (told["source"], told["target"], told["threads"]) == ("perdure.db", "other.db", ["bread"])
+    assert (told["unknown"], told["leases"], told["resumed"], told["complete_before"]) == (1, 1, False, False)
+    assert told["writes"] > told["spaces"] > 1
+    assert told["checked"]["commit"] >= 1
+
+
+def test_a_held_thread_is_not_resumed_or_decided_before_its_release(house: Shell) -> None:
+    """The error says what to type, and typing it helps."""
+    house.ok("copy", "perdure.db", "other.db")
+    other = ("--store", "other.db")
+    (asked,) = house.ok("approvals", "--json", *other).json["approvals"]
+
+    refused = house("approvals", "deny", "house", asked["call"], *other)
+
+    assert refused.code == 5
+    assert "perdure runs release house --store other.db" in refused.err
+    assert house("approvals", "deny", "house", asked["call"], "--json", *other).error["code"] == "held"
+    assert "Released: house" in house.ok("runs", "release", "house", *other).out
+    house.ok("approvals", "deny", "house", asked["call"], *other)
+    assert house("runs", "resume", "house", "--code", CODE, "--json", *other).json["status"] == "succeeded"
+    assert "Nothing was held" in house.ok("runs", "release", "--all", *other).out
+
+
+def test_an_interrupted_run_is_held_too(bread: Shell) -> None:
+    """Of two stores only one may go on with it."""
+    bread.ok("copy", "perdure.db", "other.db")
+
+    refused = bread("runs", "resume", "bread", "--code", CODE, "--store", "other.db")
+
+    assert refused.code == 5
+    assert "perdure runs release bread --store other.db" in refused.err
+    assert bread("runs", "resume", "bread", "--code", CODE, "--json").json["status"] == "succeeded"
+
+
+def test_the_doctor_tells_of_held_threads(house: Shell) -> None:
+    """Where they came from, and how they are released."""
+    house.ok("copy", "perdure.db", "other.db")
+
+    shown = house.ok("doctor", "--store", "other.db").out
+
+    assert "Runs and approvals of 1 thread copied from perdure.db are held." in shown
+    assert "perdure runs release --all --store other.db" in shown
+    assert "copied from" not in house.ok("doctor").out
+
+
+def test_a_thread_is_copied_into_another_store(shell: Shell) -> None:
+    """And only once."""
+    shell.ok("init", "other.db")
+    shell.ok("threads", "begin", "mine", "--agent", "helper", "--store", "other.db")
+
+    told = shell.ok("copy", "perdure.db", "other.db", "--thread", "shopping", "--json").json
+
+    assert told["threads"] == ["shopping"]
+    left = shell.ok("threads", "log", "shopping", "--json").json
+    assert shell.ok("threads", "log", "shopping", "--json", "--store", "other.db").json == left
+
+
+def test_a_store_moves_to_a_server_and_back(house: Shell, request: pytest.FixtureRequest) -> None:
+    """With a bar for a person who looks; what waits for an approval is held there until it is released."""
+    server, key = new_store(request), ("house", "--json", "--store")
+
+    shown, code = typed(house.directory, "copy", "perdure.db", server, columns=200)
+
+    assert code == 0
+    assert re.search(r"Copying .*100%", shown)
+    assert "Both are equal, and the copy is intact" in shown
+    assert house.ok("verify", "--store", server, "--json").json["ok"]
+    (asked,) = house.ok("approvals", "--json", "--store", server).json["approvals"]
+    denied = ("approvals", "deny", "house", asked["call"], "--store", server)
+    assert house(*denied, "--json").error["code"] == "held"
+    house.ok("copy", server, "back.db")
+    logs = [house.ok("threads", "log", *key, store).json for store in ("perdure.db", server, "back.db")]
+    assert logs[0] == logs[1] == logs[2]
+    house.ok("runs", "release", "house", "--store", server)
+    house.ok(*denied)
+
+
+def test_refusals_say_what_to_do_and_make_nothing(shell: Shell) -> None:
+    """Each is one line, with the exit code of its kind."""
+    shell.ok("init", "other.db")
+    shell.ok("threads", "begin", "mine", "--agent", "helper", "--store", "other.db")
+
+    full = shell("copy", "perdure.db", "other.db", "--json")
+    itself = shell("copy", "perdure.db", "./perdure.db", "--json")
+    absent = shell("copy", "nowhere.db", "new.db", "--json")
+    mistyped = shell("copy", "perdure.db", "new.db", "--thread", "shoping", "--json")
+    nothing = shell("runs", "release", "--json")
+
+    assert (full.code, full.error["code"]) == (4, "target_not_empty")
+    assert (itself.code, itself.error["code"]) == (2, "copy_onto_itself")
+    assert (absent.code, absent.error["code"]) == (3, "store_not_found")
+    assert (mistyped.code, mistyped.error["code"]) == (3, "thread_not_found")
+    assert (nothing.code, nothing.error["code"]) == (2, "release_of_what")
+    assert not (shell.directory / "new.db").exists()

@@ -1,0 +1,284 @@
+"""Listings at 80 columns, over all nouns, on a store of odd contents: whole words, and ids that can be typed back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+import perdure
+from perdure import Agent
+from perdure.cli.output.screen import Column, Screen, console, cut_at_words, inline, safe_json
+from perdure.errors import Invalid
+from perdure.model.names import id_meant, short_ids
+from perdure.testing import Script, say, use
+from tests.surfaces.shell import Shell
+
+LONG = "a customer's request about an order that was never delivered, with many words"
+ENDS_ALIKE = "0191f0aa-0000-7000-8000-00000000beef", "0191f0aa-0000-7000-8000-10000000beef"
+THREADS = (
+    "注文-配送-" + "漢字" * 14 + "-終わり",
+    "طلب-" + "قديم" * 16 + "-نهاية",
+    "order-" + "x" * 150 + "-the-same-end",
+    "order-" + "y" * 150 + "-the-same-end",
+    "e\u0301".encode().decode().replace("e\u0301", "é") + "clair " * 9 + "fin",
+    *ENDS_ALIKE,
+    "short",
+)
+WORDS = (
+    "",
+    "One line,\nand another,\r\nand a third with a\ttab and quite a few more words in it.",
+    "説明文" * 30,
+    "שלום " * 30,
+    "x" * 300,
+    LONG + ", and the end of it.",
+)
+
+
+@perdure.tool(effect="financial", ask=True)
+def transfer_of_money(to: str, purpose: str) -> str:
+    """Pay; nobody ever approves it."""
+    return f"{to} {purpose}"
+
+
+def odd(path: Path) -> None:
+    """Make the store."""
+    script = Script(use("transfer_of_money", to="the roofer", purpose=LONG), say("Paid."))
+    agent = Agent("an/agent/" + "with-a-long-name" * 3, backend=script, tools=[transfer_of_money])
+    with perdure.open(path) as store:
+        for name in THREADS:
+            store.thread(name, agent=agent, owner="an owner " * 5)
+        thread = store.thread(THREADS[2], agent=agent)
+        for number, words in enumerate(WORDS):
+            with thread.change(f"reason {number} {LONG}"[:180]) as change:
+                change.say("user", words or " ", id=f"{number}-" + "m" * 100)
+                change.put(f"/notes/{'deep/' * 20}{number}.json", words)
+                change.say("assistant", words or "…", provider="openai", model="gpt-5.6")
+        thread.artifacts.put(b"content", media_type="text/plain", name=LONG)
+        thread.fork("a-line/" + "z" * 60 + "/end")
+        thread.fork("b-line/" + "z" * 60 + "/end")
+        thread.run(LONG)
+        thread.fork("asked").run(LONG)
+        for index, words in enumerate(WORDS[1:]):
+            store.memory("ann").add(words, id="note-" * 20 + str(index))
+            store.memory("ann").add(f"{index} {LONG}", scope="a-scope-with-a-long-name")
+
+
+@pytest.fixture(scope="module")
+def odd_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That store, which the tests only read."""
+    path = tmp_path_factory.mktemp("odd") / "perdure.db"
+    odd(path)
+    return path
+
+
+@pytest.fixture
+def odd_shell(empty: Shell, odd_store: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell of 80 columns whose commands find that store."""
+    monkeypatch.setenv("PERDURE_STORE", str(odd_store))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    empty.store = odd_store
+    return empty
+
+
+THREAD = THREADS[2]
+# A listing, the column and the fields of its ids, and the command that shows the one of an id.
+LISTINGS: dict[str, tuple[list[str], str, str, list[str]]] = {
+    "threads": (["threads", "ls"], "thread", "threads.*.id", ["threads", "show", "ID"]),
+    "timelines": (["threads", "show", THREAD], "timeline", "timelines.*.timeline", ["threads", "log", THREAD, "--timeline", "ID"]),
+    "turns": (["threads", "turns", THREAD], "after", "turns.*.after", ["threads", "show", THREAD, "--at", "ID"]),
+    "commits": (["threads", "log", THREAD, "--commits"], "commit", "commits.*.digest", ["threads", "show", THREAD, "--at", "ID"]),
+    "paths": (["state", "ls", THREAD], "path", "paths.*.path", ["state", "get", THREAD, "ID"]),
+    "path": (["state", "log", THREAD, f"/notes/{'deep/' * 20}1.json"], "commit", "versions.*.commit", ["threads", "show", THREAD, "--at", "ID"]),
+    "runs": (["runs", "ls", THREAD], "run", "runs.*.id", ["runs", "show", THREAD, "ID"]),
+    "open runs": (["runs", "ls"], "run", "runs.*.id", ["runs", "show", THREAD, "ID"]),
+    "calls": (["calls", "ls", THREAD], "call", "calls.*.id", ["calls", "show", THREAD, "ID"]),
+    "approvals": (["approvals", "ls"], "call", "approvals.*.call", ["approvals", "show", THREAD, "ID"]),
+    "agents": (["agents", "ls"], "agent", "agents.*.name", ["agents", "show", "ID"]),
+    "memory": (["memory", "ls", "--owner", "ann"], "item", "items.*.id", ["memory", "show", "ID", "--owner", "ann"]),
+    "search": (["memory", "search", "words", "--owner", "ann"], "item", "found.*.item.id", ["memory", "show", "ID", "--owner", "ann"]),
+    "artifacts": (["artifacts", "ls", THREAD], "artifact", "artifacts.*.digest", ["artifacts", "show", THREAD, "ID"]),
+    "models": (["models", "ls", "--all"], "model", "models.*.name", ["models", "show", "ID"]),
+}  # fmt: skip
+
+
+def fields(value: Any, way: str) -> list[str]:
+    """Return what a JSON answer has at a way such as `runs.*.id`."""
+    for part in way.split("."):
+        value = (
+            value
+            if part == "*"
+            else [each[part] for each in value]
+            if isinstance(value, list)
+            else value[part]
+        )
+    return value
+
+
+def column(shown: str, name: str) -> list[str]:
+    """Return the cells of a column, found by where its heading begins and the next one begins, in columns of a terminal."""
+    lines = shown.splitlines()
+    top = next(at for at, line in enumerate(lines) if re.search(rf"(^|  ){name}(  |$)", line))
+    heading = next(each for each in re.finditer(r"\S+( \S+)*", lines[top]) if each[0] == name)
+    start = cell_len(lines[top][: heading.start()])
+    cells: list[str] = []
+    for line in lines[top + 1 :]:
+        letters, at = "", 0
+        for letter in line:
+            letters += letter if at >= start else ""
+            at += cell_len(letter)
+        if not letters:
+            break
+        cells.append(re.split(r" {2,}", letters)[0])
+    return cells
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yield every text of a JSON answer, on one line as tables show it."""
+    match value:
+        case str():
+            yield inline(value)
+        case dict():
+            yield inline(safe_json(value, indent=None))
+            for each in value.values():
+                yield from texts(each)
+        case list():
+            for each in value:
+                yield from texts(each)
+        case _:
+            pass
+
+
+def ageless(answer: str) -> str:
+    """Return an answer without the field that changes from second to second."""
+    return re.sub(r'"age_seconds": [0-9]+', "", answer)
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+def test_an_id_of_a_listing_can_be_typed_back(odd_shell: Shell, name: str) -> None:
+    """Whatever the table shows in its id column leads to the thing of that row, in every noun."""
+    words, heading, way, shows = LISTINGS[name]
+    whole = fields(odd_shell.ok(*words, "--json").json, way)
+
+    shown = column(odd_shell.ok(*words).out, heading)[: len(whole)]
+
+    assert len(shown) == len(whole) > 0
+    for typed, id in zip(shown, whole, strict=True):
+        by_part = odd_shell.ok(*(typed if each == "ID" else each for each in shows), "--json").out
+        by_whole = odd_shell.ok(*(id if each == "ID" else each for each in shows), "--json").out
+        assert ageless(by_part) == ageless(by_whole)
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+def test_a_listing_fits_80_columns_and_is_cut_between_words(odd_shell: Shell, name: str) -> None:
+    """No row is wider than the terminal, and whatever ends with … is cut at the end of a word."""
+    words = LISTINGS[name][0]
+    known = [each for each in texts(odd_shell.ok(*words, "--json").json) if each]
+
+    shown = odd_shell.ok(*words).out
+
+    table = shown[shown.index("timeline  ") :] if words[1] == "show" else shown
+    for line in table.partition("\n\n")[0].splitlines():
+        if line.startswith(("Dollars", "Look at one")):
+            continue
+        assert cell_len(line) <= 80, line
+        for cell in re.split(r" {2,}", line):
+            if cell.endswith("…") and len(cell) > 2 and not any(each == cell for each in known):
+                assert any(ends_between_words(each, cell[:-1].strip()) for each in known), cell
+
+
+def ends_between_words(text: str, beginning: str) -> bool:
+    """True if `text` begins so, and a word ends there; a first word that is too long for any column may be cut."""
+    at = text.find(beginning)
+    if at < 0:
+        return False
+    after = text[at + len(beginning) :].lstrip("…")[:1]
+    is_end = not after or not (beginning[-1].isalnum() and after.isalnum()) or cell_len(after) > 1
+    return is_end or beginning.isalnum()
+
+
+def test_a_cut_inside_a_word_would_be_found() -> None:
+    """Control: the check of the test above refuses a cut inside a word."""
+    assert ends_between_words("pay the landlord", "pay the")
+    assert not ends_between_words("pay the landlord", "pay the land")
+
+
+@pytest.mark.parametrize("width", range(2, 40))
+def test_words_are_cut_to_any_width(width: int) -> None:
+    """At every width the text fits, and no sign is split from its accent or its joiner."""
+    for words in (*WORDS, "e\u0301" * 30, "👩\u200d👩\u200d👧" * 10):
+        shown = cut_at_words(inline(words), width)
+
+        assert cell_len(shown) <= width
+        assert not shown.endswith(("\u200d…", "\u200d"))
+
+
+def test_ids_that_end_alike_are_shown_longer() -> None:
+    """Each is shown by as much of its end as no other has; a part that fits two is refused, naming both."""
+    shown = short_ids(ENDS_ALIKE)
+
+    assert [len(each) for each in shown.values()] == [12, 12]
+    assert [id_meant(each, ENDS_ALIKE, what="run") for each in shown.values()] == list(shown)
+    with pytest.raises(Invalid) as ambiguous:
+        id_meant("0000beef", ENDS_ALIKE, what="run")
+    assert ambiguous.value.code == "id_ambiguous"
+    assert ambiguous.value.facts["found"] == ENDS_ALIKE
+
+
+def test_the_end_of_a_name_that_a_person_chose_needs_its_mark() -> None:
+    """`order-17` never means `my-order-17`: only …order-17 does."""
+    assert id_meant("order-17", ["my-order-17"], what="thread") is None
+    assert id_meant("…order-17", ["my-order-17"], what="thread") == "my-order-17"
+    assert id_meant("...order-17", ["my-order-17"], what="thread") == "my-order-17"
+
+
+def test_an_ambiguous_part_is_refused_by_a_command(odd_shell: Shell) -> None:
+    """Nothing is shown, and the error names the candidates."""
+    ended = odd_shell("threads", "show", "0000beef", "--json")
+
+    assert ended.code != 0
+    assert ended.error["code"] == "id_ambiguous"
+    assert ended.error["facts"]["found"] == list(ENDS_ALIKE)
+
+
+def test_python_finds_a_moment_and_a_call_by_the_end_of_an_id(odd_shell: Shell) -> None:
+    """`at` and `trace` take what listings show."""
+    with perdure.open(odd_shell.store) as store:
+        thread = store.thread(THREAD)
+        run, call = thread.runs()[0], thread.calls()[0]
+
+        assert thread.at(run.id[-8:]).digest == thread.at(run.id).digest
+        assert thread.trace(call.id[-8:]).record == call
+
+
+def test_a_pipe_gets_whole_ids(odd_shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no terminal nothing is shortened."""
+    monkeypatch.delenv("COLUMNS")
+    (id, *_) = fields(odd_shell.ok("runs", "ls", THREAD, "--json").json, "runs.*.id")
+
+    assert id in odd_shell.ok("runs", "ls", THREAD).out
+
+
+def test_columns_that_matter_less_are_left_out_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The column of the lowest number goes first; ids and words stay."""
+    monkeypatch.setenv("COLUMNS", "40")
+    columns = (
+        Column("id", is_id=True),
+        Column("what", gives_way=True),
+        Column("when", leaves=1),
+        Column("by", leaves=2),
+    )
+
+    Screen(console()).table(columns, [("id-1", "a sentence of several words", "yesterday", "ann")])
+
+    assert capsys.readouterr().out.splitlines() == [
+        "id    what                         by",
+        "id-1  a sentence of several words  ann",
+    ]

@@ -1,0 +1,228 @@
+"""Time travel at the terminal: the graph, cherry-pick, merge with a side, replay, undo --to, and failed runs in the log."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure import Agent
+from perdure.errors import RunFailed
+from perdure.testing import Script, fail, say, use
+from tests.surfaces.pty_session import PtySession
+from tests.surfaces.shell import Shell
+
+CODE = "tests.surfaces.test_cli_time_travel:agent"
+
+sent: list[str] = []
+
+
+@perdure.tool(effect="financial")
+def pay(to: str) -> str:
+    """Pay somebody."""
+    sent.append(to)
+    return f"paid {to}"
+
+
+agent = Agent(
+    "payer",
+    backend=Script(say("Noted."), use("pay", to="ann"), say("Paid."), say("Bye."), say("Again.")),
+    tools=[pay],
+)
+
+
+def talk(path: Path) -> None:
+    """Three inputs, the second with a payment, and a fork after the first."""
+    sent.clear()
+    with perdure.open(path) as store:
+        thread = store.thread("books", agent=agent)
+        for words in ("Remember me.", "Pay ann.", "Good bye."):
+            thread.run(words)
+        thread.fork("again", at="turn:1")
+
+
+def test_the_graph_shows_where_timelines_part_and_merge(shell: Shell) -> None:
+    """Each line has the commit and the timelines whose head it is, and columns join where lines parted."""
+    shell.ok("threads", "merge", "shopping", "what-if", "--theirs")
+
+    shown = shell.ok("threads", "log", "shopping", "--graph").out
+
+    assert re.search(r"^◉  [0-9a-f]{12}  main  ", shown, re.MULTILINE)
+    assert re.search(r"^│ ◉  [0-9a-f]{12}  what-if  turn 3", shown, re.MULTILINE)
+    assert "├─╮" in shown
+    assert "├─╯" in shown
+    assert shown.count("○") + shown.count("◉") == len(
+        shell.ok("threads", "log", "shopping", "--graph", "--json").json["nodes"]
+    )
+
+
+def test_a_commit_of_the_graph_can_be_typed_back(shell: Shell) -> None:
+    """Every line names its commit."""
+    nodes = shell.ok("threads", "log", "shopping", "--graph", "--json").json["nodes"]
+
+    shown = re.findall(r"[○◉][ │]*  ([0-9a-f]{12})  ", shell.ok("threads", "log", "shopping", "--graph").out)
+
+    assert [
+        shell.ok("threads", "show", "shopping", "--at", each, "--json").json["commit"] for each in shown
+    ] == [node["commit"] for node in nodes]
+
+
+def test_a_graph_fits_a_real_terminal(shell: Shell) -> None:
+    """At 80 columns no line is wrapped."""
+    with PtySession(shell.directory, "threads", "log", "shopping", "--graph") as session:
+        assert session.ended() == 0
+
+    assert max(map(len, session.shown.splitlines())) <= 80
+    assert "what-if" in session.shown
+
+
+def test_a_graph_of_many_forks_ends_at_its_limit(shell: Shell) -> None:
+    """What is left out is said."""
+    for number in range(5):
+        shell.ok("threads", "fork", "shopping", f"fork-{number}", "--at", f"turn:{number % 3 + 1}")
+        shell.ok("state", "put", "shopping", "/x.json", str(number), "--timeline", f"fork-{number}")
+
+    shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "4").out
+
+    assert shown.count("○") + shown.count("◉") == 4
+    assert "The last 4 turns; --limit 0 shows all." in shown
+
+
+@pytest.mark.parametrize("turns", ["4", "turn:4", "3..4"])
+def test_turns_are_picked_one_or_several(shell: Shell, turns: str) -> None:
+    """A turn or a range is applied to another timeline, one commit for each turn."""
+    ended = shell.ok("threads", "cherry-pick", "shopping", turns, "--onto", "what-if", "--theirs")
+
+    assert ended.out.count("Picked turn ") == (2 if ".." in turns else 1)
+    shown = shell.ok("state", "ls", "shopping", "--timeline", "what-if", "--json").json["paths"]
+    assert "/notes/a.txt" in {each["path"] for each in shown}
+
+
+def test_a_conflict_stops_a_range_and_names_the_path(shell: Shell) -> None:
+    """Without a side, what differs on both is a conflict, and nothing of that turn or of later ones is written."""
+    ended = shell("threads", "cherry-pick", "shopping", "3..4", "--onto", "what-if")
+
+    assert ended.code == 4
+    assert "/todos.json" in ended.err
+    assert "/notes/a.txt" not in shell.ok("state", "ls", "shopping", "--timeline", "what-if").out
+
+
+def test_turns_that_are_not_there_are_refused(shell: Shell) -> None:
+    """Nothing is picked of a range that the timeline does not have whole."""
+    ended = shell("threads", "cherry-pick", "shopping", "3..9", "--onto", "what-if", "--json")
+
+    assert ended.code == 3
+    assert ended.error["code"] == "turn_range_not_found"
+
+
+@pytest.mark.parametrize(
+    ("side", "items"), [("--ours", ["milk", "eggs", "carrots"]), ("--theirs", ["milk", "eggs", "bread"])]
+)
+def test_a_side_settles_the_conflicts_of_a_merge(shell: Shell, side: str, items: list[str]) -> None:
+    """Without a side the merge is refused; with one, that value is there."""
+    assert shell("threads", "merge", "shopping", "what-if").code == 4
+
+    shell.ok("threads", "merge", "shopping", "what-if", side)
+
+    assert shell.ok("state", "get", "shopping", "/todos.json", "--json").json["value"] == items
+
+
+def test_a_path_limits_the_side_of_a_merge(shell: Shell) -> None:
+    """A conflict at another path is still one; both paths together settle the merge."""
+    shell.ok("state", "put", "shopping", "/a.json", "1")
+    shell.ok("state", "put", "shopping", "/a.json", "2", "--timeline", "what-if")
+
+    refused = shell("threads", "merge", "shopping", "what-if", "--theirs", "--path", "/todos.json")
+    shell.ok(
+        "threads", "merge", "shopping", "what-if", "--theirs", "--path", "/todos.json", "--path", "/a.json"
+    )
+
+    assert refused.code == 4
+    assert "/a.json" in refused.err
+    assert shell.ok("state", "get", "shopping", "/a.json", "--json").json["value"] == 2
+
+
+def test_a_covered_value_is_on_record(shell: Shell) -> None:
+    """An event of the merge names the path whose value of ours was covered."""
+    shell.ok("threads", "merge", "shopping", "what-if", "--theirs")
+
+    (newest, *_) = shell.ok("threads", "log", "shopping", "--commits", "--json").json["commits"]
+
+    assert [each["path"] for each in newest["events"] if each["type"] == "conflict"] == ["/todos.json"]
+
+
+def test_sides_are_checked(shell: Shell) -> None:
+    """Both sides, or a path without a side, are refused."""
+    both = shell("threads", "merge", "shopping", "what-if", "--ours", "--theirs", "--json")
+    alone = shell("threads", "merge", "shopping", "what-if", "--path", "/a.json", "--json")
+
+    assert [both.error["code"], alone.error["code"]] == ["options_conflict", "option_missing"]
+
+
+def test_undo_goes_back_to_a_moment(shell: Shell) -> None:
+    """The command has the name of the argument in Python."""
+    shell.ok("threads", "undo", "shopping", "--to", "turn:1")
+
+    assert shell.ok("state", "get", "shopping", "/todos.json", "--json").json["value"] == ["milk"]
+
+
+def test_a_value_is_blamed_at_a_moment(shell: Shell) -> None:
+    """`blame(at=…)` is what the command does with --at."""
+    with perdure.open(shell.store) as store:
+        thread = store.thread("shopping")
+
+        found = thread.blame("/todos.json", at="turn:1")
+
+        assert found == thread.at("turn:1").blame("/todos.json")
+        assert found.reason == "add milk"
+
+
+def test_a_replay_lists_what_was_not_made(empty: Shell) -> None:
+    """The inputs, how their runs ended, and the payment that was stopped, with the call that made it before."""
+    talk(empty.store)
+
+    planned = empty.ok("threads", "replay", "books", "--onto", "again", "--dry-run")
+    ended = empty.ok("threads", "replay", "books", "--onto", "again", "--code", CODE)
+
+    assert "Would give 2 inputs of main to again" in planned.out
+    assert "Gave 2 inputs of main to again" in ended.out
+    assert "1 call not made:" in ended.out
+    assert sent == ["ann"]
+
+
+def test_a_failed_run_is_shown_in_the_log(empty: Shell) -> None:
+    """The log, the list of turns and the graph say that the run failed, and why."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("books", agent=Agent("payer", backend=Script(fail(ValueError("no money")))))
+        with pytest.raises(RunFailed):
+            thread.run("Pay ann.")
+
+    for words in (["log"], ["turns"], ["log", "--graph"]):
+        shown = empty.ok("threads", words[0], "books", *words[1:]).out
+        assert "failed" in shown
+    assert "no money" in empty.ok("threads", "log", "books").out
+
+
+def test_a_run_that_failed_on_a_timeline_of_its_own_is_shown_in_the_log(empty: Shell) -> None:
+    """Its input is on the target timeline, which has no end of the run; the record has the reason."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("books", agent=Agent("payer", backend=Script(fail(ValueError("no money")))))
+        with pytest.raises(RunFailed):
+            thread.run("Pay ann.", head_policy="on_success")
+
+    (turn,) = empty.ok("threads", "log", "books", "--json").json["turns"]
+
+    assert (turn["status"], "no money" in turn["why"]) == ("failed", True)
+    assert "failed: " in empty.ok("threads", "turns", "books").out
+
+
+def test_a_turn_has_a_kind(shell: Shell) -> None:
+    """A write by hand, a merge and a pick are told from turns with messages."""
+    shell.ok("threads", "merge", "shopping", "what-if", "--theirs")
+    shell.ok("state", "put", "shopping", "/x.json", "1")
+
+    turns = shell.ok("threads", "log", "shopping", "--json").json["turns"]
+
+    assert [each["kind"] for each in turns] == ["edit", "merge", "edit", "message", "message", "message"]
