@@ -185,6 +185,10 @@ def _position_after(row: _StoredRow, pack: RowPack, before: int | None) -> int |
     if (row.op_id is None) != (pack.op is None):
         raise damaged(f"row {row.number} of the log has lost, or found, its op_id.", "row_damaged")
     if row.op_id is None or pack.op is None:
+        if (row.intent, row.position, row.chain, row.previous) != (None, None, None, None):
+            raise damaged(
+                f"row {row.number} of the log completes no write, but has an end of one.", "row_damaged"
+            )
         return before
     check_intent(pack, row.op_id, row.intent)
     after = before if before is None else before + pack.op.entries
