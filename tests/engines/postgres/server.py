@@ -103,6 +103,16 @@ class Server:
         rules = self.data / "pg_hba.conf"
         rules.write_text(_GUARDED + rules.read_text(encoding="utf-8"), encoding="utf-8")
 
+    def create_standby(self, primary: Server) -> None:
+        """Make the data directory a copy of a server's, which then follows that server."""
+        self.directory.mkdir(mode=0o755)
+        if primary._copied.exists():
+            self._copied.parent.mkdir()
+            self._copied.symlink_to(primary._copied)
+        if os.geteuid() == 0:
+            os.chown(self.directory, *_NOBODY)
+        self._run("pg_basebackup", "-R", "-c", "fast", "--no-sync", "-d", primary.url())
+
     def _copy(self, installed: Path) -> None:
         """Copy the programs, and the libraries that they look for beside their package."""
         libraries = installed.parent.with_suffix(".libs")
