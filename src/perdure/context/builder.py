@@ -49,7 +49,7 @@ from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_check
 from perdure.model.context import ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
-from perdure.model.message import File, Image, Message, ReasoningSummary, decode_message
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, decode_message
 from perdure.model.recipe import Frame
 from perdure.providers.contract import Loss, Rendered
 from perdure.providers.tokens import Weight
@@ -116,6 +116,7 @@ _SHARES = (0.95, 0.8)
 _SHARES_LATER = (0.9, 0.75)  # within a run, where steps that follow should begin with the same messages
 _OLDER_SHARE = 0.97
 _LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
+_WEIGHED_MIN = 4  # characters of a long note that are weighed first, for each token of its share
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -489,15 +490,29 @@ class _ContextBuilder:
 
         The share is larger if otherwise not every external write could be named.
         """
-        weights: list[Weight] = []
+        weights: list[Weight | None] = []  # None: too large, which the beginning of the note shows
         for detail in DETAILS:
-            weights.append(self._turns.weight(self._whole_lead(checkpoint, reason, detail)))
-            if detail is not DETAILS[-1] and self._budget.holds(self._around() + weights[-1], _LEAD_SHARE):
+            lead = self._whole_lead(checkpoint, reason, detail)
+            weight = None if self._is_too_large(lead) else self._turns.weight(lead)
+            weights.append(weight)
+            if weight is None or detail is DETAILS[-1]:
+                continue
+            if self._budget.holds(self._around() + weight, _LEAD_SHARE):
                 return detail
-        for detail, weight in zip(DETAILS[:-1], weights, strict=False):
-            if self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX):
+        for detail, weight in zip(DETAILS, weights, strict=True):
+            if weight is not None and self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX):
                 return detail
-        return DETAILS[min(range(len(DETAILS)), key=lambda at: weights[at].tokens)]
+        leads = [self._whole_lead(checkpoint, reason, detail) for detail in DETAILS]
+        return DETAILS[min(range(len(DETAILS)), key=lambda at: self._turns.weight(leads[at]).tokens)]
+
+    def _is_too_large(self, lead: Message) -> bool:
+        """True if the beginning of a long note alone is over the largest share of the budget; the rest is not weighed."""
+        room, text = self._budget.room, lead.text
+        if room is None or len(text) <= _WEIGHED_MIN * room * _LEAD_SHARE_MAX:
+            return False
+        begin = text[: int(_WEIGHED_MIN * room * _LEAD_SHARE_MAX)]
+        weight = self._budget.scale.message(Message(lead.role, (Text(begin),)))
+        return not self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX)
 
     def _whole_lead(self, checkpoint: Checkpoint, reason: Reason, detail: Detail) -> Message:
         """Return the note with all calls, which is written once: its weight is needed for each share of the budget."""
