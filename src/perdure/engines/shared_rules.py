@@ -16,9 +16,9 @@ from perdure.engines.contract import Cell, Fence, Hold, Move, Place, Rebuilt, Wr
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound, Sealed, StaleHead
 from perdure.model.commit import Changeset, Commit, LedgerRead, MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import Event, MessageAppended, MomentNamed
+from perdure.model.event import Event, MessageAppended, MessageRetracted, MomentNamed
 from perdure.model.head import MAIN, Head
-from perdure.model.names import moment_label
+from perdure.model.names import moment_label, retraction_label
 
 __all__ = [
     "SEAL_BYTES",
@@ -208,13 +208,15 @@ def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[
 
 
 def event_labels(events: Iterable[Event]) -> dict[str, None]:
-    """Return the labels that its events give a commit, each once: of the messages it appends, and of its names."""
+    """Return the labels that its events give a commit, each once: of its messages, retractions and names."""
     found: dict[str, None] = {}
     for event in events:
         if isinstance(event, MessageAppended):
             found[event.id] = None
         elif isinstance(event, MomentNamed):
             found[moment_label(event.name)] = None
+        elif isinstance(event, MessageRetracted):
+            found[retraction_label(event.message)] = None
     return found
 
 
