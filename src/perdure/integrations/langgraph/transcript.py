@@ -12,9 +12,10 @@ from __future__ import annotations
 import copy
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import Any, cast
+from types import NoneType
+from typing import Any, TypeAlias, cast
 
 from langchain_core import messages as lc
 
@@ -30,6 +31,7 @@ __all__ = ["MessageList", "RememberedLists", "decoded", "elements_of", "transcri
 _LISTS_MAX = 256
 _RETRACTIONS_MAX = 400  # in one write; beyond, the transcript begins anew
 _SAID = "said"
+_Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
 _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 
 
@@ -39,7 +41,7 @@ class MessageList:
     The parts are lists of their own, so that thousands of messages are compared in one step.
     """
 
-    __slots__ = ("_extras", "_fields", "_kinds", "stored")
+    __slots__ = ("_copied", "_extras", "_fields", "_kinds", "stored")
 
     def __init__(self) -> None:
         """Begin with no element."""
@@ -47,6 +49,7 @@ class MessageList:
         self._kinds: list[type[lc.BaseMessage]] = []
         self._fields: list[dict[str, Any]] = []
         self._extras: list[dict[str, Any] | None] = []
+        self._copied: list[_Copied] = []  # the fields that each reader gets a copy of
 
     def __len__(self) -> int:
         """Return the number of elements."""
@@ -58,6 +61,7 @@ class MessageList:
         self._kinds.append(type(message))
         self._fields.append({key: _own(each) for key, each in message.__dict__.items()})
         self._extras.append(_own(message.__pydantic_extra__))
+        self._copied.append(_copied(self._fields[-1]))
 
     def add_from(self, other: MessageList, start: int, end: int) -> None:
         """Add elements of another list."""
@@ -65,6 +69,7 @@ class MessageList:
         self._kinds += other._kinds[start:end]
         self._fields += other._fields[start:end]
         self._extras += other._extras[start:end]
+        self._copied += other._copied[start:end]
 
     def is_of(self, index: int, message: Any) -> bool:
         """True if the message still is what an element was made from."""
@@ -96,16 +101,30 @@ class MessageList:
 
     def messages(self) -> list[lc.BaseMessage]:
         """Return messages with these fields, which share nothing with others that can be changed."""
-        return list(map(_message_of, self._kinds, self._fields, self._extras))
+        return list(map(_message_of, self._kinds, self._fields, self._extras, self._copied))
+
+
+def _copied(fields: Mapping[str, Any]) -> _Copied:
+    """Return the fields that can be changed in place, each with the way to copy it; an empty one is quick to copy."""
+    plain = (str, int, float, bool, NoneType)
+    ways: dict[Any, Callable[[Any], Any]] = {dict: dict, list: list}
+    return tuple(
+        (key, copy.deepcopy if each else ways.get(type(each), copy.deepcopy))
+        for key, each in fields.items()
+        if type(each) not in plain
+    )
 
 
 def _message_of(
-    kind: type[lc.BaseMessage], fields: dict[str, Any], extra: dict[str, Any] | None
+    kind: type[lc.BaseMessage], fields: dict[str, Any], extra: dict[str, Any] | None, copied: _Copied
 ) -> lc.BaseMessage:
+    own = fields.copy()
+    for key, way in copied:
+        own[key] = way(fields[key])
     found, put = kind.__new__(kind), object.__setattr__
-    put(found, "__dict__", {key: _own(each) for key, each in fields.items()})
-    put(found, "__pydantic_fields_set__", set(fields))
-    put(found, "__pydantic_extra__", _own(extra))
+    put(found, "__dict__", own)
+    put(found, "__pydantic_fields_set__", set(own))
+    put(found, "__pydantic_extra__", None if extra is None else copy.deepcopy(extra) if extra else {})
     put(found, "__pydantic_private__", None)
     return found
 
