@@ -121,12 +121,12 @@ def test_arguments_that_the_tool_refuses_are_no_call(tmp_path: Path) -> None:
 
 
 def test_a_call_that_was_made_on_another_branch_is_not_made_again(tmp_path: Path) -> None:
-    """Going on from before the payment, the model asks for the same payment."""
+    """Going on from before the payment, the model asks for the same payment; the branch is durable before the tool runs."""
     with perdure.open(tmp_path / "agents.db") as store:
         app = graph(store, ask(5, "c1", "m1"), ask(5, "c9", "m9"))
         app.invoke({"messages": [HumanMessage("pay")]}, config())
         first = list(app.get_state_history(config()))[-1]
-        app.invoke({"messages": [HumanMessage("pay")]}, first.config)
+        app.invoke({"messages": [HumanMessage("pay")]}, first.config, durability="sync")
 
         assert PAID == [5]
 
