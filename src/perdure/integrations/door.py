@@ -50,8 +50,13 @@ class Door:
 
     async def acall(self, work: Callable[[], _T]) -> _T:
         """Return the result of `work`, which a worker does; it is finished there even if the caller is cancelled."""
+        return await handed(self.workers, work)
+
+    @property
+    def workers(self) -> ThreadPoolExecutor:
+        """The threads that make awaited calls, of this process."""
         workers = self._workers
         if workers is None or workers[0] != os.getpid():  # a forked child has none of the parent's threads
             threads = ThreadPoolExecutor(_WORKERS_MAX, thread_name_prefix="perdure-integration")
             workers = self._workers = (os.getpid(), threads)
-        return await handed(workers[1], work)
+        return workers[1]

@@ -1,0 +1,407 @@
+"""Where checkpoints are in a thread: each is a commit, and the state at that commit is the checkpoint.
+
+A thread of LangGraph is a thread of Perdure.  The checkpoints of the root graph are commits of the timeline `main`, those of
+another namespace commits of a timeline of their own.  Each commit has the checkpoint's id as its name, so a checkpoint is
+found by one look-up, and the latest one is at the head.  A channel is a path: a put writes the channels whose versions are
+new, and the tree shares the rest.
+
+Writes of tasks belong to a checkpoint that exists already.  They are paths of the timeline `langgraph/writes`, which never
+branches; so are the marks of checkpoints that were deleted.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from threading import Lock
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+import msgspec
+
+from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.integrations import foreign_ids
+from perdure.integrations.langgraph.transcript import RememberedLists
+from perdure.model.canonical import Json
+from perdure.model.digest import Digest
+from perdure.model.head import MAIN
+from perdure.store.plumbing.revisions import LogEntry
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+from perdure.store.view import View
+
+__all__ = [
+    "CHANNELS",
+    "RECORD",
+    "WRITES",
+    "CheckpointRecord",
+    "FoundCheckpoint",
+    "How",
+    "SaverMemory",
+    "GraphThreads",
+    "channel_path",
+    "fork",
+    "has_work",
+    "line_of",
+    "name_of",
+    "thread_id_of",
+    "writes_path",
+]
+
+RECORD = "/langgraph/checkpoint.json"
+CHANNELS = "/langgraph/channels"
+WRITES = "langgraph/writes"
+_OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
+_KNOWN_MAX = 4096
+
+How: TypeAlias = Literal["latest", "written", "by_id"]
+"""How a checkpoint came to be known: read as the latest, written, or read by its id."""
+
+
+class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a commit says of its checkpoint beside the channels."""
+
+    thread_id: str  # exactly as LangGraph has it, like every id here
+    namespace: str
+    id: str
+    parent: str | None
+    v: int
+    ts: str
+    channels: list[str]  # those that have a value
+    versions: Any  # of the channels
+    seen: Any  # the versions that each node has seen
+    updated: Any
+    metadata: Any
+    pending_sends: Any = None
+    holder: str | None = None  # the opening of the store that wrote it
+    has_work: bool = False  # nodes are to run next
+
+
+class FoundCheckpoint(NamedTuple):
+    """A checkpoint in its thread."""
+
+    record: CheckpointRecord
+    view: View
+    commit: Digest
+
+
+def line_of(namespace: str) -> str:
+    """Return the timeline of a namespace."""
+    return MAIN if namespace == "" else f"langgraph/{sha256(_bytes(namespace)).hexdigest()[:48]}"
+
+
+def name_of(namespace: str, id: str) -> str:
+    """Return the name of the commit of a checkpoint."""
+    if namespace == "":
+        return foreign_ids.moment_name(_OF_ROOT, id)
+    return foreign_ids.moment_name(_OF_NAMESPACE, f"{sha256(_bytes(namespace)).hexdigest()[:48]}/{id}")
+
+
+def channel_path(channel: str) -> str:
+    """Return the path of a channel."""
+    return f"{CHANNELS}/{foreign_ids.path_segment(channel)}"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _segments(namespace: str, id: str) -> str:
+    return f"{foreign_ids.path_segment(namespace)}/{foreign_ids.path_segment(id)}"
+
+
+def writes_path(namespace: str, id: str) -> str:
+    """Return the prefix of the writes that belong to a checkpoint."""
+    return f"/writes/{_segments(namespace, id)}"
+
+
+def gone_path(namespace: str, id: str) -> str:
+    """Return the path of the mark that a checkpoint was deleted."""
+    return f"/gone/{_segments(namespace, id)}"
+
+
+def kept_path(namespace: str) -> str:
+    """Return the path that names the latest checkpoint while its timeline is cut."""
+    return f"/kept/{foreign_ids.path_segment(namespace)}"
+
+
+class GraphThreads:
+    """The threads of a store that hold checkpoints, by the ids that LangGraph has for them."""
+
+    def __init__(self, store: Store, agent: str | None) -> None:
+        """Use a store; `agent` is whose threads they are, None: those of any agent, new ones of `langgraph`."""
+        self.store, self._agent = store, agent
+        self._open: dict[str, Thread] = {}
+        self._lines: set[tuple[str, str]] = set()
+        self._lock = Lock()
+
+    def find(self, thread_id: str) -> Thread | None:
+        """Return a thread; None if there is none.  Raises `Conflict` if it belongs to another agent."""
+        known = self._open.get(thread_id)
+        if known is not None:
+            return known
+        id = foreign_ids.thread_id(thread_id)
+        try:
+            found = self.store.thread(id)
+        except NotFound:
+            return None
+        if self._agent is not None and found.agent != self._agent:
+            raise Conflict(
+                f"thread '{id}' belongs to agent '{found.agent}', not to '{self._agent}'; nothing was done.",
+                code="thread_of_another_agent",
+                thread=id,
+                agent=found.agent,
+            )
+        return self._remember(thread_id, found)
+
+    def begin(self, thread_id: str) -> Thread:
+        """Return a thread, which is begun if there is none."""
+        found = self.find(thread_id)
+        if found is not None:
+            return found
+        agent = self._agent or "langgraph"
+        return self._remember(thread_id, self.store.thread(foreign_ids.thread_id(thread_id), agent=agent))
+
+    def forget(self, thread_id: str) -> None:
+        """Forget the handle of a thread that was removed."""
+        with self._lock:
+            self._open.pop(thread_id, None)
+            self._lines = {each for each in self._lines if each[0] != thread_id}
+
+    def line(self, thread_id: str, line: str, *, begin: bool = False) -> Thread | None:
+        """Return a handle on a timeline; None if there is no such thread or timeline, unless it is to `begin`."""
+        thread = self.begin(thread_id) if begin else self.find(thread_id)
+        if thread is None or line == MAIN:
+            return thread
+        if (thread_id, line) in self._lines:
+            return thread._on(line)  # pyright: ignore[reportPrivateUsage]  # without looking whether it is there
+        try:
+            found = thread.on(line)
+        except NotFound:
+            if not begin:
+                return None
+            try:
+                found = thread.fork(line, at=None)
+            except Conflict:  # another writer has begun it
+                found = thread.on(line)
+        self._lines.add((thread_id, line))
+        return found
+
+    def latest(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
+        """Return the checkpoint at the head of a namespace; None if there is none."""
+        line = self.line(thread_id, line_of(namespace))
+        if line is None:
+            return None
+        found = self.at(line.at(), thread_id, namespace)
+        if found is not None:
+            return found
+        writes = self.line(thread_id, WRITES)
+        kept = None if writes is None else writes.get(kept_path(namespace), default=None)
+        return None if kept is None else self.named(thread_id, namespace, str(kept))
+
+    def named(self, thread_id: str, namespace: str, id: str) -> FoundCheckpoint | None:
+        """Return a checkpoint by its id; None if there is none, or it was deleted."""
+        thread = self.find(thread_id)
+        if thread is None:
+            return None
+        commits = thread.named(name_of(namespace, id))
+        if not commits or self.is_gone(thread_id, namespace, id):
+            return None
+        found = self.at(thread.at(commits[-1]), thread_id, namespace)
+        return found if found is not None and found.record.id == id else None
+
+    def at(self, view: View, thread_id: str, namespace: str) -> FoundCheckpoint | None:
+        """Return the last checkpoint of a line up to a moment; None if there is none."""
+        stored = view.get(RECORD, default=None)
+        commit = view.digest
+        if stored is None or commit is None:
+            return None
+        record = read_record(stored)
+        if (record.thread_id, record.namespace) != (thread_id, namespace):
+            return None
+        return FoundCheckpoint(record, view, commit)
+
+    def is_gone(self, thread_id: str, namespace: str, id: str) -> bool:
+        """True if a checkpoint was deleted."""
+        writes = self.line(thread_id, WRITES)
+        return writes is not None and writes.get(gone_path(namespace, id), default=None) is not None
+
+    def writes(self, thread_id: str, namespace: str, id: str) -> list[Mapping[str, Json]]:
+        """Return the stored writes of a checkpoint."""
+        line = self.line(thread_id, WRITES)
+        if line is None:
+            return []
+        found = line.values(writes_path(namespace, id)).values()
+        return [cast("Mapping[str, Json]", each) for each in found]
+
+    def every(self, thread_id: str) -> Iterator[tuple[LogEntry, Thread]]:
+        """Yield the commits of all checkpoints of a thread, each once, with its thread, in no order."""
+        thread = self.find(thread_id)
+        if thread is None:
+            return
+        seen: set[Digest] = set()
+        for hold in thread.timelines():
+            if hold.head.timeline == WRITES or hold.head.commit is None:
+                continue
+            for entry in thread.at(hold.head).log():
+                if entry.digest in seen:
+                    break  # the rest of this line is that of another
+                seen.add(entry.digest)
+                if any(name.partition(":")[0] in (_OF_ROOT, _OF_NAMESPACE) for name in entry.names):
+                    yield entry, thread
+
+    def sorted(self, thread_id: str) -> list[FoundCheckpoint]:
+        """Return the checkpoints of a thread that were not deleted, the newest id first; each id once, as last written."""
+        found: dict[tuple[str, str], tuple[int, FoundCheckpoint]] = {}
+        for entry, thread in self.every(thread_id):
+            view = thread.at(entry)
+            record = read_record(view.get(RECORD))
+            key = record.namespace, record.id
+            if key not in found or found[key][0] < entry.at:
+                found[key] = entry.at, FoundCheckpoint(record, view, entry.digest)
+        line = self.line(thread_id, WRITES)
+        gone = set[str]() if line is None else set(line.paths("/gone"))
+        left = [
+            each for _, each in found.values() if gone_path(each.record.namespace, each.record.id) not in gone
+        ]
+        return sorted(left, key=lambda each: each.record.id, reverse=True)
+
+    def delete(
+        self, thread_id: str, gone: Sequence[FoundCheckpoint], left: Sequence[FoundCheckpoint]
+    ) -> None:
+        """Delete checkpoints: mark them, drop their writes, and take the timelines back to what is left."""
+        line = self.line(thread_id, WRITES, begin=True)
+        assert line is not None
+        with line.change("delete") as change:
+            for each in gone:
+                namespace, id = each.record.namespace, each.record.id
+                change.clear(writes_path(namespace, id))
+                change.put(gone_path(namespace, id), 1)
+        for namespace in {each.record.namespace for each in gone}:
+            kept = [each for each in left if each.record.namespace == namespace]
+            self._cut(thread_id, namespace, kept)
+
+    def _cut(self, thread_id: str, namespace: str, kept: Sequence[FoundCheckpoint]) -> None:
+        """Move the head of a namespace to the newest checkpoint that is left, and begin anew if it is the only one."""
+        line = self.line(thread_id, line_of(namespace))
+        assert line is not None
+        if not kept:
+            line.undo(to=None)
+            line.put("/langgraph/pruned.json", value=True)  # a commit, so that no redo leads back
+            return
+        newest, head = kept[0], line.head
+        if len(kept) > 1:
+            if head.commit != newest.commit and newest.commit in {each.digest for each in line.log()}:
+                line.undo(to=newest.view.log(limit=1)[0])
+            return
+        writes = self.line(thread_id, WRITES, begin=True)
+        assert writes is not None
+        writes.put(
+            kept_path(namespace), newest.record.id
+        )  # so that it is the latest until it is written again
+        values = {entry.path: newest.view.get(entry.path) for entry in newest.view.entries("/")}
+        said = newest.view.transcript()
+        line.undo(to=None)
+        with line.change("prune") as change:
+            for each in said:
+                if each.words is not None:
+                    change.add(each.words, id=None, provider=each.provider, model=each.model)
+            change.replace(values)
+            change.name(name_of(namespace, newest.record.id))
+        writes.delete(kept_path(namespace))
+
+    def _remember(self, thread_id: str, thread: Thread) -> Thread:
+        with self._lock:
+            if len(self._open) > 10_000:
+                self._open.clear()
+            return self._open.setdefault(thread_id, thread)
+
+
+def read_record(stored: Any) -> CheckpointRecord:
+    """Return the record of a checkpoint; raises `Corrupt` if it is none."""
+    try:
+        return msgspec.convert(stored, CheckpointRecord)
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"{RECORD} is not the record of a checkpoint: {error}; nothing was read.",
+            code="checkpoint_record_damaged",
+        ) from error
+
+
+class SaverMemory:
+    """What savers of one store remember: how checkpoints came to be known, the runs of this process, lists of messages."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._known: OrderedDict[tuple[str, str, str | None], How] = OrderedDict()
+        self._runs: OrderedDict[tuple[str, str, str], weakref.ref[Any]] = OrderedDict()
+        self._lock = Lock()
+        self.lists = RememberedLists()
+
+    def note(self, thread_id: str, namespace: str, id: str | None, how: How) -> None:
+        """Note how a checkpoint came to be known; None: that there is none."""
+        with self._lock:
+            self._known[thread_id, namespace, id] = how
+            self._known.move_to_end((thread_id, namespace, id))
+            while len(self._known) > _KNOWN_MAX:
+                self._known.popitem(last=False)
+
+    def how(self, thread_id: str, namespace: str, id: str | None) -> How | None:
+        """Return how a checkpoint came to be known last; None: not at all."""
+        return self._known.get((thread_id, namespace, id))
+
+    def began(self, thread_id: str, namespace: str, id: str, run: object) -> None:
+        """Note which run writes a checkpoint: LangGraph has one object of metadata for each run."""
+        try:
+            found = weakref.ref(run)
+        except TypeError:  # None or a plain dictionary: a program calls the saver itself
+            return
+        with self._lock:
+            self._runs[thread_id, namespace, id] = found
+            while len(self._runs) > _KNOWN_MAX:
+                self._runs.popitem(last=False)
+
+    def run_of(self, thread_id: str, namespace: str, id: str) -> object | None:
+        """Return the object of the run that wrote a checkpoint; None if it has ended, or none is known."""
+        found = self._runs.get((thread_id, namespace, id))
+        return None if found is None else found()
+
+
+def has_work(checkpoint: Mapping[str, Any]) -> bool:
+    """True if nodes are to run after a checkpoint, as far as the checkpoint itself says so."""
+    values, versions, seen = (
+        checkpoint[key] for key in ("channel_values", "channel_versions", "versions_seen")
+    )
+    if values.get("__pregel_tasks") or "__start__" in values:
+        return True
+    if any(channel.startswith("branch:to:") for channel in values):
+        return True
+    return any(
+        channel in values and str(versions.get(channel, "")) > str(version)
+        for node, versions_of_node in seen.items()
+        if node not in ("__input__", "__interrupt__")
+        for channel, version in versions_of_node.items()
+    )
+
+
+def fork(line: Thread, name: str, at: Any) -> Thread:
+    """Begin a timeline of that name, or of the first free name after it."""
+    number = 0
+    while True:
+        try:
+            return line.fork(name if number == 0 else f"{name}.{number}", at=at)
+        except Conflict:
+            number += 1
+
+
+def thread_id_of(thread: Thread) -> str | None:
+    """Return LangGraph's id of a thread; None if it has no checkpoint."""
+    stored = thread.get(RECORD, default=None)
+    if stored is not None:
+        return read_record(stored).thread_id
+    for hold in thread.timelines():
+        found = thread.at(hold.head).get(RECORD, default=None) if hold.head.commit else None
+        if found is not None:
+            return read_record(found).thread_id
+    return None

@@ -1,0 +1,364 @@
+"""Values of a graph as plain data, and back: a closed list of types, so that stored bytes can construct nothing else.
+
+JSON stays JSON, so that the state of a thread can be read, compared and exported.  Anything else is an object with the key
+`$`, which names its type: the standard library's (datetimes, UUIDs, sets, …), LangChain's messages and documents,
+LangGraph's own (`Send`, `Interrupt`, `Command`, …), and the classes that the program declared: those of the graph's state,
+which LangGraph hands to `with_allowlist`, and those that the program passes itself.  A value of any other type is refused
+by name before anything is written, unless the program gives a serializer of its own for such values.
+
+Reading looks a name up in these tables and nowhere else: no module is imported, no pickle is loaded.  Only classes that the
+program has imported itself are constructed, with data.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import decimal
+import enum
+import ipaddress
+import math
+import pathlib
+import re
+import sys
+import uuid
+import zoneinfo
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from langchain_core import messages as lc
+from langchain_core.documents import Document
+from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]
+from langgraph.store.base import GetOp, Item
+from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, StateSnapshot, TimeoutPolicy
+
+from perdure.errors import Corrupt, Invalid, Unsupported
+from perdure.model.canonical import Json
+
+__all__ = ["MARK", "Codec", "Serializer", "is_message"]
+
+MARK = "$"
+_INT_MAX = 2**53 - 1
+_DEPTH_MAX = 40  # each level may take two of the 64 levels that a stored document has
+
+_MESSAGES: dict[str, type[lc.BaseMessage]] = {
+    each.__name__: each
+    for each in (
+        *(
+            lc.HumanMessage,
+            lc.AIMessage,
+            lc.SystemMessage,
+            lc.ToolMessage,
+            lc.FunctionMessage,
+            lc.ChatMessage,
+        ),
+        *(lc.HumanMessageChunk, lc.AIMessageChunk, lc.SystemMessageChunk, lc.ToolMessageChunk),
+        *(lc.FunctionMessageChunk, lc.ChatMessageChunk, lc.RemoveMessage),
+    )
+}
+_IP = {
+    each.__name__: each
+    for each in (
+        *(ipaddress.IPv4Address, ipaddress.IPv4Interface, ipaddress.IPv4Network),
+        *(ipaddress.IPv6Address, ipaddress.IPv6Interface, ipaddress.IPv6Network),
+    )
+}
+# Classes whose fields are their constructor's arguments.
+_FIELDS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
+    "Send": (Send, ("node", "arg", "timeout")),
+    "Interrupt": (Interrupt, ("value", "id")),
+    "Command": (Command, ("graph", "update", "resume", "goto")),
+    "Overwrite": (Overwrite, ("value",)),
+    "TimeoutPolicy": (TimeoutPolicy, tuple(each.name for each in dataclasses.fields(TimeoutPolicy))),
+    "PregelTask": (PregelTask, PregelTask._fields),
+    "StateSnapshot": (StateSnapshot, StateSnapshot._fields),
+    "GetOp": (GetOp, GetOp._fields),
+    "Item": (Item, ("value", "key", "namespace", "created_at", "updated_at")),
+    "Document": (Document, ("id", "metadata", "page_content")),
+}
+_FIELD_NAMES = {kind: name for name, (kind, _) in _FIELDS.items()}
+
+
+class Serializer(Protocol):
+    """A program's own serializer for values that are on no list; LangGraph's serializers have this shape."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Return the kind and the bytes of a value."""
+        ...
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Return the value of these bytes."""
+        ...
+
+
+def is_message(value: object) -> bool:
+    """True if `value` is a message of LangChain that can be stored."""
+    return _MESSAGES.get(type(value).__name__) is type(value)
+
+
+class Codec:
+    """Turns the values of a graph into JSON documents and back."""
+
+    def __init__(
+        self, declared: Collection[tuple[str, ...]] = (), *, serializer: Serializer | None = None
+    ) -> None:
+        """Accept the `declared` classes, by module and name, and anything else that `serializer` takes."""
+        self._declared = frozenset(tuple(each) for each in declared)
+        self._serializer = serializer
+
+    def allowing(self, declared: Collection[tuple[str, ...]]) -> Codec:
+        """Return a codec that accepts these classes too."""
+        return Codec({*self._declared, *declared}, serializer=self._serializer)
+
+    def encode(self, value: object) -> Json:
+        """Return a value as a JSON document; raises `Unsupported`, naming the type, for one that is on no list."""
+        return self._encode(value, 0)
+
+    def decode(self, stored: Json) -> Any:
+        """Return the value that a document stands for; raises `Corrupt` or `Unsupported`, having constructed nothing else."""
+        try:
+            return self._decode(stored)
+        except (KeyError, TypeError, ValueError, ArithmeticError, re.error) as error:
+            raise Corrupt(
+                f"a stored value of LangGraph cannot be read: {type(error).__name__}; nothing was changed.",
+                code="foreign_value_damaged",
+                why=str(error),
+            ) from error
+
+    def _encode(self, value: Any, depth: int) -> Json:
+        kind = cast("type[Any]", type(value))
+        if kind is str:
+            return _text(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            return value if -_INT_MAX <= value <= _INT_MAX else {MARK: "int", "v": str(value)}
+        if kind is float:
+            return value if math.isfinite(value) else {MARK: "float", "v": repr(value)}
+        if depth > _DEPTH_MAX:
+            raise Invalid(
+                f"a value of the graph is nested deeper than {_DEPTH_MAX} levels; nothing was written.",
+                code="foreign_value_too_deep",
+                limit=_DEPTH_MAX,
+            )
+        if kind is list:
+            return [self._encode(each, depth + 1) for each in value]
+        if kind is dict:
+            return self._mapping(value, depth)
+        return self._marked(value, kind, depth)
+
+    def _mapping(self, value: dict[Any, Any], depth: int) -> Json:
+        if all(type(key) is str and _is_text(key) for key in value) and MARK not in value:
+            return {key: self._encode(each, depth + 1) for key, each in value.items()}
+        pairs = [[self._encode(k, depth + 1), self._encode(v, depth + 1)] for k, v in value.items()]
+        return {MARK: "dict", "v": cast("Json", pairs)}
+
+    def _marked(self, value: Any, kind: type[Any], depth: int) -> Json:
+        inner: Callable[[Any], Json] = lambda each: self._encode(each, depth + 1)  # noqa: E731
+        if kind in _FIELD_NAMES:
+            name = _FIELD_NAMES[kind]
+            fields = {each: inner(getattr(value, each, None)) for each in _FIELDS[name][1]}
+            return {MARK: name, "v": cast("Json", fields)}
+        if _MESSAGES.get(kind.__name__) is kind:
+            return {MARK: "message", "type": kind.__name__, "v": self._fields(value, depth)}
+        if kind is _DeltaSnapshot:
+            return {MARK: "delta", "v": inner(value.value)}
+        if (found := _standard(value, kind, inner)) is not None:
+            return found
+        if isinstance(value, BaseException):
+            return repr(value)  # as LangGraph does: an error is told, not raised again
+        if (kind.__module__, kind.__name__) in self._declared:
+            return self._object(value, kind, depth)
+        return self._foreign(value, kind)
+
+    def _fields(self, value: Any, depth: int) -> dict[str, Json]:
+        """Return the fields of a pydantic model, as far as they were set or are not empty."""
+        given: dict[str, Any] = {**value.__dict__, **(value.__pydantic_extra__ or {})}
+        return {
+            key: self._encode(each, depth + 1)
+            for key, each in given.items()
+            if each is not None and each != [] and each != {}
+        }
+
+    def _object(self, value: Any, kind: type[Any], depth: int) -> Json:
+        name: list[Json] = [kind.__module__, kind.__name__]
+        if isinstance(value, enum.Enum):
+            return {MARK: "enum", "type": name, "v": self._encode(value.value, depth + 1)}
+        if hasattr(value, "__pydantic_fields__"):
+            fields: dict[str, Any] = {**value.__dict__, **(getattr(value, "__pydantic_extra__", None) or {})}
+        elif dataclasses.is_dataclass(value):
+            fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        elif hasattr(value, "_asdict"):
+            fields = value._asdict()
+        elif callable(getattr(value, "dict", None)):
+            fields = value.dict()
+        else:
+            return self._foreign(value, kind)
+        return {MARK: "object", "type": name, "v": self._encode(dict(fields), depth + 1)}
+
+    def _foreign(self, value: Any, kind: type[Any]) -> Json:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if self._serializer is None:
+            raise Unsupported(
+                f"a value of the graph is a {name}, which is on no list of types; nothing was written.",
+                code="foreign_type_refused",
+                advice="Declare it in the state of the graph or with Saver(…, types=[…]), or pass a serializer.",
+                type=name,
+            )
+        how, body = self._serializer.dumps_typed(value)
+        return {MARK: "serialized", "type": how, "v": base64.b64encode(body).decode()}
+
+    def _decode(self, stored: Json) -> Any:
+        if isinstance(stored, list):
+            return [self._decode(each) for each in stored]
+        if not isinstance(stored, dict):
+            return stored
+        mark = stored.get(MARK)
+        if mark is None:
+            return {key: self._decode(each) for key, each in stored.items()}
+        return self._constructed(str(mark), stored)
+
+    def _constructed(self, mark: str, stored: Mapping[str, Json]) -> Any:
+        body = stored["v"]
+        if mark in _FIELDS:
+            kind, names = _FIELDS[mark]
+            given = cast("Mapping[str, Json]", body)
+            if set(given) - set(names):
+                raise ValueError(f"unknown fields of {mark}")
+            fields = {name: self._decode(each) for name, each in given.items()}
+            return kind(
+                **{name: each for name, each in fields.items() if name != "timeout" or each is not None}
+            )
+        match mark:
+            case "message":
+                fields = cast("dict[str, Any]", self._decode(body))
+                return _MESSAGES[str(stored["type"])](**fields)
+            case "dict":
+                return {self._decode(k): self._decode(v) for k, v in cast("list[list[Json]]", body)}
+            case "delta":
+                return _DeltaSnapshot(self._decode(body))
+            case "object" | "enum":
+                return self._declared_object(mark, stored)
+            case "serialized":
+                if self._serializer is None:
+                    raise Unsupported(
+                        "a stored value needs the serializer that it was written with; nothing was read.",
+                        code="serializer_missing",
+                        advice="Pass it: Saver(store, serializer=…).",
+                    )
+                return self._serializer.loads_typed((str(stored["type"]), base64.b64decode(str(body))))
+            case _:
+                return _READERS[mark](body, self._decode)
+
+    def _declared_object(self, mark: str, stored: Mapping[str, Json]) -> Any:
+        module, name = (str(part) for part in cast("list[Json]", stored["type"]))
+        if (module, name) not in self._declared:
+            raise Unsupported(
+                f"a stored value is a {module}.{name}, which this program has not declared; nothing was read.",
+                code="foreign_type_refused",
+                advice="Declare it in the state of the graph or with Saver(…, types=[…]).",
+                type=f"{module}.{name}",
+            )
+        kind = getattr(sys.modules[module], name)  # the program that declared it has imported it
+        value = self._decode(stored["v"])
+        if mark == "enum":
+            return kind(value)
+        try:
+            return kind(**value)
+        except ValueError:  # the class has become stricter since
+            construct = getattr(kind, "model_construct", None)
+            if construct is None:
+                raise
+            return construct(**value)
+
+
+def _text(value: str) -> Json:
+    return value if _is_text(value) else {MARK: "text", "v": value.encode("utf-8", "surrogatepass").hex()}
+
+
+def _is_text(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _standard(value: Any, kind: type[Any], inner: Callable[[Any], Json]) -> Json:
+    """Return a value of the standard library; None: it is none of these."""
+    if kind in (tuple, set, frozenset, deque):
+        return {MARK: kind.__name__, "v": [inner(each) for each in value]}
+    if kind in (bytes, bytearray, memoryview):
+        name = "bytearray" if kind is bytearray else "bytes"
+        return {MARK: name, "v": base64.b64encode(bytes(value)).decode()}
+    if kind in (datetime.datetime, datetime.date, datetime.time):
+        zone = getattr(value, "tzinfo", None)
+        if isinstance(zone, zoneinfo.ZoneInfo):
+            plain = value.replace(tzinfo=None, fold=0).isoformat()
+            return {MARK: f"zoned {kind.__name__}", "v": [plain, zone.key, value.fold]}
+        return {MARK: kind.__name__, "v": value.isoformat()}
+    if kind is datetime.timedelta:
+        return {MARK: "timedelta", "v": [value.days, value.seconds, value.microseconds]}
+    if kind is datetime.timezone:
+        return {MARK: "timezone", "v": [inner(value.utcoffset(None)), value.tzname(None)]}
+    if isinstance(value, pathlib.PurePath):
+        return {MARK: "path", "v": [inner(part) for part in value.parts]}
+    if kind is re.Pattern:
+        return {MARK: "pattern", "v": [inner(value.pattern), value.flags]}
+    if kind in (uuid.UUID, decimal.Decimal, zoneinfo.ZoneInfo) or _IP.get(kind.__name__) is kind:
+        return {MARK: kind.__name__, "v": str(value)}
+    return None
+
+
+def _time(kind: type[Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
+    return lambda body, _: kind.fromisoformat(str(body))
+
+
+def _zoned(kind: type[Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
+    def read(body: Json, _: Callable[[Json], Any]) -> Any:
+        text, zone, fold = cast("Sequence[Json]", body)
+        return kind.fromisoformat(str(text)).replace(tzinfo=zoneinfo.ZoneInfo(str(zone)), fold=fold)
+
+    return read
+
+
+def _sequence(kind: Callable[[Any], Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
+    return lambda body, decode: kind([decode(each) for each in cast("Sequence[Json]", body)])
+
+
+def _single(kind: Callable[[str], Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
+    return lambda body, _: kind(str(body))
+
+
+def _parts(make: Callable[..., Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
+    return lambda body, decode: make(*[decode(each) for each in cast("Sequence[Json]", body)])
+
+
+_READERS: dict[str, Callable[[Json, Callable[[Json], Any]], Any]] = {
+    "int": _single(int),
+    "float": _single(float),
+    "text": _single(lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass")),
+    "bytes": _single(base64.b64decode),
+    "bytearray": _single(lambda text: bytearray(base64.b64decode(text))),
+    "tuple": _sequence(tuple),
+    "set": _sequence(set),
+    "frozenset": _sequence(frozenset),
+    "deque": _sequence(deque),
+    "datetime": _time(datetime.datetime),
+    "date": _time(datetime.date),
+    "time": _time(datetime.time),
+    "zoned datetime": _zoned(datetime.datetime),
+    "zoned time": _zoned(datetime.time),
+    "timedelta": _parts(datetime.timedelta),
+    "timezone": _parts(datetime.timezone),
+    "path": _parts(pathlib.Path),
+    "pattern": _parts(re.compile),
+    "UUID": _single(uuid.UUID),
+    "Decimal": _single(decimal.Decimal),
+    "ZoneInfo": _single(zoneinfo.ZoneInfo),
+    **{name: _single(kind) for name, kind in _IP.items()},
+}

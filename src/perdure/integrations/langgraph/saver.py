@@ -1,0 +1,643 @@
+"""A checkpointer of LangGraph: every checkpoint is a commit, and no acknowledged turn disappears behind another.
+
+**Which put may go where.**  A put names the checkpoint below it.  The writer reads the head of the namespace, compares, and
+writes only if the head has not moved since; the comparison is part of the write.
+
+- If the one below is the latest, the put goes on top of it.
+- Else, if this program wrote it or read it as the latest, another run was faster: a lost race.  `on_conflict` says what
+  happens: `raise` (nothing is written), `branch` (the checkpoint goes to a timeline of its own, and the latest stays), or
+  `last_writer` (it becomes the latest, and what was the latest stays as a branch).
+- Else it is a branch that was asked for: below a checkpoint that was read by its id, a copy (`source: fork`), or one that
+  nobody here has read.  It becomes the latest, as LangGraph expects; what was the latest is kept, and found by its ids.
+
+**A run under way wins.**  A new input on top of a checkpoint with nodes left to run would take the place of the run that is
+to run them.  So it is refused while that run is under way: nothing records that it stopped (an error or an interrupt among
+the writes of that checkpoint), and its process still has it.  In this process LangGraph holds an object for each run, and
+the saver sees when that object is gone.  Of another process it knows only its last write: the run counts as under way until
+that process has ended, or has written nothing for `lease_seconds`.  No end of a run needs to be told.  A put that goes on
+with a run (`loop`) is not refused: of two that resume the same checkpoint the first one wins.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from threading import Lock
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+import msgspec
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    get_checkpoint_metadata,
+)
+
+from perdure import aio
+from perdure.errors import Busy, Conflict, Invalid, NotFound, StaleHead
+from perdure.integrations import foreign_ids
+from perdure.integrations.door import Door
+from perdure.integrations.langgraph.checkpoints import (
+    CHANNELS,
+    RECORD,
+    WRITES,
+    CheckpointRecord,
+    FoundCheckpoint,
+    GraphThreads,
+    How,
+    SaverMemory,
+    channel_path,
+    fork,
+    has_work,
+    line_of,
+    name_of,
+    thread_id_of,
+    writes_path,
+)
+from perdure.integrations.langgraph.codec import Codec, Serializer
+from perdure.integrations.langgraph.transcript import (
+    MessageList,
+    decoded,
+    elements_of,
+    transcribe,
+)
+from perdure.model import names
+from perdure.model.canonical import Json
+from perdure.model.digest import Digest
+from perdure.store.change import Change
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+__all__ = ["OnConflict", "Saver"]
+
+OnConflict: TypeAlias = Literal["raise", "branch", "last_writer"]
+_T = TypeVar("_T")
+
+_ATTEMPTS_MAX = 256
+_ENDED = ("__error__", "__interrupt__")
+
+
+_memories: weakref.WeakKeyDictionary[Store, SaverMemory] = weakref.WeakKeyDictionary()
+_memories_lock = Lock()
+
+
+class Saver(BaseCheckpointSaver[str]):
+    """Stores the checkpoints of graphs as commits of threads.
+
+    `on_conflict` says what happens to the put of a run that lost a race.  `messages` is the channel whose messages are the
+    thread's transcript.  `types` are further classes that values may have, by class or by module and name; `serializer`
+    takes every value that is on no list.  `agent` is whose threads they are; None: of any agent, new ones of `langgraph`.
+    """
+
+    def __init__(
+        self,
+        store: Store | aio.Store,
+        *,
+        on_conflict: OnConflict = "raise",
+        lease_seconds: float = 60.0,
+        messages: str = "messages",
+        types: Collection[type[Any] | tuple[str, str]] = (),
+        serializer: Serializer | None = None,
+        agent: str | None = None,
+    ) -> None:
+        """Use an open store."""
+        super().__init__()
+        names.check_choice("on_conflict", on_conflict, ("raise", "branch", "last_writer"))
+        if agent is not None:
+            names.check_name("agent", agent)
+        self._door = Door(store)
+        self._threads = GraphThreads(self._door.store, agent)
+        with _memories_lock:
+            self._memory = _memories.setdefault(self._door.store, SaverMemory())
+        listed = [each if isinstance(each, tuple) else (each.__module__, each.__name__) for each in types]
+        self._codec = Codec(listed, serializer=serializer)
+        self._on_conflict: OnConflict = on_conflict
+        self._lease_seconds, self._messages = lease_seconds, messages
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Saver:
+        """Return a saver that accepts the classes of a graph's state too, and shares everything else with this one."""
+        clone = copy.copy(self)
+        clone._codec = self._codec.allowing(extra_allowlist)
+        return clone
+
+    def get_next_version(self, current: str | int | float | None, channel: None) -> str:
+        """Return a version that is greater than `current`; equal versions are of equal values, also on two branches."""
+        number = 0 if current is None else int(str(current).partition(".")[0])
+        return f"{number + 1:032}.{random.getrandbits(53):016}"
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint by its id, or the latest of its namespace; None if there is none."""
+        return self._door.call(partial(self._get, config))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Await `get_tuple`."""
+        return await self._door.acall(partial(self._get, config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, the newest first, of a thread, or of all threads for None."""
+        found = self._door.call(partial(self._list, config, filter, before))
+        shown = 0
+        while (limit is None or shown < limit) and (each := self._door.call(partial(next, found, None))):
+            yield each
+            shown += 1
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Yield what `list` yields."""
+        found = await self._door.acall(partial(self._list, config, filter, before))
+        shown = 0
+        while (limit is None or shown < limit) and (
+            each := await self._door.acall(partial(next, found, None))
+        ):
+            yield each
+            shown += 1
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint in one durable write; raises `Conflict`, having written nothing, if its run lost a race."""
+        return self._door.call(partial(self._put, config, checkpoint, metadata))
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Await `put`."""
+        return await self._door.acall(partial(self._put, config, checkpoint, metadata))
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote, in one durable write."""
+        self._door.call(partial(self._put_writes, config, writes, task_id, task_path))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Await `put_writes`."""
+        await self._door.acall(partial(self._put_writes, config, writes, task_id, task_path))
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread with its checkpoints and its ledger."""
+        self._door.call(partial(self._delete_thread, thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Await `delete_thread`."""
+        await self._door.acall(partial(self._delete_thread, thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints that have one of these runs in their metadata."""
+        self._door.call(partial(self._delete_for_runs, run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Await `delete_for_runs`."""
+        await self._door.acall(partial(self._delete_for_runs, run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy all checkpoints and writes of a thread to another one."""
+        self._door.call(partial(self._copy_thread, source_thread_id, target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Await `copy_thread`."""
+        await self._door.acall(partial(self._copy_thread, source_thread_id, target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Delete all checkpoints of these threads, with `keep_latest` all but the latest of each namespace."""
+        self._door.call(partial(self._prune, thread_ids, strategy))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Await `prune`."""
+        await self._door.acall(partial(self._prune, thread_ids, strategy))
+
+    # Reading.
+
+    def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
+        thread_id, namespace, id = _ids(config)
+        find = partial(self._threads.named, thread_id, namespace, id) if id else None
+        found = self._current(thread_id, find or partial(self._threads.latest, thread_id, namespace))
+        how: How = "by_id" if id else "latest"
+        self._memory.note(thread_id, namespace, found.record.id if found else id, how)
+        return None if found is None else self._tuple(found)
+
+    def _current(self, thread_id: str, read: Callable[[], _T | None]) -> _T | None:
+        """Return what `read` returns, also if the thread was removed and perhaps begun again by another process."""
+        try:
+            return read()
+        except NotFound as gone:
+            if gone.code != "thread_removed":
+                raise
+            self._threads.forget(thread_id)
+            return read()
+
+    def _tuple(self, found: FoundCheckpoint) -> CheckpointTuple:
+        record, decode = found.record, self._codec.decode
+        values = self._channel_values(found)
+        checkpoint: dict[str, Any] = {
+            "v": record.v,
+            "ts": record.ts,
+            "id": record.id,
+            "channel_values": values,
+            "channel_versions": decode(record.versions),
+            "versions_seen": decode(record.seen),
+            "updated_channels": decode(record.updated),
+        }
+        if record.pending_sends is not None:
+            checkpoint["pending_sends"] = decode(record.pending_sends)
+        parent = None if record.parent is None else _config(record.thread_id, record.namespace, record.parent)
+        writes = self._threads.writes(record.thread_id, record.namespace, record.id)
+        writes.sort(key=_write_order)
+        return CheckpointTuple(
+            _config(record.thread_id, record.namespace, record.id),
+            cast("Checkpoint", checkpoint),
+            decode(record.metadata),
+            parent,
+            [(str(each["task"]), str(each["channel"]), decode(each["value"])) for each in writes],
+        )
+
+    def _channel_values(self, found: FoundCheckpoint) -> dict[str, Any]:
+        view, lists = found.view, self._memory.lists
+        entries = {entry.path: entry for entry in view.entries(CHANNELS)}
+        values: dict[str, Any] = {}
+        for channel in found.record.channels:
+            entry = entries[channel_path(channel)]
+            known = lists.get(entry.value) if channel == self._messages else None
+            if known is None:
+                stored = view.get(entry.path)
+                is_list = channel == self._messages and isinstance(stored, list)
+                known = decoded(self._codec, cast("list[Json]", stored)) if is_list else None
+                if known is None:
+                    values[channel] = self._codec.decode(cast("Json", stored))
+                    continue
+                lists.put(entry.value, known)
+            values[channel] = known.messages()
+        return values
+
+    def _list(
+        self, config: RunnableConfig | None, filter: dict[str, Any] | None, before: RunnableConfig | None
+    ) -> Iterator[CheckpointTuple]:
+        if config is None:
+            ids = [
+                each for thread in self._threads.store.threads() if (each := thread_id_of(thread)) is not None
+            ]
+            namespace, id = None, None
+        else:
+            ids = [_ids(config)[0]]
+            namespace = config.get("configurable", {}).get("checkpoint_ns")
+            id = config.get("configurable", {}).get("checkpoint_id")
+        until: Any = None if before is None else before.get("configurable", {}).get("checkpoint_id")
+        for thread_id in ids:
+            for found in self._threads.sorted(thread_id):
+                record = found.record
+                if namespace is not None and record.namespace != namespace:
+                    continue
+                if (id and record.id != id) or (until and record.id >= until):
+                    continue
+                metadata = self._codec.decode(record.metadata)
+                if all(metadata.get(key) == value for key, value in (filter or {}).items()):
+                    yield self._tuple(found)
+
+    # Writing.
+
+    def _put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> RunnableConfig:
+        thread_id, namespace, _ = _ids(config)
+        record = self._record(config, checkpoint, metadata)
+        source = str(metadata.get("source", ""))
+        # Before the write: whoever reads the checkpoint must find its run.
+        self._memory.began(thread_id, namespace, record.id, config.get("metadata"))
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                self._put_once(record, checkpoint, source, config)
+            except StaleHead:
+                self._threads.forget(thread_id)  # it may have been removed and begun again
+                continue
+            self._memory.note(thread_id, namespace, record.id, "written")
+            return _config(thread_id, namespace, record.id)
+        raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
+
+    def _record(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> CheckpointRecord:
+        thread_id, namespace, parent = _ids(config)
+        given = cast("Mapping[str, Any]", checkpoint)
+        encode = self._codec.encode
+        return CheckpointRecord(
+            thread_id=thread_id,
+            namespace=namespace,
+            id=str(given["id"]),
+            parent=parent,
+            v=given["v"],
+            ts=str(given["ts"]),
+            channels=sorted(given["channel_values"]),
+            versions=encode(given["channel_versions"]),
+            seen=encode(given["versions_seen"]),
+            updated=encode(given.get("updated_channels")),
+            metadata=encode(dict(get_checkpoint_metadata(config, metadata))),
+            pending_sends=encode(given["pending_sends"]) if given.get("pending_sends") else None,
+            holder=self._holder(),
+            has_work=has_work(given),
+        )
+
+    def _put_once(
+        self, record: CheckpointRecord, checkpoint: Checkpoint, source: str, config: RunnableConfig
+    ) -> None:
+        thread_id, namespace = record.thread_id, record.namespace
+        line = self._threads.line(thread_id, line_of(namespace), begin=True)
+        assert line is not None
+        head = line.head
+        latest = self._threads.at(line.at(head), thread_id, namespace)
+        below = None if latest is None else latest.record.id
+        if record.parent == below or record.id == below:
+            if latest is not None and source == "input":
+                self._check_idle(latest, config)
+            self._commit(line, record, checkpoint, latest, head=head)
+        elif source != "fork" and self._memory.how(thread_id, namespace, record.parent) in (
+            "latest",
+            "written",
+        ):
+            self._lost(line, record, checkpoint, below)
+        else:
+            self._branch(line, record, checkpoint, becomes_latest=True)
+
+    def _lost(
+        self, line: Thread, record: CheckpointRecord, checkpoint: Checkpoint, latest: str | None
+    ) -> None:
+        if self._on_conflict == "raise":
+            raise Conflict(
+                f"thread '{record.thread_id}' has gone on to checkpoint {latest} since this run read {record.parent}; "
+                "nothing was written.",
+                code="langgraph_lost_race",
+                advice="Invoke the graph again: it then begins from the latest checkpoint.",
+                thread=record.thread_id,
+                namespace=record.namespace,
+                parent=record.parent,
+                latest=latest,
+            )
+        self._branch(line, record, checkpoint, becomes_latest=self._on_conflict == "last_writer")
+
+    def _check_idle(self, latest: FoundCheckpoint, config: RunnableConfig) -> None:
+        """Raise `Busy` if a run is under way that a new input would take the place of."""
+        record = latest.record
+        if not record.has_work:
+            return
+        thread_id, namespace = record.thread_id, record.namespace
+        is_own = record.holder is not None and record.holder == self._holder()
+        run = self._memory.run_of(thread_id, namespace, record.id)
+        if is_own and (run is None or run is config.get("metadata")):
+            return
+        writes = self._threads.writes(thread_id, namespace, record.id)
+        if any(each["channel"] in _ENDED for each in writes):
+            return
+        if not is_own and not self._is_leased(latest, writes):
+            return
+        raise Busy(f"thread '{thread_id}'", "the run under way has ended")
+
+    def _is_leased(self, latest: FoundCheckpoint, writes: Sequence[Mapping[str, Json]]) -> bool:
+        holder = latest.record.holder
+        if holder is None or self._engine().gone(holder):
+            return False
+        signs = [latest.view.log(limit=1)[0].at, *(int(cast("int", each["at"])) for each in writes)]
+        return time.time() - max(signs) / 1e6 < self._lease_seconds
+
+    def _branch(
+        self, line: Thread, record: CheckpointRecord, checkpoint: Checkpoint, *, becomes_latest: bool
+    ) -> None:
+        """Put a checkpoint on a timeline that begins at the one below it; perhaps it becomes the latest."""
+        thread_id, namespace = record.thread_id, record.namespace
+        parent = record.parent and self._threads.named(thread_id, namespace, record.parent)
+        at = None if not parent else parent.view.log(limit=1)[0]
+        where = f"langgraph/branch-{record.id if names.is_plain_id(record.id) else ''}".lower()
+        branch = fork(line, where, at)
+        self._commit(branch, record, checkpoint, parent or None, head=branch.head)
+        if not becomes_latest:
+            return
+        if line.timeline == "main":
+            line.promote(branch)
+        else:  # another namespace: its timeline follows, and what was there is kept
+            old = line.head
+            fork(line, f"{line.timeline}.v{old.version}", old)
+            line.undo(to=None if at is None else at)
+            now = self._threads.at(line.at(), thread_id, namespace)
+            self._commit(line, record, checkpoint, now, head=line.head)
+
+    def _commit(
+        self,
+        line: Thread,
+        record: CheckpointRecord,
+        checkpoint: Checkpoint,
+        below: FoundCheckpoint | None,
+        *,
+        head: Any,
+    ) -> None:
+        before = None if below is None else below.record
+        old = cast("Mapping[str, Any]", before.versions if before else {})
+        new = cast("Mapping[str, Any]", record.versions)
+        had = set(before.channels) if before else set[str]()
+        remembered: tuple[Digest, MessageList, Digest | None] | None = None
+        with line.change("checkpoint", head=head) as change:
+            change.put(RECORD, cast("Json", msgspec.to_builtins(record)))
+            values = cast("Mapping[str, Any]", checkpoint["channel_values"])
+            for channel in record.channels:
+                if channel in had and channel in new and old.get(channel) == new[channel]:
+                    continue
+                if channel == self._messages and isinstance(values[channel], list):
+                    remembered = self._put_messages(change, record, values[channel], below)
+                    if remembered is not None:
+                        continue
+                change.put(channel_path(channel), self._codec.encode(values[channel]))
+            for channel in had - set(record.channels):
+                change.delete(channel_path(channel))
+            change.name(name_of(record.namespace, record.id))
+        if remembered is not None:
+            self._memory.lists.put(remembered[0], remembered[1], instead_of=remembered[2])
+
+    def _put_messages(
+        self, change: Change, record: CheckpointRecord, messages: Sequence[Any], below: FoundCheckpoint | None
+    ) -> tuple[Digest, MessageList, Digest | None] | None:
+        """Write a list of messages and say the new ones; None: it is no list of messages.
+
+        Returns the digest of the list, its elements, and the digest of the list before.
+        """
+        path, digest = channel_path(self._messages), None
+        before: MessageList | None = MessageList()
+        if below is not None and self._messages in below.record.channels:
+            digest = below.view.entry(path).value
+            known = self._memory.lists.get(digest)
+            before = decoded(self._codec, below.view.get(path)) if known is None else known
+        found = None if before is None else elements_of(self._codec, messages, before)
+        if before is None or found is None:
+            return None
+        after, shared, gone = found
+        if record.namespace == "":
+            shared = transcribe(change, before, after, shared, gone)
+        if digest is not None and 0 < shared == len(before) < len(after):
+            new = digest
+            for each in after.stored[shared:]:
+                new = change.append(path, cast("Json", each))
+        else:
+            new = change.put(path, cast("Json", after.stored))
+        return new, after, digest
+
+    def _put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> None:
+        thread_id, namespace, id = _ids(config)
+        if id is None:
+            raise Invalid(
+                "the writes of a task belong to a checkpoint, and none is named; nothing was written.",
+                code="checkpoint_not_named",
+            )
+        line = self._threads.line(thread_id, WRITES, begin=True)
+        assert line is not None
+        prefix = f"{writes_path(namespace, id)}/{foreign_ids.path_segment(task_id)}"
+        at = int(time.time() * 1e6)
+        given: list[tuple[int, dict[str, Json]]] = []
+        for number, (channel, value) in enumerate(writes):
+            index = WRITES_IDX_MAP.get(channel, number)
+            stored = self._codec.encode(value)
+            about: dict[str, Json] = {"task": task_id, "path": task_path, "index": index, "channel": channel}
+            given.append((index, {**about, "value": stored, "at": at}))
+        for attempt in range(_ATTEMPTS_MAX):
+            try:
+                with line.change("writes", on_conflict="rebase") as change:
+                    for index, each in given:
+                        path = f"{prefix}/{index + 10:06}.json"
+                        if index < 0 or change.get(path, default=None) is None:
+                            change.put(path, each)
+                return
+            except StaleHead:
+                if attempt == _ATTEMPTS_MAX - 1:
+                    raise
+
+    # Deleting and copying.
+
+    def _delete_thread(self, thread_id: str) -> None:
+        thread = self._threads.find(thread_id)
+        if thread is not None:
+            thread.rm(force=True)
+        self._threads.forget(thread_id)
+
+    def _delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        wanted = set(run_ids)
+        for thread in list(self._threads.store.threads()):
+            thread_id = thread_id_of(thread)
+            if thread_id is None:
+                continue
+            every = self._threads.sorted(thread_id)
+            gone = [
+                each for each in every if self._codec.decode(each.record.metadata).get("run_id") in wanted
+            ]
+            if gone:
+                self._threads.delete(thread_id, gone, [each for each in every if each not in gone])
+
+    def _prune(self, thread_ids: Sequence[str], strategy: str) -> None:
+        names.check_choice("strategy", strategy, ("keep_latest", "delete"))
+        for thread_id in thread_ids:
+            every = self._threads.sorted(thread_id)
+            latest = {each.record.namespace: each for each in reversed(every)}
+            kept = list(latest.values()) if strategy == "keep_latest" else []
+            needed = [found for each in kept for found in self._needed(each)]
+            digests = {each.commit for each in (*kept, *needed)}
+            self._threads.delete(
+                thread_id,
+                [each for each in every if each.commit not in digests],
+                [each for each in every if each.commit in digests],
+            )
+
+    def _needed(self, found: FoundCheckpoint) -> Iterator[FoundCheckpoint]:
+        """Yield the ancestors from which a checkpoint's delta channels are built again."""
+        record = found.record
+        metadata: Mapping[str, Any] = self._codec.decode(record.metadata)
+        counters: Mapping[str, Any] = metadata.get("counters_since_delta_snapshot") or {}
+        missing = set(counters) - set(record.channels)
+        while missing and record.parent is not None:
+            below = self._threads.named(record.thread_id, record.namespace, record.parent)
+            if below is None:
+                return
+            yield below
+            record = below.record
+            missing -= set(record.channels)
+
+    def _copy_thread(self, source: str, target: str) -> None:
+        for found in reversed(self._threads.sorted(source)):
+            record = msgspec.structs.replace(found.record, thread_id=target)
+            config = _config(target, record.namespace, record.parent)
+            stored = self._tuple(found)
+            line = self._threads.line(target, line_of(record.namespace), begin=True)
+            assert line is not None
+            latest = self._threads.latest(target, record.namespace)
+            if latest is None or latest.record.id == record.parent:
+                self._commit(line, record, stored.checkpoint, latest, head=line.head)
+            else:
+                self._branch(line, record, stored.checkpoint, becomes_latest=True)
+            for each in self._threads.writes(source, record.namespace, record.id):
+                write = [(str(each["channel"]), self._codec.decode(each["value"]))]
+                config = _config(target, record.namespace, record.id)
+                self._put_write(config, write, each)
+
+    def _put_write(
+        self, config: RunnableConfig, write: Sequence[tuple[str, Any]], each: Mapping[str, Json]
+    ) -> None:
+        """Copy one write under its own index."""
+        thread_id, namespace, id = _ids(config)
+        line = self._threads.line(thread_id, WRITES, begin=True)
+        assert line is not None
+        prefix = f"{writes_path(namespace, str(id))}/{foreign_ids.path_segment(str(each['task']))}"
+        line.put(f"{prefix}/{int(cast('int', each['index'])) + 10:06}.json", cast("Json", dict(each)))
+
+    def _engine(self) -> Any:
+        return self._threads.store._resources.engine  # pyright: ignore[reportPrivateUsage]
+
+    def _holder(self) -> str:
+        return self._engine().holder()
+
+
+def _ids(config: RunnableConfig) -> tuple[str, str, str | None]:
+    given = config.get("configurable") or {}
+    thread_id = given.get("thread_id")
+    if thread_id is None:
+        raise Invalid(
+            "a checkpoint belongs to a thread, and the config names none; nothing was done.",
+            code="thread_not_named",
+            advice='Give one: {"configurable": {"thread_id": …}}.',
+        )
+    id = given.get("checkpoint_id")
+    return str(thread_id), str(given.get("checkpoint_ns") or ""), None if id is None else str(id)
+
+
+def _config(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
+    given = {"thread_id": thread_id, "checkpoint_ns": namespace}
+    return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
+
+
+def _write_order(write: Mapping[str, Json]) -> tuple[str, str, int]:
+    return str(write["path"]), str(write["task"]), int(cast("int", write["index"]))

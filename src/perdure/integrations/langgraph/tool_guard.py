@@ -1,0 +1,193 @@
+"""The guard of a graph's tools: each call goes through the ledger of the conversation's own thread.
+
+    guard = ToolGuard(store, {"search": "read_only", "pay": "financial"})
+    ToolNode(tools, wrap_tool_call=guard.wrap_tool_call, awrap_tool_call=guard.awrap_tool_call)
+    create_agent(model, tools, middleware=[guard.middleware()])
+
+A tool that raises after its effect is settled as unknown, and so is one whose error LangGraph turns into a message: the
+message reaches the model, and the ledger says that nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.messages import ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from perdure import aio
+from perdure.errors import Invalid
+from perdure.integrations.door import Door
+from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
+from perdure.integrations.langgraph.checkpoints import GraphThreads
+from perdure.integrations.langgraph.codec import Codec, Serializer
+from perdure.model.effect import Effect, Reach
+from perdure.runtime.tools.tool import RepeatGuard
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+if TYPE_CHECKING:
+    from langchain.agents.middleware import AgentMiddleware
+
+__all__ = ["ToolGuard"]
+
+_Answer = ToolMessage | Command[Any]
+
+
+class _ErrorMessage(Exception):
+    """A tool's error that LangGraph has turned into a message: whether there was an effect is not known."""
+
+    def __init__(self, message: ToolMessage) -> None:
+        self.message = message
+        super().__init__(str(message.content))
+
+
+class ToolGuard:
+    """Takes the tool calls of a graph through the ledger.
+
+    `effects` says what each tool may change; one without an entry counts as an external write.  `thread` names the thread
+    whose ledger is used; None: the conversation's own, by the `thread_id` of its config.
+    """
+
+    def __init__(
+        self,
+        store: Store | aio.Store,
+        effects: Mapping[str, Effect | Reach] | None = None,
+        *,
+        repeat_guard: RepeatGuard = "deny",
+        thread: str | None = None,
+        serializer: Serializer | None = None,
+    ) -> None:
+        """Use an open store."""
+        self._door, self._thread = Door(store), thread
+        self._threads = GraphThreads(self._door.store, None)
+        self._guard = CallGuard(effects, repeat_guard=repeat_guard)
+        self._codec = Codec(serializer=serializer)
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Answer]
+    ) -> _Answer:
+        """Make a call, or answer it from the ledger; for `ToolNode` and as a hook of an agent."""
+        call = _guarded(request)
+        if _is_refused(request):
+            return handler(request)
+        run: Callable[[], _Answer] = lambda: _raised(handler(request))  # noqa: E731
+        try:
+            return self._answer(call, self._door.call(partial(self._make, request, call, run)))
+        except _ErrorMessage as error:
+            return error.message
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Answer]]
+    ) -> _Answer:
+        """Make a call whose tool is awaited, or answer it from the ledger."""
+        call = _guarded(request)
+        if _is_refused(request):
+            return await handler(request)
+
+        async def run() -> _Answer:
+            return _raised(await handler(request))
+
+        thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, request)))
+        try:
+            outcome = await self._guard.acall(thread, call, run, store=self._codec.encode)
+        except _ErrorMessage as error:
+            return error.message
+        return self._answer(call, outcome)
+
+    def middleware(self) -> AgentMiddleware[Any, Any]:
+        """Return the guard as a middleware of `langchain.agents.create_agent`."""
+        from langchain.agents.middleware import AgentMiddleware
+
+        guard = self
+
+        class GuardMiddleware(AgentMiddleware[Any, Any]):
+            """Takes the tool calls of an agent through the ledger."""
+
+            def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+                """Make a call, or answer it from the ledger."""
+                return guard.wrap_tool_call(request, handler)
+
+            async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+                """Await `wrap_tool_call`."""
+                return await guard.awrap_tool_call(request, handler)
+
+        return GuardMiddleware()
+
+    def _make(
+        self, request: ToolCallRequest, call: GuardedCall, run: Callable[[], _Answer]
+    ) -> GuardOutcome[_Answer]:
+        return self._guard.call(self._open(request), call, run, store=self._codec.encode)
+
+    def _answer(self, call: GuardedCall, outcome: GuardOutcome[_Answer]) -> _Answer:
+        if outcome.ran and outcome.value is not None:
+            return outcome.value
+        if outcome.is_result:
+            return cast("_Answer", self._codec.decode(outcome.stored))
+        return ToolMessage(outcome.text, tool_call_id=call.id, name=call.tool, status="error")
+
+    def _open(self, request: ToolCallRequest) -> Thread:
+        named = self._thread
+        if named is None:
+            runtime: Any = cast("Any", request).runtime
+            config: Mapping[str, Any] = getattr(runtime, "config", None) or {}
+            named = config.get("configurable", {}).get("thread_id")
+        if named is None:
+            raise Invalid(
+                "a guarded call belongs to a thread, and the config names none; nothing was called.",
+                code="thread_not_named",
+                advice='Give one: {"configurable": {"thread_id": …}}, or ToolGuard(…, thread=…).',
+            )
+        return self._threads.begin(str(named))
+
+
+def _guarded(request: ToolCallRequest) -> GuardedCall:
+    call = request.tool_call
+    metadata: Mapping[str, Any] = getattr(request.tool, "metadata", None) or {}
+    annotations = metadata.get("annotations")
+    return GuardedCall(
+        id=str(call.get("id") or ""),
+        tool=call["name"],
+        arguments=dict(call["args"]),
+        asked_by=_asked_by(request.state, call.get("id")),
+        annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
+    )
+
+
+def _asked_by(state: Any, call: str | None) -> str:
+    """Return the id of the message that asks for the call; empty if the state has none."""
+    messages: Any = state
+    if isinstance(state, Mapping):
+        messages = cast("Mapping[str, Any]", state).get("messages")
+    elif not isinstance(state, list):
+        messages = getattr(state, "messages", None)
+    for message in reversed(cast("list[Any]", messages) if isinstance(messages, list) else []):
+        calls: list[Mapping[str, Any]] = getattr(message, "tool_calls", None) or []
+        if any(each.get("id") == call for each in calls):
+            return str(getattr(message, "id", None) or "")
+    return ""
+
+
+def _is_refused(request: ToolCallRequest) -> bool:
+    """True if the tool will not be called, because there is none or its schema refuses the arguments: LangGraph says so."""
+    if request.tool is None:
+        return True
+    schema: Any = request.tool.tool_call_schema
+    validate = getattr(schema, "model_validate", None)
+    if validate is None:
+        return False
+    try:
+        validate(request.tool_call["args"])
+    except ValueError:
+        return True
+    return False
+
+
+def _raised(answer: _Answer) -> _Answer:
+    """Return the answer of a tool; raises if it tells of an error, because the tool may have had its effect."""
+    if isinstance(answer, ToolMessage) and answer.status == "error":
+        raise _ErrorMessage(answer)
+    return answer

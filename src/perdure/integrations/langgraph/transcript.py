@@ -1,0 +1,260 @@
+"""A graph's messages as elements of a stored list, and as messages of the thread's transcript.
+
+The channel with the messages is a list that is stored by element.  A put that only adds messages appends them; the messages
+before are compared, not encoded again.  So the saver remembers the last lists of each digest: what each element was made
+from.  A message is a mutable object, so an element is used again only if the message still has the same fields.
+
+Each element names its message in the transcript.  A message that the graph has removed or replaced is taken back there.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
+from types import NoneType
+from typing import Any, TypeAlias, cast
+
+from langchain_core import messages as lc
+
+from perdure.errors import Invalid
+from perdure.integrations.langgraph.codec import MARK, Codec, is_message
+from perdure.model.canonical import Json
+from perdure.model.digest import Digest
+from perdure.model.message import Block, Message, Role, Text, ToolCall, ToolResult
+from perdure.store.change import Change
+
+__all__ = ["MessageList", "RememberedLists", "decoded", "elements_of", "transcribe"]
+
+_LISTS_MAX = 256
+_RETRACTIONS_MAX = 400  # in one write; beyond, the transcript begins anew
+_SAID = "said"
+_Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
+_ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+
+
+class MessageList:
+    """The elements of a list of messages: how each is stored, and the fields that its message had then.
+
+    The parts are lists of their own, so that thousands of messages are compared in one step.
+    """
+
+    __slots__ = ("_copied", "_extras", "_fields", "_kinds", "stored")
+
+    def __init__(self) -> None:
+        """Begin with no element."""
+        self.stored: list[dict[str, Json]] = []
+        self._kinds: list[type[lc.BaseMessage]] = []
+        self._fields: list[dict[str, Any]] = []
+        self._extras: list[dict[str, Any] | None] = []
+        self._copied: list[_Copied] = []  # the fields that each reader gets a copy of
+
+    def __len__(self) -> int:
+        """Return the number of elements."""
+        return len(self.stored)
+
+    def add(self, stored: dict[str, Json], message: lc.BaseMessage) -> None:
+        """Add an element that was made from a message."""
+        self.stored.append(stored)
+        self._kinds.append(type(message))
+        self._fields.append({key: _own(each) for key, each in message.__dict__.items()})
+        self._extras.append(_own(message.__pydantic_extra__))
+        self._copied.append(_copied(self._fields[-1]))
+
+    def add_from(self, other: MessageList, start: int, end: int) -> None:
+        """Add elements of another list."""
+        self.stored += other.stored[start:end]
+        self._kinds += other._kinds[start:end]
+        self._fields += other._fields[start:end]
+        self._extras += other._extras[start:end]
+        self._copied += other._copied[start:end]
+
+    def is_of(self, index: int, message: Any) -> bool:
+        """True if the message still is what an element was made from."""
+        return (
+            type(message) is self._kinds[index]
+            and vars(message) == self._fields[index]
+            and message.__pydantic_extra__ == self._extras[index]
+        )
+
+    def shared(self, messages: Sequence[Any]) -> int:
+        """Return how many messages at the beginning are those of the elements."""
+        first = messages[: len(self)]
+        if (
+            len(first) == len(self)
+            and [type(each) for each in first] == self._kinds
+            and [each.__dict__ for each in first] == self._fields
+            and [each.__pydantic_extra__ for each in first] == self._extras
+        ):
+            return len(self)
+        return next((at for at, each in enumerate(first) if not self.is_of(at, each)), len(first))
+
+    def by_id(self, start: int) -> dict[str, int]:
+        """Return the indexes of the elements from `start` on, by the ids of their messages."""
+        return {str(self._fields[at].get("id")): at for at in range(start, len(self))}
+
+    def fields(self, index: int) -> Mapping[str, Any]:
+        """Return the fields of the message of an element."""
+        return self._fields[index]
+
+    def messages(self) -> list[lc.BaseMessage]:
+        """Return messages with these fields, which share nothing with others that can be changed."""
+        return list(map(_message_of, self._kinds, self._fields, self._extras, self._copied))
+
+
+def _copied(fields: Mapping[str, Any]) -> _Copied:
+    """Return the fields that can be changed in place, each with the way to copy it; an empty one is quick to copy."""
+    plain = (str, int, float, bool, NoneType)
+    ways: dict[Any, Callable[[Any], Any]] = {dict: dict, list: list}
+    return tuple(
+        (key, copy.deepcopy if each else ways.get(type(each), copy.deepcopy))
+        for key, each in fields.items()
+        if type(each) not in plain
+    )
+
+
+def _message_of(
+    kind: type[lc.BaseMessage], fields: dict[str, Any], extra: dict[str, Any] | None, copied: _Copied
+) -> lc.BaseMessage:
+    own = fields.copy()
+    for key, way in copied:
+        own[key] = way(fields[key])
+    found, put = kind.__new__(kind), object.__setattr__
+    put(found, "__dict__", own)
+    put(found, "__pydantic_fields_set__", set(own))
+    put(found, "__pydantic_extra__", None if extra is None else copy.deepcopy(extra) if extra else {})
+    put(found, "__pydantic_private__", None)
+    return found
+
+
+def _own(value: Any) -> Any:
+    """Return a copy of a value that shares nothing which can be changed."""
+    if value is None or type(value) is str:
+        return value
+    if value == {} or value == []:
+        return {} if isinstance(value, dict) else []
+    return copy.deepcopy(value)
+
+
+class RememberedLists:
+    """The elements of the lists that were stored or read last, by the digest of the list."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._lists: OrderedDict[Digest, MessageList] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, digest: Digest) -> MessageList | None:
+        """Return the elements of a list; they must not be altered."""
+        with self._lock:
+            found = self._lists.get(digest)
+            if found is not None:
+                self._lists.move_to_end(digest)
+            return found
+
+    def put(self, digest: Digest, elements: MessageList, *, instead_of: Digest | None = None) -> None:
+        """Remember the elements of a list; the one that it grew from is not needed any more."""
+        with self._lock:
+            if instead_of is not None:
+                self._lists.pop(instead_of, None)
+            self._lists[digest] = elements
+            while len(self._lists) > _LISTS_MAX:
+                self._lists.popitem(last=False)
+
+
+def decoded(codec: Codec, stored: Sequence[Json]) -> MessageList | None:
+    """Return the elements of a stored list; None if not all of them are messages."""
+    found = MessageList()
+    for each in stored:
+        if not isinstance(each, dict) or each.get(MARK) != "message":
+            return None
+        found.add(cast("dict[str, Json]", each), codec.decode(each))
+    return found
+
+
+def elements_of(
+    codec: Codec, messages: Sequence[Any], before: MessageList
+) -> tuple[MessageList, int, list[int]] | None:
+    """Return the elements of a list of messages; None if not all of them are messages.
+
+    Also returns how many of them it shares with the list `before` at the beginning, and which elements of that are gone.
+    """
+    found = MessageList()
+    if not all(map(is_message, messages[len(before) :])):
+        return None
+    shared = before.shared(messages)
+    found.add_from(before, 0, shared)
+    left = before.by_id(shared)
+    for message in messages[shared:]:
+        if not is_message(message):
+            return None
+        at = left.get(str(message.id))
+        if at is not None and before.is_of(at, message):
+            del left[str(message.id)]
+            found.add_from(before, at, at + 1)
+        else:
+            found.add(cast("dict[str, Json]", codec.encode(message)), message)
+    taken = {id(each) for each in found.stored[shared:]}
+    gone = [at for at in range(shared, len(before)) if id(before.stored[at]) not in taken]
+    return found, shared, gone
+
+
+def transcribe(change: Change, before: MessageList, after: MessageList, shared: int, gone: list[int]) -> int:
+    """Take back the messages that are gone and say the new ones; each new element then has the id of its message.
+
+    Returns how many elements at the beginning are as they were stored.
+    """
+    if len(gone) > _RETRACTIONS_MAX:
+        change.retract_all()
+        after.stored[:] = [{key: each[key] for key in each if key != _SAID} for each in after.stored]
+        shared = 0
+    else:
+        for at in gone:
+            if isinstance(said := before.stored[at].get(_SAID), str):
+                change.retract(said)
+    for at in range(shared, len(after)):
+        stored, fields = after.stored[at], after.fields(at)
+        role = _ROLES.get(str(fields.get("type", "")).lower().removesuffix("messagechunk"))
+        if _SAID not in stored and role is not None:
+            after.stored[at] = {**stored, _SAID: _say(change, role, fields)}
+    return shared
+
+
+def _say(change: Change, role: Role, fields: Mapping[str, Any]) -> str:
+    about: Mapping[str, Any] = fields.get("response_metadata") or {}
+    provider, model = about.get("model_provider"), about.get("model_name")
+    named: dict[str, Any] = {"provider": provider, "model": model} if provider and model else {}
+    blocks = tuple(_blocks(fields.get("content")))
+    try:
+        return change.add(_message(role, blocks, fields), **named)
+    except Invalid:  # what no provider would accept is in the channel; its words are in the transcript
+        return change.add(Message(role if role != "tool" else "user", blocks or (Text("[no text]"),)))
+
+
+def _message(role: Role, blocks: tuple[Block, ...], fields: Mapping[str, Any]) -> Message:
+    if role == "tool":
+        status = "error" if fields.get("status") == "error" else "success"
+        return Message("tool", (), (), (ToolResult(str(fields.get("tool_call_id")), status, blocks),))
+    calls = tuple(
+        ToolCall(str(each["id"]), str(each["name"]), json.dumps(each["args"], default=repr))
+        for each in fields.get("tool_calls") or ()
+        if role == "assistant"
+    )
+    return Message(role, blocks, calls)
+
+
+def _blocks(content: Any) -> Iterable[Block]:
+    """Yield the texts of a message; another block is named by its type, and is whole in the channel."""
+    if isinstance(content, str):
+        if content:
+            yield Text(content)
+        return
+    for block in content or ():
+        if isinstance(block, str):
+            yield Text(block)
+        elif isinstance(block, Mapping):
+            given = cast("Mapping[str, Any]", block)
+            text = given.get("text")
+            yield Text(text if isinstance(text, str) else f"[{given.get('type', 'content')}]")

@@ -1,0 +1,200 @@
+"""The guard of LangGraph's tools: an effect happens once, whatever is killed, repeated or forked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langgraph")
+pytest.importorskip("langchain.agents")
+
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+
+import perdure
+from perdure.integrations.langgraph import Saver, ToolGuard
+from tests.integrations.graphs import config
+
+PAID: list[int] = []
+
+
+@tool
+def pay(euro: int) -> str:
+    """Pay."""
+    PAID.append(euro)
+    if euro < 0:
+        raise ConnectionError("reset")
+    return f"paid {euro}"
+
+
+def ask(euro: int, id: str, message: str) -> AIMessage:
+    """A message that asks for a payment."""
+    return AIMessage("", id=message, tool_calls=[{"name": "pay", "args": {"euro": euro}, "id": id}])
+
+
+def graph(store: perdure.Store, *messages: AIMessage, guard: ToolGuard | None = None) -> Any:
+    """A graph whose model says these messages, one for each input, and whose tools run."""
+    said = iter(messages)
+    guarded = guard or ToolGuard(store, {"pay": "financial"})
+    built: Any = StateGraph(MessagesState)
+    built.add_node("model", lambda _: {"messages": [next(said)]})
+    node = ToolNode([pay], wrap_tool_call=guarded.wrap_tool_call, awrap_tool_call=guarded.awrap_tool_call)
+    built.add_node("tools", node)
+    built.add_edge(START, "model")
+    built.add_edge("model", "tools")
+    return built.compile(checkpointer=Saver(store))
+
+
+def answers(app: Any) -> list[tuple[str, str]]:
+    """The results that the model is shown."""
+    messages = app.get_state(config()).values["messages"]
+    return [(each.status, str(each.content)) for each in messages if each.type == "tool"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_paid() -> None:
+    """Begin with no payment."""
+    PAID.clear()
+
+
+def test_a_call_goes_through_the_ledger_of_its_conversation(tmp_path: Path) -> None:
+    """Its result reaches the graph unchanged, and the thread has the call and the transcript."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, ask(5, "c1", "m1"))
+        app.invoke({"messages": [HumanMessage("pay")]}, config())
+        (call,) = store.thread("t").calls()
+
+        assert answers(app) == [("success", "paid 5")]
+        assert (call.tool, call.state, call.effect) == ("pay", "succeeded", "financial")
+        assert [entry.role for entry in store.thread("t").transcript()] == ["user", "assistant", "tool"]
+        assert store.verify().ok
+
+
+def test_the_awaited_hook_is_the_same(tmp_path: Path) -> None:
+    """Once, and from the ledger the second time."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, ask(5, "c1", "m1"), ask(5, "c1", "m1"))
+
+        async def main() -> None:
+            for _ in range(2):
+                await app.ainvoke({"messages": [HumanMessage("pay")]}, config())
+
+        asyncio.run(main())
+        assert PAID == [5]
+
+
+def test_an_error_is_told_and_the_same_call_under_a_new_id_is_stopped(tmp_path: Path) -> None:
+    """Nobody knows whether the payment was made."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, ask(-1, "c1", "m1"), ask(-1, "c2", "m2"))
+        with pytest.raises(ConnectionError):
+            app.invoke({"messages": [HumanMessage("pay")]}, config())
+        app.invoke({"messages": [HumanMessage("again")]}, config())
+
+        assert PAID == [-1]
+        assert [status for status, _ in answers(app)] == ["error"]
+        assert {call.state for call in store.thread("t").calls()} == {"unknown", "denied"}
+
+
+def test_arguments_that_the_tool_refuses_are_no_call(tmp_path: Path) -> None:
+    """LangGraph tells the model; the ledger has nothing."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        wrong = AIMessage("", tool_calls=[{"name": "pay", "args": {"euro": "many"}, "id": "c"}])
+        other = AIMessage("", tool_calls=[{"name": "no_such_tool", "args": {}, "id": "d"}])
+        app = graph(store, wrong, other)
+        for text in ("one", "two"):
+            app.invoke({"messages": [HumanMessage(text)]}, config())
+
+        assert [status for status, _ in answers(app)] == ["error", "error"]
+        assert store.thread("t").calls() == []
+
+
+def test_a_call_that_was_made_on_another_branch_is_not_made_again(tmp_path: Path) -> None:
+    """Going on from before the payment, the model asks for the same payment; the branch is durable before the tool runs."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, ask(5, "c1", "m1"), ask(5, "c9", "m9"))
+        app.invoke({"messages": [HumanMessage("pay")]}, config())
+        first = list(app.get_state_history(config()))[-1]
+        app.invoke({"messages": [HumanMessage("pay")]}, first.config, durability="sync")
+
+        assert PAID == [5]
+
+
+def test_an_agent_takes_the_guard_as_a_middleware(tmp_path: Path) -> None:
+    """Of `create_agent`, blocking and awaited."""
+
+    class Model(GenericFakeChatModel):
+        """A model that takes tools."""
+
+        def bind_tools(self, tools: Any, **options: Any) -> Any:
+            return self
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        model = Model(
+            messages=iter([ask(5, "c1", "m1"), AIMessage("done"), ask(7, "c2", "m2"), AIMessage("done")])
+        )
+        agent = create_agent(
+            model, [pay], middleware=[ToolGuard(store).middleware()], checkpointer=Saver(store)
+        )
+        agent.invoke({"messages": [HumanMessage("pay")]}, config())
+        asyncio.run(agent.ainvoke({"messages": [HumanMessage("more")]}, config()))
+
+        assert PAID == [5, 7]
+        assert [call.state for call in store.thread("t").calls()] == ["succeeded", "succeeded"]
+
+
+KILLED = """
+import os, signal, sys
+import perdure
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from perdure.integrations.langgraph import Saver, ToolGuard
+path, effects, how = sys.argv[1:4]
+@tool
+def pay(euro: int) -> str:
+    "Pay."
+    with open(effects, "a") as file:
+        file.write("paid\\n"); file.flush(); os.fsync(file.fileno())
+    if len(open(effects).readlines()) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "paid"
+asked = AIMessage("", id="m1", tool_calls=[{"name": "pay", "args": {"euro": 5}, "id": "c1"}])
+with perdure.open(path) as store:
+    guard = {"wrap_tool_call": ToolGuard(store).wrap_tool_call} if how == "guarded" else {}
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [asked]})
+    graph.add_node("tools", ToolNode([pay], **guard))
+    graph.add_edge(START, "model"); graph.add_edge("model", "tools")
+    app = graph.compile(checkpointer=Saver(store))
+    config = {"configurable": {"thread_id": "t"}}
+    started = app.get_state(config).values
+    app.invoke(None if started else {"messages": [HumanMessage("pay")]}, config, durability="sync")
+    print(app.get_state(config).values["messages"][-1].content)
+    print(sorted(call.state for call in store.thread("t").calls()))
+"""
+
+
+@pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("unguarded", 2)])
+def test_a_kill_after_the_effect_and_a_resume(tmp_path: Path, how: str, paid: int) -> None:
+    """The effect happens once and the model is told that its outcome is unknown; without the guard, the control, twice."""
+    effects = tmp_path / "effects"
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy())
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    resumed = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ.copy())
+
+    assert effects.read_text().count("paid") == paid
+    assert ("unknown" in resumed.stdout) == (how == "guarded")

@@ -1,0 +1,142 @@
+"""LangGraph's store for memory: items, search, time limits, and namespaces that cannot be confused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langgraph")
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langgraph.store.base import GetOp, PutOp
+from langgraph.store.memory import InMemoryStore
+
+import perdure
+from perdure.errors import Invalid
+from perdure.integrations.langgraph import Memory, memory_store
+from tests.coded import raises
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Memory]:
+    """A memory."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        yield Memory(store)
+        assert store.verify().ok
+
+
+def test_items_are_put_read_replaced_and_deleted(memory: Memory) -> None:
+    """The time of creation stays."""
+    memory.put(("users", "1"), "name", {"text": "Ann"})
+    first = memory.get(("users", "1"), "name")
+    memory.put(("users", "1"), "name", {"text": "Bea"})
+    second = memory.get(("users", "1"), "name")
+    memory.delete(("users", "1"), "name")
+
+    assert first is not None
+    assert second is not None
+    assert (first.value, second.value) == ({"text": "Ann"}, {"text": "Bea"})
+    assert second.created_at == first.created_at <= second.updated_at
+    assert memory.get(("users", "1"), "name") is None
+
+
+def test_a_batch_is_one_commit(tmp_path: Path) -> None:
+    """Its reads see the moment before, and the last put of a key counts."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        memory = Memory(store)
+        found = memory.batch([PutOp(("a",), "k", {"n": 1}), GetOp(("a",), "k"), PutOp(("a",), "k", {"n": 2})])
+
+        assert found == [None, None, None]
+        assert memory.get(("a",), "k").value == {"n": 2}  # pyright: ignore[reportOptionalMemberAccess]
+        assert len(store.thread("langgraph-memory").log()) == 1
+
+
+def test_the_awaited_half_is_the_same(memory: Memory) -> None:
+    """Both use one thread."""
+
+    async def main() -> object:
+        await memory.aput(("a",), "k", {"n": 1})
+        memory.put(("a",), "j", {"n": 2})
+        return [each.key for each in await memory.asearch(("a",))]
+
+    assert asyncio.run(main()) == ["k", "j"]
+
+
+NAMES = st.sampled_from(["a", "b", "ab", "*", "a/b", "%", "_", "~", "é", "x" * 400])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=3), NAMES), max_size=6),
+    st.lists(NAMES, max_size=2),
+)
+def test_searches_and_listings_agree_with_langgraphs_own_store(
+    items: list[tuple[list[str], str]], prefix: list[str]
+) -> None:
+    """Whatever the namespaces begin with or contain."""
+    with perdure.open("memory:") as store:
+        ours, theirs = Memory(store), InMemoryStore()
+        for number, (namespace, key) in enumerate(items):
+            for each in (ours, theirs):
+                each.put(tuple(namespace), key, {"n": number})
+
+        def found(each: Memory | InMemoryStore) -> object:
+            hits = each.search(tuple(prefix), limit=100)
+            listed = [
+                each.list_namespaces(prefix=tuple(prefix) or None, max_depth=depth) for depth in (None, 1)
+            ]
+            tails = each.list_namespaces(suffix=tuple(prefix) or None)
+            return sorted((hit.namespace, hit.key, hit.value["n"]) for hit in hits), listed, tails
+
+        assert found(ours) == found(theirs)
+
+
+def test_filters_compare_values(memory: Memory) -> None:
+    """An operator that is none is refused."""
+    for number in range(4):
+        memory.put(("n",), str(number), {"n": number, "even": number % 2 == 0})
+
+    assert [each.key for each in memory.search(("n",), filter={"n": {"$gte": 1, "$lt": 3}})] == ["1", "2"]
+    assert [each.key for each in memory.search(("n",), filter={"even": True})] == ["0", "2"]
+    assert [each.key for each in memory.search(("n",), filter={"n": {"$ne": 1}}, limit=1, offset=1)] == ["2"]
+    with raises(Invalid, "operator_unknown", operator="$where"):
+        memory.search(("n",), filter={"n": {"$where": "1"}})
+
+
+def test_an_item_is_gone_when_its_time_is_over(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it refreshes it unless the reader says no; a sweep deletes what is over."""
+    now = 1_000_000.0
+    monkeypatch.setattr(memory_store, "_now", lambda: now)
+    memory.put(("a",), "short", {"n": 1}, ttl=1)
+    memory.put(("a",), "long", {"n": 2})
+    now += 50
+    assert memory.get(("a",), "short", refresh_ttl=True) is not None
+    now += 50
+    assert memory.get(("a",), "short", refresh_ttl=False) is not None
+    now += 50
+
+    assert memory.get(("a",), "short") is None
+    assert [each.key for each in memory.search(("a",))] == ["long"]
+    assert memory.sweep_ttl() == 1
+
+
+def test_a_search_by_meaning_orders_by_likeness(tmp_path: Path) -> None:
+    """With an index that embeds the texts, as LangGraph's own stores take it."""
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        return [[float(text.count(letter)) for letter in "abc"] for text in texts]
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        index: Any = {"dims": 3, "embed": embed, "fields": ["text"]}
+        memory = Memory(store, index=index)
+        for key, text in (("one", "aaab"), ("two", "bbba"), ("three", "ccc")):
+            memory.put(("x",), key, {"text": text})
+
+        found = memory.search(("x",), query="bb", limit=2)
+        assert [each.key for each in found] == ["two", "one"]
+        assert found[0].score is not None

@@ -1,0 +1,577 @@
+"""The saver of LangGraph: the framework's own conformance suite, conflicts, branches, one history, deletion."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langgraph.checkpoint.conformance")
+pytest.importorskip("langgraph.checkpoint.sqlite")
+
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
+
+import perdure
+from perdure import Store, aio
+from perdure.engines.registry import open_engine
+from perdure.errors import Busy, Conflict, Invalid
+from perdure.history import retention
+from perdure.history.retention import RetentionPolicy
+from perdure.integrations.langgraph import Saver
+from perdure.integrations.langgraph import saver as module
+from perdure.store.plumbing.handles import Ids, system_clock
+from tests.coded import raises
+from tests.crash.campaign import sized
+from tests.engines.postgres.server import MISSING
+from tests.engines.postgres.stores import url_in
+from tests.integrations.graphs import chat, config, meet, said, say
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        yield store
+        assert store.verify().ok
+
+
+class SyncHalf(Saver):
+    """A saver whose awaitable methods call the synchronous ones under the running loop."""
+
+    async def aget_tuple(self, config: Any) -> Any:
+        return self.get_tuple(config)
+
+    async def alist(self, config: Any, **options: Any) -> AsyncGenerator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for each in self.list(config, **options):
+            yield each
+
+    async def aput(self, *args: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.put(*args)
+
+    async def aput_writes(self, *args: Any, **options: Any) -> None:
+        self.put_writes(*args, **options)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        self.delete_thread(thread_id)
+
+    async def adelete_for_runs(self, run_ids: Any) -> None:
+        self.delete_for_runs(run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        self.copy_thread(source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Any, *, strategy: str = "keep_latest") -> None:
+        self.prune(thread_ids, strategy=strategy)
+
+
+def conformance(kind: type[Saver], url: str) -> dict[str, tuple[int, list[Any]]]:
+    """Run LangGraph's suite; return for each capability what passed and what failed."""
+
+    @checkpointer_test(name=kind.__name__)
+    async def made() -> AsyncGenerator[Saver]:
+        with tempfile.TemporaryDirectory() as folder:
+            async with aio.open(url or f"{folder}/a.db") as store:
+                yield kind(store)
+
+    report = asyncio.run(validate(made))
+    return {name: (each.tests_passed, each.failures or []) for name, each in report.results.items()}
+
+
+@pytest.mark.parametrize("kind", [Saver, SyncHalf])
+def test_langgraphs_own_suite_passes_on_sqlite(kind: type[Saver]) -> None:
+    """All 81 tests, of its required and its optional capabilities, through both halves."""
+    found = conformance(kind, "")
+
+    assert {name: failures for name, (_, failures) in found.items() if failures} == {}
+    assert sum(passed for passed, _ in found.values()) == 81
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@pytest.mark.usefixtures("postgres")
+def test_langgraphs_own_suite_passes_on_postgresql(tmp_path: Path) -> None:
+    """All 81 tests."""
+    found = conformance(Saver, url_in(tmp_path))
+
+    assert {name: failures for name, (_, failures) in found.items() if failures} == {}
+    assert sum(passed for passed, _ in found.values()) == 81
+
+
+class ForgetfulSaver(Saver):
+    """A control: it loses the channel that a put does not mention."""
+
+    def _channel_values(self, found: Any) -> dict[str, Any]:
+        return {name: each for name, each in super()._channel_values(found).items() if name != "step"}
+
+
+def test_the_suite_finds_a_saver_that_forgets() -> None:
+    """Control: the suite is not passed by anything."""
+    found = conformance(ForgetfulSaver, "")
+
+    assert sum(passed for passed, _ in found.values()) < 81
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_an_acknowledged_turn_is_in_the_latest_state(store: Store, durability: str) -> None:
+    """Eight writers on one thread: the losers get an error, and nothing that was acknowledged is missing."""
+    app = chat().compile(checkpointer=Saver(store))
+    met = meet([app] * 8, Counter(), turns=sized(3, 20), durability=durability, retry=False)
+
+    assert met.missing == []
+    assert met.acknowledged != []
+    assert set(met.errors) <= {"langgraph_lost_race", "busy"}
+
+
+def test_with_retries_everything_gets_in_and_no_run_under_way_is_killed(store: Store) -> None:
+    """A run whose input was accepted is never refused afterwards, so its first step runs once."""
+    ran: Counter[str] = Counter()
+    app = chat(lambda text: ran.update([text])).compile(checkpointer=Saver(store))
+    turns = sized(2, 20)
+    met = meet([app] * 8, ran, turns=turns, durability="sync", retry=True)
+
+    assert len(met.acknowledged) == 8 * turns
+    assert met.missing == []
+    assert set(ran.values()) == {1}
+
+
+def test_a_saver_that_does_not_compare_loses_acknowledged_turns(tmp_path: Path) -> None:
+    """Control: LangGraph's own saver acknowledges turns that are then not in the latest state."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "control.db")) as saver:
+        app = chat().compile(checkpointer=saver)
+        met = meet([app] * 8, Counter(), turns=3, durability="sync", retry=False)
+
+    assert met.missing != []
+
+
+class ChecksBefore(Saver):
+    """A control: it compares first and writes then, whatever the head is at that time."""
+
+    def _commit(self, line: Any, record: Any, checkpoint: Any, below: Any, *, head: Any) -> None:
+        super()._commit(line, record, checkpoint, below, head=line.head)
+
+
+def test_a_comparison_outside_the_write_loses_acknowledged_turns(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: two puts that both compared before either wrote are both acknowledged."""
+    saver, both = ChecksBefore(store), threading.Barrier(2)
+    app = chat().compile(checkpointer=saver)
+    say(app, "first")
+    compared = ChecksBefore._commit
+
+    def commit(self: Any, *args: Any, **options: Any) -> None:
+        both.wait(60)
+        compared(self, *args, **options)
+
+    latest = saver.get_tuple(config())
+    assert latest is not None
+    monkeypatch.setattr(ChecksBefore, "_commit", commit)
+    acknowledged: list[str] = []
+
+    def put(text: str) -> None:
+        version = saver.get_next_version(None, None)
+        checkpoint: Any = {
+            **latest.checkpoint,
+            "id": str(uuid6()),
+            "channel_values": {**latest.checkpoint["channel_values"], "turns": [text]},
+            "channel_versions": {**latest.checkpoint["channel_versions"], "turns": version},
+        }
+        saver.put(latest.config, checkpoint, {"source": "loop", "step": 3, "parents": {}}, {"turns": version})
+        acknowledged.append(text)
+
+    writers = [threading.Thread(target=put, args=(text,)) for text in ("one", "two")]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+
+    now = saver.get_tuple(config())
+    assert now is not None
+    assert len(acknowledged) == 2
+    assert len(now.checkpoint["channel_values"]["turns"]) == 1
+
+
+def test_a_new_input_does_not_take_the_place_of_a_run_under_way(store: Store) -> None:
+    """It is refused while the run is at work, also with a saver of its own; the run finishes, and then it gets in."""
+    began, may_go = threading.Event(), threading.Event()
+
+    def slow(text: str) -> None:
+        if text == "slow":
+            began.set()
+            may_go.wait(60)
+
+    one = chat(slow).compile(checkpointer=Saver(store))
+    other = chat().compile(checkpointer=Saver(store))
+    run = threading.Thread(target=say, args=(one, "slow"), kwargs={"durability": "sync"})
+    run.start()
+    assert began.wait(60)
+    with pytest.raises(Busy):
+        say(other, "newcomer")
+    may_go.set()
+    run.join()
+    say(other, "newcomer")
+
+    assert [each for each in said(other) if not each.startswith("re")] == ["slow", "done", "newcomer", "done"]
+
+
+OTHER_PROCESS = """
+import sys
+import perdure
+from perdure.integrations.langgraph import Saver
+from tests.integrations.graphs import chat, say
+def wait(text):
+    print("began", flush=True)
+    sys.stdin.readline()
+with perdure.open(sys.argv[1]) as store:
+    say(chat(wait).compile(checkpointer=Saver(store)), "slow", durability="sync")
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_run_of_another_process_is_under_way_until_that_process_has_ended(
+    store: Store, tmp_path: Path, is_killed: bool
+) -> None:
+    """A killed process holds nothing: the next input gets in at once."""
+    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "agents.db")]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "began\n"
+        app = chat().compile(checkpointer=Saver(store, lease_seconds=600))
+        with pytest.raises(Busy):
+            say(app, "newcomer")
+        if is_killed:
+            other.kill()
+        else:
+            other.stdin.write("\n")
+            other.stdin.close()
+        other.wait(60)
+    say(app, "newcomer")
+
+    assert ("re: slow" in said(app)) == (not is_killed)
+    assert "re: newcomer" in said(app)
+
+
+def test_the_lease_of_a_silent_process_ends_by_itself(store: Store, tmp_path: Path) -> None:
+    """Without a sign of life for so long, its run does not hold the thread any more."""
+    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "agents.db")]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "began\n"
+        say(chat().compile(checkpointer=Saver(store, lease_seconds=0)), "newcomer")
+        other.kill()
+
+
+def test_an_interrupted_run_holds_nothing(store: Store) -> None:
+    """After a breakpoint, an interrupt or an error the next input gets in at once."""
+
+    def ask(state: Any) -> Any:
+        if state["messages"][-1].content == "fail":
+            raise ValueError("no")
+        return {"messages": [AIMessage(str(interrupt("sure?")))]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "ask")
+    app = graph.compile(checkpointer=Saver(store))
+    say(app, "one")
+    app.invoke(Command(resume="yes"), config())
+    say(app, "two")
+    with pytest.raises(ValueError, match="no"):
+        say(app, "fail")
+    say(app, "three")
+    stopped = chat().compile(checkpointer=Saver(store), interrupt_before=["finish"])
+    say(stopped, "four")
+    say(stopped, "five")
+
+    assert [each for each in said(app) if not each.startswith("re:")] == [
+        "one",
+        "yes",
+        "two",
+        "fail",
+        "three",
+        "four",
+        "five",
+    ]
+
+
+def test_a_lost_race_can_be_a_branch_or_win(store: Store) -> None:
+    """`branch` keeps both and the latest as it is; `last_writer` does as LangGraph's own savers do."""
+    for policy, latest in (("branch", "fast"), ("last_writer", "slow")):
+        saver = Saver(store, on_conflict=policy)  # pyright: ignore[reportArgumentType]
+        thread_id = f"thread {policy}"
+        may_go, began = threading.Event(), threading.Event()
+
+        def slow(text: str, began: threading.Event = began, may_go: threading.Event = may_go) -> None:
+            if text == "slow":
+                began.set()
+                may_go.wait(60)
+
+        app = chat(slow).compile(checkpointer=saver)
+        run = threading.Thread(target=say, args=(app, "slow", thread_id), kwargs={"durability": "exit"})
+        run.start()
+        assert began.wait(60)
+        say(app, "fast", thread_id)
+        may_go.set()
+        run.join()
+
+        texts = [
+            each.checkpoint["channel_values"].get("messages", []) for each in saver.list(config(thread_id))
+        ]
+        assert said(app, thread_id)[0] == latest
+        assert {"fast", "slow"} <= {message.content for messages in texts for message in messages}
+
+
+def test_a_branch_that_is_asked_for_becomes_the_latest(store: Store) -> None:
+    """By going on from an earlier checkpoint; what was the latest is found by its id, as a timeline of the thread."""
+    app = chat().compile(checkpointer=Saver(store))
+    say(app, "one")
+    first = app.get_state(config())
+    say(app, "two")
+    second = app.get_state(config())
+    app.invoke({"messages": [HumanMessage("other")]}, first.config)
+
+    assert said(app) == ["one", "re: one", "done", "other", "re: other", "done"]
+    assert [each.content for each in app.get_state(second.config).values["messages"]][3] == "two"
+    thread = store.thread("t")
+    assert [entry.text for entry in thread.transcript()] == said(app)
+    assert len(thread.timelines()) > 2
+
+
+def test_what_a_graph_stored_is_a_thread(store: Store) -> None:
+    """Transcript, state, moments by checkpoint id, diff and export; each put is one commit."""
+    app = chat().compile(checkpointer=Saver(store))
+    say(app, "hello")
+    thread = store.thread("t")
+    state = app.get_state(config())
+
+    assert [(entry.role, entry.text) for entry in thread.transcript()] == [
+        ("user", "hello"),
+        ("assistant", "re: hello"),
+        ("assistant", "done"),
+    ]
+    name = f"langgraph:{state.config.get('configurable', {})['checkpoint_id']}"
+    assert thread.at(name).digest == thread.head.commit
+    assert len(thread.get("/langgraph/channels/messages")) == 3
+    assert len(thread.diff(thread.log()[1], thread.head).messages_b) == 1
+    assert "re: hello" in str(thread.export("openai-chat").body)
+
+
+def test_messages_that_a_graph_removes_or_replaces_leave_the_transcript(store: Store) -> None:
+    """And tool calls with their results are shown as such."""
+
+    def tidy(state: Any) -> Any:
+        old = state["messages"][0]
+        call = {"name": "look", "args": {"at": 1}, "id": "c1"}
+        return {
+            "messages": [
+                RemoveMessage(id=old.id),
+                AIMessage("", tool_calls=[call]),
+                ToolMessage("a tree", tool_call_id="c1"),
+                AIMessage("first", id="same"),
+            ]
+        }
+
+    def again(state: Any) -> Any:
+        return {"messages": [AIMessage("second", id="same")]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("tidy", tidy)
+    graph.add_node("again", again)
+    graph.add_edge(START, "tidy")
+    graph.add_edge("tidy", "again")
+    say(graph.compile(checkpointer=Saver(store)), "secret")
+    thread = store.thread("t")
+
+    assert [entry.role for entry in thread.transcript()] == ["assistant", "tool", "assistant"]
+    assert thread.transcript()[0].message.tool_calls[0].name == "look"
+    assert thread.transcript()[2].text == "second"
+    assert "secret" not in str(thread.export("openai-chat").body)
+
+
+def test_a_message_that_a_node_alters_in_place_is_stored_as_it_is_now(store: Store) -> None:
+    """An element is used again only if its message has the same fields."""
+
+    def alter(state: Any) -> Any:
+        state["messages"][0].content = "altered"
+        state["messages"][0].additional_kwargs["x"] = [1]
+        return {"messages": [AIMessage("new")]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("alter", alter)
+    graph.add_edge(START, "alter")
+    say(graph.compile(checkpointer=Saver(store)), "as it was")
+
+    fresh = graph.compile(checkpointer=Saver(store))
+    module._memories.clear()
+    assert said(fresh) == ["altered", "new"]
+    assert said(graph.compile(checkpointer=Saver(store))) == ["altered", "new"]
+
+
+def test_what_a_saver_hands_out_is_the_callers_own(store: Store) -> None:
+    """Altering it changes nothing for the next reader."""
+    saver = Saver(store)
+    say(chat().compile(checkpointer=saver), "hello")
+    for _ in range(2):
+        found = saver.get_tuple(config())
+        assert found is not None
+        messages = found.checkpoint["channel_values"]["messages"]
+        assert messages[0].content == "hello"
+        assert messages[0].additional_kwargs == {}
+        messages[0].content = "altered"
+        messages[0].additional_kwargs["x"] = 1
+
+
+def test_a_graph_runs_awaited_and_blocking_on_one_saver(store: Store) -> None:
+    """Also where a loop runs on the thread that calls the synchronous half."""
+    app = chat().compile(checkpointer=Saver(store))
+
+    async def main() -> None:
+        await app.ainvoke({"messages": [HumanMessage("awaited")]}, config())
+        say(app, "blocking")
+
+    asyncio.run(main())
+    assert [each for each in said(app) if "re" not in each and each != "done"] == ["awaited", "blocking"]
+
+
+@pytest.mark.parametrize("strategy", ["keep_latest", "delete"])
+def test_what_is_pruned_is_gone_at_once_and_its_bytes_after_gc(tmp_path: Path, strategy: str) -> None:
+    """The rest verifies, and the latest checkpoint reads as before."""
+    path = tmp_path / "agents.db"
+    with perdure.open(path) as store:
+        saver = Saver(store)
+        app = chat().compile(checkpointer=saver)
+        for number in range(5):
+            say(app, f"{number} secret-{number} " * 200)
+        before, ids = said(app), [each.config for each in saver.list(config())]
+        saver.prune(["t"], strategy=strategy)
+
+        assert said(app) == (before if strategy == "keep_latest" else [])
+        assert [each for each in ids if saver.get_tuple(each)] == (
+            ids[:1] if strategy == "keep_latest" else []
+        )
+        assert len(list(saver.list(config()))) == (strategy == "keep_latest")
+    removed = collected(path)
+    with perdure.open(path) as store:
+        assert removed > 0
+        assert store.verify().ok
+        assert said(chat().compile(checkpointer=Saver(store))) == (
+            before if strategy == "keep_latest" else []
+        )
+
+
+def collected(path: Path) -> int:
+    """Forget what was undone or removed; return how many objects went."""
+    with closing(open_engine(str(path), read_only=False, create=False, durability="power_loss")) as engine:
+        policy = RetentionPolicy(undone_after_days=0, removed_threads=True)
+        planned = retention.plan(engine, policy, system_clock() + 1_000_000)
+        retention.carry_out(engine, planned, ids=Ids(system_clock))
+        return planned.count
+
+
+def test_a_branch_keeps_what_it_needs_of_a_pruned_thread(store: Store) -> None:
+    """A fork of the thread still reads the checkpoint below it."""
+    saver = Saver(store)
+    app = chat().compile(checkpointer=saver)
+    say(app, "one")
+    kept = store.thread("t").fork("kept")
+    say(app, "two")
+    saver.prune(["t"])
+
+    assert [entry.text for entry in kept.transcript()] == ["one", "re: one", "done"]
+
+
+def test_runs_are_deleted_by_their_ids(store: Store) -> None:
+    """Their checkpoints are gone and the latest of another run is the latest."""
+    saver = Saver(store)
+    app = chat().compile(checkpointer=saver)
+    for number in range(2):
+        app.invoke(
+            {"messages": [HumanMessage(str(number))]}, config() | {"metadata": {"run_id": f"r{number}"}}
+        )
+    saver.delete_for_runs(["r1"])
+
+    assert said(app) == ["0", "re: 0", "done"]
+    say(app, "again")
+    assert said(app)[3:] == ["again", "re: again", "done"]
+
+
+def test_a_deleted_thread_can_be_begun_again(store: Store) -> None:
+    """By the same saver and by another one that had it open."""
+    one, other = Saver(store), Saver(store)
+    say(chat().compile(checkpointer=one), "first")
+    assert other.get_tuple(config()) is not None
+    one.delete_thread("t")
+    assert other.get_tuple(config()) is None
+    say(chat().compile(checkpointer=other), "second")
+
+    assert said(chat().compile(checkpointer=one)) == ["second", "re: second", "done"]
+
+
+@pytest.mark.parametrize("id", ["x" * 4096, "a/b|c:d", "~", "é\u0301", "a%2Fb", "..", "HEAD"])
+def test_a_thread_of_any_id_is_kept_exactly(store: Store, id: str) -> None:
+    """And is not mistaken for one whose id begins with it."""
+    saver = Saver(store)
+    app = chat().compile(checkpointer=saver)
+    say(app, "hello", id)
+
+    assert said(app, id) == ["hello", "re: hello", "done"]
+    assert said(app, id + "x") == said(app, id[:-1] or "x") == []
+    assert {each.config.get("configurable", {})["thread_id"] for each in saver.list(None)} == {id}
+
+
+def test_namespaces_do_not_meet(store: Store) -> None:
+    """Neither by a common beginning nor by a separator, though their checkpoints have the same ids."""
+    saver = Saver(store)
+    spaces = ["", "a", "a|b", "a|b:c", "a/", "a" * 4096, "*"]
+    for number, space in enumerate(spaces):
+        checkpoint: Any = {
+            "v": 4,
+            "id": "same",
+            "ts": "",
+            "channel_values": {"n": number},
+            "channel_versions": {"n": "1"},
+            "versions_seen": {},
+            "updated_channels": None,
+        }
+        saver.put(config(checkpoint_ns=space), checkpoint, {"source": "loop"}, {"n": "1"})
+
+    found = [saver.get_tuple(config(checkpoint_ns=space, checkpoint_id="same")) for space in spaces]
+    assert [each and each.checkpoint["channel_values"]["n"] for each in found] == list(range(len(spaces)))
+
+
+def test_bad_use_is_one_clear_error(store: Store, tmp_path: Path) -> None:
+    """A config without a thread, a read-only store, a thread of another agent: nothing is written."""
+    with raises(Invalid, "thread_not_named"):
+        Saver(store).get_tuple({"configurable": {}})
+    with raises(Invalid, "choice_invalid", what="on_conflict"):
+        Saver(store, on_conflict="ignore")  # pyright: ignore[reportArgumentType]
+    store.thread("t", agent="planner")
+    with raises(Conflict, "thread_of_another_agent", agent="planner"):
+        say(chat().compile(checkpointer=Saver(store, agent="desk")), "hello")
+    with (
+        perdure.open(tmp_path / "agents.db", read_only=True) as reading,
+        pytest.raises(perdure.errors.PerdureError),
+    ):
+        say(chat().compile(checkpointer=Saver(reading)), "hello")
+
+    assert store.thread("t").log() == []

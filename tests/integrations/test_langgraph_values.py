@@ -1,0 +1,269 @@
+"""Values of a graph: what comes back equal, what is refused by name, and stored bytes that try to execute something."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import ipaddress
+import json
+import pathlib
+import re
+import uuid
+import zoneinfo
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langgraph")
+
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Command, Interrupt, Overwrite, Send
+from pydantic import BaseModel
+
+import perdure
+from perdure.errors import Corrupt, Invalid, PerdureError, Unsupported
+from perdure.integrations.langgraph import Saver
+from perdure.integrations.langgraph.codec import Codec
+from tests.coded import raises
+from tests.integrations.graphs import chat, config, say
+
+
+class Colour(enum.Enum):
+    """A declared class."""
+
+    RED = "red"
+
+
+class Trip(BaseModel):
+    """A declared class."""
+
+    to: str
+    days: list[int] = []
+
+
+@dataclasses.dataclass
+class Point:
+    """A declared class."""
+
+    x: int
+    y: Any = None
+
+
+DECLARED = [(__name__, "Colour"), (__name__, "Trip"), (__name__, "Point")]
+OSLO = zoneinfo.ZoneInfo("Europe/Oslo")
+
+VALUES: list[Any] = [
+    *(
+        None,
+        True,
+        0,
+        -(2**53),
+        2**80,
+        1.5,
+        "text",
+        "\ud800",
+        b"\x00",
+        bytearray(b"a"),
+        [1, [2]],
+        {"a": {"b": []}},
+    ),
+    *({1: "a", None: 2}, {"$": "message", "v": 1}, (1, (2, 3)), {1, 2}, frozenset({3}), deque([1, 2])),
+    *(uuid.UUID(int=7), decimal.Decimal("1.10"), pathlib.Path("/a/b"), re.compile("a+", re.IGNORECASE)),
+    *(ipaddress.ip_address("::1"), ipaddress.ip_network("10.0.0.0/8"), OSLO, datetime.UTC),
+    *(
+        datetime.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=OSLO),
+        datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+    ),
+    *(datetime.date(2026, 1, 1), datetime.time(1, 2, 3), datetime.timedelta(days=-1, microseconds=5)),
+    HumanMessage([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}], id="h"),
+    AIMessage(
+        "hi", tool_calls=[{"name": "t", "args": {"n": 2**60}, "id": "c"}], response_metadata={"a": [1]}
+    ),
+    *(SystemMessage("s", name="n"), ToolMessage("r", tool_call_id="c", artifact={1}, status="error")),
+    *(
+        AIMessageChunk(content="part"),
+        RemoveMessage(id="gone"),
+        Document(page_content="words", metadata={"n": 1}),
+    ),
+    *(
+        Send("node", {"m": [HumanMessage("x")]}),
+        Interrupt("v", id="i"),
+        Command(update={"a": (1,)}, goto="b"),
+        Overwrite(value=[1]),
+    ),
+    *(Colour.RED, Trip(to="Oslo", days=[1]), Point(1, {"deep": Point(2)})),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    """Through JSON text, of the same type, and equal."""
+    codec = Codec(DECLARED)
+    found = codec.decode(json.loads(json.dumps(codec.encode(value), allow_nan=False)))
+
+    assert type(found) is type(value)
+    assert found == value
+
+
+JSON: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(), max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.just("$"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_plain_data_is_stored_as_data(value: Any) -> None:
+    """Whatever its keys are."""
+    codec = Codec()
+
+    assert codec.decode(json.loads(json.dumps(codec.encode(value)))) == value
+
+
+class Undeclared:
+    """A class that nobody declared."""
+
+
+def test_a_class_that_is_on_no_list_is_refused_by_name(tmp_path: Path) -> None:
+    """Before anything is written; a serializer of the program takes it."""
+    with raises(Unsupported, "foreign_type_refused", type=f"{__name__}.Undeclared"):
+        Codec(DECLARED).encode({"a": [Undeclared()]})
+    with raises(Unsupported, "foreign_type_refused", type=f"{__name__}.Point"):
+        Codec().encode(Point(1))
+    taking = Codec(serializer=JsonPlusSerializer())
+    assert taking.decode(taking.encode(Point(1))) == Point(1)
+    with raises(Unsupported, "serializer_missing"):
+        Codec().decode(taking.encode(Point(1)))
+
+
+def test_a_declared_class_is_not_constructed_for_a_program_that_has_not_declared_it() -> None:
+    """Stored bytes name it, and reading refuses."""
+    with raises(Unsupported, "foreign_type_refused", type=f"{__name__}.Point"):
+        Codec().decode(Codec(DECLARED).encode(Point(1)))
+
+
+def test_a_value_that_is_too_deep_is_refused() -> None:
+    """By a typed error, not by a recursion."""
+    value: Any = []
+    for _ in range(5_000):
+        value = [value]
+    with raises(Invalid, "foreign_value_too_deep"):
+        Codec().encode(value)
+
+
+EXECUTED: list[str] = []
+
+
+class Hostile(BaseModel):
+    """A class whose construction is an effect."""
+
+    def __init__(self, **data: Any) -> None:
+        EXECUTED.append("constructed")
+        super().__init__(**data)
+
+
+HOSTILE: list[Any] = [
+    {"$": "object", "type": ["os", "system"], "v": {"command": "touch /tmp/x"}},
+    {"$": "object", "type": ["builtins", "eval"], "v": {"source": "1"}},
+    {"$": "object", "type": [__name__, "Hostile"], "v": {}},
+    {"$": "object", "type": [__name__, "Point.__init__"], "v": {}},
+    {"$": "enum", "type": ["subprocess", "Popen"], "v": ["touch", "/tmp/x"]},
+    {"$": "message", "type": "Hostile", "v": {}},
+    {
+        "$": "message",
+        "type": "AIMessage",
+        "v": {"content": {"$": "object", "type": ["os", "system"], "v": {}}},
+    },
+    {"$": "message", "type": "AIMessage", "v": [1]},
+    {"$": "serialized", "type": "pickle", "v": "gASVHgAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjAJpZJSFlFKULg=="},
+    {"$": "serialized", "type": "json", "v": "e30="},
+    {"$": "Send", "v": {"node": "a", "arg": 1, "__class__": 2}},
+    {"$": "pattern", "v": ["(", 0]},
+    {"$": "int", "v": "x"},
+    {"$": "bytes", "v": "é"},
+    {"$": "no such mark", "v": 1},
+    {"$": "set", "v": [[1]]},
+    {"$": ["unhashable"], "v": 1},
+    {"$": "tuple"},
+    {"$": "zoned datetime", "v": ["2026-01-01", "../../etc/passwd", 0]},
+]
+
+
+@pytest.mark.parametrize("stored", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_stored_bytes_execute_nothing(tmp_path: Path, stored: Any) -> None:
+    """They are refused by a typed error, as a value and as a channel in a thread."""
+    EXECUTED.clear()
+    with pytest.raises((Corrupt, Unsupported)):
+        Codec([(__name__, "Point")]).decode(stored)
+    with perdure.open(tmp_path / "agents.db") as store:
+        saver = Saver(store)
+        say(chat().compile(checkpointer=saver), "hello")
+        store.thread("t").put("/langgraph/channels/messages", [stored])
+        with pytest.raises(PerdureError):
+            saver.get_tuple(config())
+
+    assert EXECUTED == []
+
+
+def test_a_declared_class_is_constructed() -> None:
+    """Control: the same bytes construct the class for a program that has declared it."""
+    EXECUTED.clear()
+    Codec([(__name__, "Hostile")]).decode(HOSTILE[2])
+
+    assert EXECUTED == ["constructed"]
+
+
+def test_a_damaged_record_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """Not an empty checkpoint."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        saver = Saver(store)
+        say(chat().compile(checkpointer=saver), "hello")
+        store.thread("t").put("/langgraph/checkpoint.json", {"id": 7})
+
+        with raises(Corrupt, "checkpoint_record_damaged"):
+            saver.get_tuple(config())
+
+
+def test_a_clone_for_a_graph_accepts_its_classes_and_shares_what_is_remembered(tmp_path: Path) -> None:
+    """LangGraph takes one when it compiles a graph."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        saver = Saver(store)
+        clone = saver.with_allowlist([(__name__, "Point")])
+        checkpoint: Any = {
+            "v": 4,
+            "id": "1",
+            "ts": "",
+            "channel_values": {"p": Point(1)},
+            "channel_versions": {"p": "1"},
+            "versions_seen": {},
+            "updated_channels": None,
+        }
+        with raises(Unsupported, "foreign_type_refused"):
+            saver.put(config(checkpoint_ns=""), checkpoint, {"source": "loop"}, {})
+        clone.put(config(checkpoint_ns=""), checkpoint, {"source": "loop"}, {})
+
+        found = clone.get_tuple(config())
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"p": Point(1)}
+        assert clone._memory is saver._memory
