@@ -217,9 +217,7 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
     window.reverse()
     said = [one for step in window for one in projection.said(step.digest, step.commit, step.changeset)]
     words = iter(spoken(space, said, window))
-    return [
-        _turn(number, list(group), words) for number, group in groupby(window, lambda step: step.place.turn)
-    ]
+    return [_turn(list(group), words) for _, group in groupby(window, lambda step: step.place.turn)]
 
 
 def check_limit(limit: object) -> None:
@@ -232,11 +230,11 @@ def check_limit(limit: object) -> None:
         )
 
 
-def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
+def _turn(group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
     """Return one turn; takes as many of `words` as its commits appended."""
     parts = [(step.digest, step.commit, step.changeset) for step in group]
     count = sum(1 for part in parts for _ in projection.said(*part))
-    return projection.turn(number, parts, [next(words) for _ in range(count)])
+    return projection.turn(group[0].turn_number, parts, [next(words) for _ in range(count)])
 
 
 def spoken(space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = ()) -> list[TranscriptEntry]:

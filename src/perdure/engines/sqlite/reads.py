@@ -479,6 +479,7 @@ def _read_ordinary(
             ledger=NO_LEDGER if ledger is None else LedgerRead(ledger[0], _hex(ledger[1])),
             run=changeset.run_id if run is None else long(run) if isinstance(run, bytes) else None,
             author=fields.author,
+            unnumbered=fields.unnumbered or 0,
         )
         encoded = encode_commit(commit)
         name = digest.hex()
