@@ -247,3 +247,16 @@ def test_a_turn_has_a_kind(shell: Shell) -> None:
     turns = shell.ok("threads", "log", "shopping", "--json").json["turns"]
 
     assert [each["kind"] for each in turns] == ["edit", "merge", "edit", "message", "message", "message"]
+
+
+def test_a_thread_is_handed_off_to_another_agent(shell: Shell) -> None:
+    """One commit that undo takes back; the log shows it by its kind, and the list names the agent."""
+    told = shell.ok("threads", "hand-off", "shopping", "--to", "cook", "--reason", "it is about soup").out
+
+    assert told.startswith("Handed off from helper to cook: main of shopping is after turn 3, version 5, ")
+    assert shell.ok("threads", "ls", "--json").json["threads"][0]["agent"] == "cook"
+    assert shell.ok("threads", "log", "shopping", "--limit", "1").out.startswith(
+        "hand-off  helper to cook: it is"
+    )
+    shell.ok("threads", "undo", "shopping")
+    assert shell.ok("threads", "ls", "--json").json["threads"][0]["agent"] == "helper"

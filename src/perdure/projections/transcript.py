@@ -15,6 +15,7 @@ from perdure.errors import Forgotten
 from perdure.model.commit import Changeset, Commit, is_numbered
 from perdure.model.digest import Digest
 from perdure.model.event import (
+    AgentHandedOff,
     BackendSwitched,
     Merged,
     MessageAppended,
@@ -29,8 +30,8 @@ from perdure.model.run import Cost, Usage
 
 __all__ = ["MessageAt", "TranscriptEntry", "Turn", "TurnKind", "entries", "kind_of", "said", "turn"]
 
-TurnKind: TypeAlias = Literal["message", "switch", "merge", "pick", "call", "edit", "resumed"]
-"""What a turn is: an input with its answers, or a switch, merge, cherry-pick, direct call or write of its own.
+TurnKind: TypeAlias = Literal["message", "switch", "hand-off", "merge", "pick", "call", "edit", "resumed"]
+"""What a turn is: an input with its answers, or a switch, hand-off, merge, cherry-pick, direct call or write of its own.
 
 Only messages are counted.  A run that waited and went on after other commits has the rest of its turn as `resumed`.
 """
@@ -94,6 +95,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     kind: TurnKind = "message"
     status: str | None = None  # the state that its run ended in; None: it has not ended, or there was none
     why: str | None = None  # in words, if the run did not simply succeed
+    handed: AgentHandedOff | None = None  # the hand-off, if it is one
 
     @property
     def input(self) -> str:
@@ -185,6 +187,9 @@ def turn(
         kind=kind_of(steps[0][1], steps[0][2]),
         status=None if ended is None else ended.status,
         why=None if ended is None else ended.why,
+        handed=next(
+            (each for _, _, one in steps for each in one.events if isinstance(each, AgentHandedOff)), None
+        ),
     )
 
 
@@ -193,6 +198,8 @@ def kind_of(commit: Commit, changeset: Changeset) -> TurnKind:
     if is_numbered(commit.run, changeset.events):
         return "message"
     kinds = {type(event) for event in changeset.events}
+    if AgentHandedOff in kinds:
+        return "hand-off"
     if BackendSwitched in kinds:
         return "switch"
     if Merged in kinds or Picked in kinds:

@@ -22,6 +22,7 @@ from perdure.cli.output.screen import Cell, Column, Part, Screen, safe_json, sho
 from perdure.history.query import StateChange
 from perdure.ledger.trace import Traced
 from perdure.model.call import CallRecord
+from perdure.model.event import AgentHandedOff
 from perdure.model.message import view
 from perdure.model.run import Cost, RunRecord
 from perdure.model.ticket import Decision, Ticket
@@ -108,10 +109,11 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     after: str
     reason: str
     at: str
-    kind: str  # message, switch, merge, pick, call, edit or resumed
+    kind: str  # message, switch, hand-off, merge, pick, call, edit or resumed
     run: str | None
     status: str | None  # the state that its run ended in; null: it has not ended, or there was none
     why: str | None  # if the run did not simply succeed
+    handed_off: str | None  # of a hand-off: from which agent to which, and why
     backend: str | None
     input: str
     text: str
@@ -132,6 +134,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             run=turn.run,
             status=turn.status,
             why=turn.why,
+            handed_off=None if turn.handed is None else _handed(turn.handed),
             backend=turn.backend,
             input=turn.input,
             text=turn.text,
@@ -178,6 +181,11 @@ class CommitShape(msgspec.Struct, frozen=True, kw_only=True):
             events=[msgspec.to_builtins(event) for event in entry.events],
             ops=[msgspec.to_builtins(op) for op in entry.patch.ops],
         )
+
+
+def _handed(event: AgentHandedOff) -> str:
+    why = f": {event.why}" if event.why else ""
+    return f"{event.from_agent} to {event.to_agent}{why}"
 
 
 def turn_name(turn: TurnShape) -> str:

@@ -73,7 +73,7 @@ class Log(_LogPage, frozen=True, kw_only=True):
             heads = "".join(f" ← {name}" for name in self.heads.get(turn.after, ()))
             screen.say(
                 (f"{turn_name(turn)}  ", "title"),
-                (turn.reason, "name"),
+                (turn.handed_off or turn.reason, "name"),
                 f" to {turn.backend}" if turn.reason == SWITCHED else "",
                 *_ended(turn),
                 (heads, "line"),
@@ -274,6 +274,8 @@ def _row(turn: TurnShape, *, wide: bool) -> tuple[Cell, ...]:
 
 def _reason(turn: TurnShape) -> str:
     """Return why a turn without words was made, with its kind unless its reason says it."""
+    if turn.handed_off is not None:
+        return f"hand-off: {turn.handed_off}"
     return turn.reason if turn.kind in ("message", turn.reason) else f"{turn.kind}: {turn.reason}"
 
 
@@ -434,7 +436,9 @@ def _drawn(nodes: list[GraphNode]) -> Iterator[tuple[Part, ...]]:
         yield ((f"{_bars(columns, here[0], mark):<{wide}}", "line"), "  ", *_title(node))
         leads = [parent for parent in node.parents if parent in last]
         columns[here[0]] = leads[0] if leads else None
-        words, style = (node.turn.input, "") if node.turn.input else (node.turn.reason, "quiet")
+        words, style = (
+            (node.turn.input, "") if node.turn.input else (node.turn.handed_off or node.turn.reason, "quiet")
+        )
         yield (f"{_bars(columns):<{wide}}", "line"), "  ", (shortened(words, 4 * _TEXT_LENGTH), style)
         for parent in leads[1:]:
             at = next((at for at in range(here[0] + 1, len(columns)) if columns[at] is None), len(columns))
