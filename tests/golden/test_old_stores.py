@@ -14,7 +14,7 @@ import pytest
 import perdure
 
 STORES = Path(__file__).parent / "stores"
-HEADS = {"0.1.0": "7ee8dcc5639dfd6ebb616886503579089fbc3e244c4f53cd62309d28ce321ad5"}
+HEADS = {"0.1.0": "d215dcd885fd3189d2f772b74e60faf4389c39053394f2ce86254ea2d3ed4c35"}
 
 
 def write(path: Path) -> str:

@@ -149,6 +149,7 @@ def test_a_document_op_that_leaves_something_else_is_found(hand: Hand) -> None:
         ({"ledger": LedgerRead(9, EMPTY)}, "another chain"),
         ({"run": "run-9"}, "reason or run"),
         ({"reason": "y"}, "reason or run"),
+        ({"unnumbered": 99}, "turns without a number"),
     ],
 )
 def test_a_commit_that_says_what_is_not_so_is_found(hand: Hand, change: dict[str, Any], what: str) -> None:
@@ -344,6 +345,7 @@ def forge(
         reason="x",
         at=0,
         ledger=before.commit.ledger,
+        unnumbered=before.commit.unnumbered + 1,
     )
     commit = Object.of(Kind.COMMIT, encode_commit(msgspec.structs.replace(honest, **fields)))
     move = Move(act=Act.COMMIT, timeline="main", expected=head, to=commit.digest)

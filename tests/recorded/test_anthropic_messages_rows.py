@@ -12,7 +12,7 @@ from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text
 from perdure.providers.anthropic.adapter import ADAPTER
 from perdure.providers.contract import CallDelta, Reply, TextChunk
-from tests.recorded.wire import Facts, Record, Wire, pieces
+from tests.recorded.wire import Facts, Record, Wire, beside_cache, pieces
 
 API = "anthropic-messages"
 
@@ -56,7 +56,7 @@ def told(reply: Reply) -> dict[str, Any]:
         "thinking": "".join(thoughts),
         "calls": [(call.id, call.name, call.arguments) for call in message.tool_calls],
         "stop": reply.stop,
-        "tokens": (reply.usage.input_tokens, reply.usage.output_tokens),
+        "tokens": beside_cache(reply.usage),
         "id": json.loads(message.vendor_metadata or "{}")["anthropic"].get("message_id"),
     }
 

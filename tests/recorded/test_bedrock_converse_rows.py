@@ -12,7 +12,7 @@ from perdure.model.message import Message, ReasoningSummary, Text
 from perdure.providers.bedrock.adapter import ADAPTER
 from perdure.providers.contract import Reply
 from tests.recorded.frames import frames_of
-from tests.recorded.wire import Facts, Record, Wire, pieces
+from tests.recorded.wire import Facts, Record, Wire, beside_cache, pieces
 
 API = "bedrock-converse"
 
@@ -58,7 +58,7 @@ def told(reply: Reply) -> dict[str, Any]:
         "thinking": "".join(thoughts),
         "calls": [(call.id, call.name, call.arguments) for call in message.tool_calls],
         "stop": reply.stop,
-        "tokens": (reply.usage.input_tokens, reply.usage.output_tokens),
+        "tokens": beside_cache(reply.usage),
     }
 
 

@@ -78,7 +78,7 @@ def told(reply: Reply) -> dict[str, Any]:
         "thinking": "".join(block.text for block in message.content if isinstance(block, ReasoningSummary)),
         "calls": [(call.name, json.loads(call.args)) for call in message.tool_calls],
         "stop": reply.stop,
-        "tokens": (reply.usage.input_tokens, reply.usage.output_tokens),
+        "tokens": (reply.usage.input_tokens, reply.usage.output_tokens - reply.usage.reasoning_tokens),
         "response_id": kept.get("response_id"),
     }
 
@@ -114,6 +114,10 @@ def test_every_recorded_answer_is_read_as_its_fact_sheet_says(wire: Wire) -> Non
     replies = {record.id: told(read(record)) for record in answers}
 
     sheets = {record.id: expected(wire.facts[record.id]) for record in answers}
+    for record in answers:  # a sheet leaves out what Google's own tools read
+        if used := re.findall(rb'"toolUsePromptTokenCount": ?([0-9]+)', body_of(record)):
+            read_by_model, written = sheets[record.id]["tokens"]
+            sheets[record.id]["tokens"] = (read_by_model + int(used[-1]), written)
     assert len(sheets) >= 615
     assert sorted(id for id in sheets if replies[id] != sheets[id]) == sorted(OTHERWISE)
     facts = [(id, name) for id, sheet in sheets.items() for name in sheet if replies[id][name] != sheet[name]]

@@ -60,7 +60,11 @@ def test_an_answer_is_what_its_json_says(wire: Wire) -> None:
             "text": reply.message.text,
             "thinking": thought,
             "signatures": [step["signature"] for step in steps if step.get("signature")],
-            "usage": (usage.input_tokens, usage.output_tokens, usage.reasoning_tokens),
+            "usage": (
+                usage.input_tokens,
+                usage.output_tokens - usage.reasoning_tokens,
+                usage.reasoning_tokens,
+            ),
             "stop": reply.stop,
         }
         assert (record.id, told) == (record.id, raw(record))

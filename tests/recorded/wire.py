@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.model.run import Usage
+
 __all__ = ["Facts", "Record", "Wire", "pieces"]
 
 _PLACES = [folder / "shared" / "wire" for folder in Path(__file__).resolve().parents[3:]]
@@ -123,3 +125,8 @@ def _facts(path: Path) -> dict[str, Facts]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         sheets = [msgspec.convert(json.loads(line), Facts) for line in lines]
     return {sheet.id: sheet for sheet in sheets}
+
+
+def beside_cache(usage: Usage) -> tuple[int, int]:
+    """Return input and output as a vendor reports them that counts a cache beside the input."""
+    return usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, usage.output_tokens

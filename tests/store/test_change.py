@@ -162,7 +162,7 @@ def test_commits_of_one_run_are_one_turn(thread: Thread) -> None:
         with thread.change(f"step {number}", run="run-1") as change:
             change.put("/n.json", number + 1)
 
-    assert [(turn.number, turn.run) for turn in thread.turns()] == [(1, None), (2, "run-1")]
+    assert [(turn.kind, turn.run) for turn in thread.turns()] == [("edit", None), ("edit", "run-1")]
     assert thread.undo().commit == thread.turns()[0].after
     assert thread.get("/n.json") == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -90,18 +91,38 @@ def test_a_graph_of_many_forks_ends_at_its_limit(shell: Shell) -> None:
     assert "The last 4 turns; --limit 0 shows all." in shown
 
 
-@pytest.mark.parametrize("turns", ["4", "turn:4", "3..4"])
-def test_turns_are_picked_one_or_several(shell: Shell, turns: str) -> None:
-    """A turn or a range is applied to another timeline, one commit for each turn."""
-    ended = shell.ok("threads", "cherry-pick", "shopping", turns, "--onto", "what-if", "--theirs")
+@pytest.mark.parametrize(
+    ("turns", "picked", "has_note"),
+    [
+        ("4", ["turn 4"], False),
+        ("turn:4", ["turn 4"], False),
+        ("3..4", ["turn 3", "remember", "turn 4"], True),
+        ("HEAD~1", ["HEAD~1"], True),
+    ],
+)
+def test_turns_are_picked_one_or_several(shell: Shell, turns: str, picked: list[str], has_note: bool) -> None:
+    """A turn or a range is applied to another timeline, one commit for each turn, with the edits between them."""
+    shell.ok("state", "put", "shopping", "/own.json", "1", "--timeline", "what-if")
+    _say(shell, "jam")
 
-    assert ended.out.count("Picked turn ") == (2 if ".." in turns else 1)
+    ended = shell.ok("threads", "cherry-pick", "shopping", turns, "--onto", "what-if", "--theirs", "--json")
+
+    assert [json.loads(line)["picked"] for line in ended.out.splitlines()] == picked
     shown = shell.ok("state", "ls", "shopping", "--timeline", "what-if", "--json").json["paths"]
-    assert "/notes/a.txt" in {each["path"] for each in shown}
+    assert ("/notes/a.txt" in {each["path"] for each in shown}) == has_note
+
+
+def _say(shell: Shell, item: str) -> None:
+    """Add one more message to the conversation."""
+    with perdure.open(shell.store) as store, store.thread("shopping").change(f"add {item}") as change:
+        change.say("user", f"Please put {item} on the list.")
+        change.append("/todos.json", item)
 
 
 def test_a_conflict_stops_a_range_and_names_the_path(shell: Shell) -> None:
     """Without a side, what differs on both is a conflict, and nothing of that turn or of later ones is written."""
+    _say(shell, "jam")
+
     ended = shell("threads", "cherry-pick", "shopping", "3..4", "--onto", "what-if")
 
     assert ended.code == 4
@@ -226,3 +247,16 @@ def test_a_turn_has_a_kind(shell: Shell) -> None:
     turns = shell.ok("threads", "log", "shopping", "--json").json["turns"]
 
     assert [each["kind"] for each in turns] == ["edit", "merge", "edit", "message", "message", "message"]
+
+
+def test_a_thread_is_handed_off_to_another_agent(shell: Shell) -> None:
+    """One commit that undo takes back; the log shows it by its kind, and the list names the agent."""
+    told = shell.ok("threads", "hand-off", "shopping", "--to", "cook", "--reason", "it is about soup").out
+
+    assert told.startswith("Handed off from helper to cook: main of shopping is after turn 3, version 5, ")
+    assert shell.ok("threads", "ls", "--json").json["threads"][0]["agent"] == "cook"
+    assert shell.ok("threads", "log", "shopping", "--limit", "1").out.startswith(
+        "hand-off  helper to cook: it is"
+    )
+    shell.ok("threads", "undo", "shopping")
+    assert shell.ok("threads", "ls", "--json").json["threads"][0]["agent"] == "helper"

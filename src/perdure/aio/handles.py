@@ -227,6 +227,7 @@ class Thread(_TimelineProxy[thread.Thread]):
     check_switch = AsyncMethod(thread.Thread.check_switch)
     switch = AsyncMethod(thread.Thread.switch)
     switches = AsyncMethod(thread.Thread.switches)
+    hand_off = AsyncWrappedMethod(thread.Thread.hand_off, _as_thread)
     start = AsyncMethod(thread.Thread.start)
     schedule = AsyncMethod(thread.Thread.schedule)
     release = AsyncMethod(thread.Thread.release)

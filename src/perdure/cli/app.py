@@ -27,6 +27,7 @@ _SHARED = {
     "threads merge": "timelines",
     "threads cherry-pick": "timelines",
     "threads replay": "timelines",
+    "threads hand-off": "switch",
     "threads redo": "undo",
     "threads turns": "log",
     "threads rm": "begin",
@@ -43,6 +44,7 @@ _SHARED = {
 # Words that may be left out have no names in a usage line made from the signature.
 _WORDS = {
     "threads cherry-pick": "THREAD TURNS --onto NAME",
+    "threads hand-off": "THREAD --to AGENT",
     "threads replay": "THREAD --onto NAME --code MODULE:NAME",
     "runs ls": "[THREAD]",
     "runs show": "THREAD [RUN]",

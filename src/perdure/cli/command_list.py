@@ -72,6 +72,7 @@ _THREADS = {
     "context": "Show the context that a backend gets: each item, its tokens, and why it is in or out",
     "render": "Show the request that a backend would get, and what its format loses",
     "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
+    "hand-off": "Hand a thread off to another agent, which gets the conversation",
     "bisect": "Find the first commit at which a condition on a value became true",
     "rm": "Remove a thread with all its timelines",
 }

@@ -532,7 +532,7 @@ class _ContextBuilder:
         *,
         is_all: bool = False,
     ) -> Message:
-        turn = self._space.step(checkpoint.commit).place.turn if checkpoint.commit else 0
+        turn = self._space.step(checkpoint.commit).turn_number if checkpoint.commit else 0
         why = _introduction(checkpoint, reason, turn, is_all=is_all)
         return lead_note(checkpoint, why, detail=detail, shown=shown, harmless=self._ask.harmless)
 

@@ -147,7 +147,9 @@ class _BackwardReader:
         if event.context is not None and not self._is_anchored:
             self._remember(event.context)
         place = step.place.depth, index
-        spoken = MessageRef(MessageAt(event, step.digest, step.commit), step.place.turn, place, self._telling)
+        spoken = MessageRef(
+            MessageAt(event, step.digest, step.commit), step.turn_number, place, self._telling
+        )
         if self._later is not None and self._later.is_earlier and begins(self._later, spoken):
             self._exchanges += 1
         self._later = spoken
@@ -224,7 +226,7 @@ def trace(
         space, turns, None if room is None else room * CHARACTERS_A_TOKEN, fresh=fresh, is_native=is_native
     )
     found = back.found
-    found.turn = space.step(at).place.turn if at is not None else 0
+    found.turn = space.step(at).turn_number if at is not None else 0
     found.is_whole = True
     for step in eventful(space, at):
         if back.take(step):
@@ -240,7 +242,7 @@ def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> History
     back = _BackwardReader(space, 0, None, fresh=False, is_native=lambda _: False)
     found = back.found
     found.recipe, found.switched = recipe, recipe.switched
-    found.turn = space.step(at).place.turn
+    found.turn = space.step(at).turn_number
     for step in eventful(space, at):
         if back.take(step):
             found.is_whole = step.commit.first_parent is None or back.is_cleared
@@ -306,7 +308,7 @@ def spoken_in(
             place = step.place.depth, index
             said = MessageAt(event, step.digest, step.commit)
             native = is_earlier and event.role == "assistant" and is_native(event)
-            yield MessageRef(said, step.place.turn, place, is_earlier, native)
+            yield MessageRef(said, step.turn_number, place, is_earlier, native)
 
 
 def backend_of_message(event: MessageAppended) -> str | None:

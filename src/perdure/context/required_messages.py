@@ -60,11 +60,11 @@ class LineView(msgspec.Struct, frozen=True):
                 yield self.space.step(digest)
 
     def turn(self, number: int) -> list[MessageRef]:
-        """Read the messages of one turn."""
-        last = self.space.turn(self.at, number)
+        """Read the messages of the turn of that number."""
+        last = self.space.message(self.at, number)
         found: list[MessageRef] = []
         for step in reader.steps(self.space, last.digest if last else None, limit=_STEPS_MAX):
-            if step.place.turn != number:
+            if step.turn_number != number:
                 break
             found[:0] = self.of(step)
         return found

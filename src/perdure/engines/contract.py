@@ -168,6 +168,11 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     place: Place
     bodies: Mapping[Digest, bytes] = {}  # those that are stored with it, where the reader asked for them
 
+    @property
+    def turn_number(self) -> int:
+        """The number of its message, or of the message before it; 0 before the first."""
+        return self.place.turn - self.commit.unnumbered
+
 
 class Cell(msgspec.Struct, frozen=True, gc=False):
     """A small named record with a revision that only grows."""

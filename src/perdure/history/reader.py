@@ -10,19 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from perdure.engines.contract import CellOf, HeadOf, Hold, LabelOf, Question, Step
-from perdure.errors import Forgotten, Invalid, NotFound
-from perdure.history.space import ALIVE, Space, is_thread, stale_because_removed
+import msgspec
+
+from perdure.engines.contract import Cell, CellOf, CellWrite, HeadOf, Hold, LabelOf, Question, Step
+from perdure.errors import Conflict, Forgotten, Invalid, NotFound
+from perdure.history.space import ALIVE, Space, is_thread, read_record, stale_because_removed
 from perdure.history.tree import Entry
-from perdure.model import names
+from perdure.model import canonical, names
 from perdure.model.digest import Digest
-from perdure.model.event import MessageAppended
+from perdure.model.event import AgentHandedOff, MessageAppended, RunStarted
 from perdure.model.head import Head
 from perdure.model.names import retraction_label
 from perdure.projections import transcript as projection
 from perdure.projections.transcript import MessageAt, Retractions, TranscriptEntry, Turn
 
 __all__ = [
+    "AGENTS_OF_THREAD",
+    "agent_at",
+    "agents_in",
+    "agents_question",
+    "agents_write",
+    "check_agent",
+    "other_agent",
     "check_limit",
     "entry_at",
     "eventful",
@@ -227,9 +236,7 @@ def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[
     window.reverse()
     said = [one for step in window for one in projection.said(step.digest, step.commit, step.changeset)]
     words = iter(spoken(space, said, window))
-    return [
-        _turn(number, list(group), words) for number, group in groupby(window, lambda step: step.place.turn)
-    ]
+    return [_turn(list(group), words) for _, group in groupby(window, lambda step: step.place.turn)]
 
 
 def check_limit(limit: object) -> None:
@@ -242,11 +249,11 @@ def check_limit(limit: object) -> None:
         )
 
 
-def _turn(number: int, group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
+def _turn(group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
     """Return one turn; takes as many of `words` as its commits appended."""
     parts = [(step.digest, step.commit, step.changeset) for step in group]
     count = sum(1 for part in parts for _ in projection.said(*part))
-    return projection.turn(number, parts, [next(words) for _ in range(count)])
+    return projection.turn(group[0].turn_number, parts, [next(words) for _ in range(count)])
 
 
 def spoken(space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = ()) -> list[TranscriptEntry]:
@@ -291,4 +298,69 @@ def _no_timeline(space: Space, timeline: str) -> NotFound:
         timeline=timeline,
         thread=space.label,
         near=near,
+    )
+
+
+# ---- the agent of a timeline
+#
+# A thread belongs to the agent that began it until it is handed off.  From then on the newest hand-off, or start of a
+# run, on the first parents names the agent, so that a hand-off can be undone and forked like everything else.  Most
+# threads were never handed off: they have no cell with the names of their agents, and nothing of their history is read.
+
+AGENTS_OF_THREAD = "agents"  # the cell of a thread that was handed off
+
+
+class ThreadAgents(msgspec.Struct, frozen=True, kw_only=True):
+    """The agents that a thread has had, on any timeline; the first began it."""
+
+    names: tuple[str, ...]
+
+
+_thread_agents = msgspec.json.Decoder(ThreadAgents)
+
+
+def agents_question(space: str) -> CellOf:
+    """Return the question whose answer `agents_in` reads."""
+    return CellOf(space, AGENTS_OF_THREAD)
+
+
+def agents_in(cell: Cell | None) -> tuple[str, ...]:
+    """Return the agents that a thread has had, the one that began it first; none if it was never handed off."""
+    return () if cell is None or cell.value is None else read_record(cell, _thread_agents).names
+
+
+def agents_write(cell: Cell | None, founder: str, to: str) -> CellWrite:
+    """Return the write by which `to` is one of the thread's agents."""
+    known = agents_in(cell) or (founder,)
+    value = ThreadAgents(names=known if to in known else (*known, to))
+    expected = 0 if cell is None else cell.revision
+    return CellWrite(name=AGENTS_OF_THREAD, expected=expected, value=canonical.encode_struct(value))
+
+
+def agent_at(space: Space, commit: Digest | None, founder: str) -> str:
+    """Return the agent of the turns after `commit` in a thread that `founder` began."""
+    for step in eventful(space, commit):
+        for event in reversed(step.changeset.events):
+            if isinstance(event, AgentHandedOff):
+                return event.to_agent
+            if isinstance(event, RunStarted):
+                return event.agent
+    return founder
+
+
+def check_agent(space: Space, commit: Digest | None, agents: tuple[str, ...], agent: str) -> None:
+    """Raise `Conflict` if the turns after `commit` are another agent's; `agents` are those that the thread has had."""
+    if agents and (now := agent_at(space, commit, agents[0])) != agent:
+        raise other_agent(space.label, agent, now)
+
+
+def other_agent(thread: str, agent: str, now: str | None) -> Conflict:
+    """Return the error for a thread, or a timeline of it, that is another agent's."""
+    whose = f"agent '{now}'" if now is not None else f"another agent than '{agent}'"
+    return Conflict(
+        f"thread '{thread}' belongs to {whose}; agent '{agent}' was not let in.",
+        code="thread_of_another_agent",
+        advice="Choose another id, or let its agent hand it off: thread.hand_off(agent).",
+        thread=thread,
+        agent=agent,
     )

@@ -136,7 +136,7 @@ def _turn(space: Space, head: Head, name: str) -> _Found:
     match = _TURN.match(name)
     if match is None or head.commit is None:
         return
-    step = space.turn(head.commit, int(match[1]))
+    step = space.message(head.commit, int(match[1]))
     if step is not None:
         yield step.digest
 

@@ -148,6 +148,11 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         Question, Answer
     ] = {}  # what was just read, all from one moment, for one attempt at a write
 
+    @property
+    def is_thread(self) -> bool:
+        """True if it is a thread's, whose messages are numbered."""
+        return self.name.startswith(THREADS)
+
     def beside(self, name: str, label: str) -> Space:
         """Return the space of another thread of the same store."""
         alive = (Fence(ALIVE, 0),)  # and not the lease that this space may be fenced by
@@ -238,11 +243,29 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def turn(self, at: Digest, turn: int) -> Step | None:
-        """Return the last commit of that turn on the line that ends at `at`; raises as `step` does."""
+        """Return the last commit of that turn, of any kind, on the line that ends at `at`; raises as `step` does."""
         try:
             return self.engine.turn(self.name, at, turn)
         except NotFound as error:
             raise self.absence(at) from error
+
+    def message(self, at: Digest, number: int) -> Step | None:
+        """Return the last commit of the turn that is message `number` on the line that ends at `at`.
+
+        Turns without a number are between the messages, so it is searched for among as many turns as there are of them.
+        """
+        newest = self.step(at)
+        if not 0 < number <= newest.turn_number:
+            return None
+        low, high = number, number + newest.commit.unnumbered
+        while low < high:
+            middle = (low + high) // 2
+            step = self.turn(at, middle)
+            if step is None or step.turn_number < number:
+                low = middle + 1
+            else:
+                high = middle
+        return self.turn(at, low)
 
     def back(self, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False) -> Sequence[Step]:
         """Commits from `at` backwards along first parents, newest first; raises as `step` does."""

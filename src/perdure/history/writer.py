@@ -36,6 +36,7 @@ from perdure.model.commit import (
     StateAction,
     encode_changeset,
     encode_commit,
+    unnumbered_after,
 )
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import AgentChanged, Event, MemoryWritten
@@ -285,6 +286,7 @@ def next_step(
         ledger=space.ask(LedgerOf(space.name))[0] if ledger is None else ledger,
         run=run,
         author=proposal.author,
+        unnumbered=unnumbered_after(parent and parent.commit, run, events) if space.is_thread else 0,
     )
     encoded = encode_commit(commit)
     digest = digest_of(Kind.COMMIT, encoded)

@@ -5,6 +5,7 @@ A changeset is accepted whole or not at all.  A commit names its changeset and t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
-from perdure.model.event import CATALOGUE, Event
+from perdure.model.event import CATALOGUE, Event, MessageAppended, RunStarted
 from perdure.model.patch import Patch, check_version, plain, unknown_op, unreadable
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "encode_changeset",
     "encode_commit",
     "encode_move",
+    "is_numbered",
+    "unnumbered_after",
 ]
 
 
@@ -141,11 +144,33 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     ledger: LedgerRead = NO_LEDGER
     run: str | None = None
     author: str | None = None
+    unnumbered: int = 0  # turns up to this commit that have no number: on an agent's own map none is counted
 
     @property
     def first_parent(self) -> Digest | None:
         """The commit before it on its line; None if the line begins with it."""
         return self.parents[0] if self.parents else None
+
+
+def unnumbered_after(parent: Commit | None, run: str | None, events: Sequence[Event]) -> int:
+    """Return how many turns without a number a thread's line has up to a commit of `run` with these events."""
+    if parent is not None and run is not None and run == parent.run:
+        return parent.unnumbered
+    return (0 if parent is None else parent.unnumbered) + (not is_numbered(run, events))
+
+
+def is_numbered(run: str | None, events: Sequence[Event]) -> bool:
+    """True if the turn that a commit begins counts as a message: a run with its input, or messages without a run.
+
+    A switch, a merge, a direct call and a change of the state alone do not count, nor does the rest of a run that
+    goes on after other commits.
+    """
+    for event in events:
+        if isinstance(event, RunStarted):
+            return True
+        if isinstance(event, MessageAppended) and (run is None or event.role == "user"):
+            return True
+    return False
 
 
 class Act(StrEnum):

@@ -19,6 +19,7 @@ from perdure.model.run import Usage
 __all__ = [
     "CATALOGUE",
     "AgentChanged",
+    "AgentHandedOff",
     "ApprovalDecided",
     "ArtifactCreated",
     "BackendSwitched",
@@ -153,6 +154,15 @@ class BackendSwitched(_Event, frozen=True, tag="backend.switched"):
     to_server: str | None = None  # where requests go from here on; None: a model object of the program
 
 
+class AgentHandedOff(_Event, frozen=True, tag="agent.handed_off"):
+    """The timeline was handed off to another agent."""
+
+    from_agent: str
+    to_agent: str
+    why: str | None = None
+    by: str | None = None  # the person or program that decided it
+
+
 class CheckpointCreated(_Event, frozen=True, tag="checkpoint.created"):
     """A StateCheckpoint was derived."""
 
@@ -242,6 +252,7 @@ Event: TypeAlias = (
     | RunFinished
     | GuardRefused
     | BackendSwitched
+    | AgentHandedOff
     | CheckpointCreated
     | MemoryWritten
     | ArtifactCreated

@@ -85,7 +85,11 @@ ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled", "sto
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The tokens that inference used; 0 if the backend does not report them."""
+    """The tokens that inference used; 0 if the backend does not report them.
+
+    The numbers mean the same for every vendor: `input_tokens` is everything that the model read, with what came from a
+    cache or went to one, and `output_tokens` everything that it wrote, with its reasoning.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0

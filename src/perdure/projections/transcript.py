@@ -15,9 +15,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from perdure.errors import Forgotten
-from perdure.model.commit import Changeset, Commit
+from perdure.model.commit import Changeset, Commit, is_numbered
 from perdure.model.digest import Digest
 from perdure.model.event import (
+    AgentHandedOff,
     BackendSwitched,
     Event,
     Merged,
@@ -26,7 +27,8 @@ from perdure.model.event import (
     MomentNamed,
     Picked,
     RunFinished,
-    RunStarted,
+    ToolCallCompleted,
+    ToolCallRequested,
 )
 from perdure.model.message import Message, Role, ToolCall, decode_message
 from perdure.model.run import Cost, Usage
@@ -44,8 +46,11 @@ __all__ = [
     "turn",
 ]
 
-TurnKind: TypeAlias = Literal["message", "switch", "merge", "pick", "call", "edit"]
-"""What a turn is: an input with its answers, or a switch, merge, cherry-pick, direct call or write of its own."""
+TurnKind: TypeAlias = Literal["message", "switch", "hand-off", "merge", "pick", "call", "edit", "resumed"]
+"""What a turn is: an input with its answers, or a switch, hand-off, merge, cherry-pick, direct call or write of its own.
+
+Only messages are counted.  A run that waited and went on after other commits has the rest of its turn as `resumed`.
+"""
 
 
 class MessageAt(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +99,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The commits of one input: a run, or one direct change."""
 
-    number: int  # from 1
+    number: int  # of the message, from 1; a turn of another kind has that of the message before it
     before: Digest | None  # the commit it began from; None: the line began with it
     after: Digest  # its last commit
     reason: str
@@ -106,6 +111,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     kind: TurnKind = "message"
     status: str | None = None  # the state that its run ended in; None: it has not ended, or there was none
     why: str | None = None  # in words, if the run did not simply succeed
+    handed: AgentHandedOff | None = None  # the hand-off, if it is one
 
     @property
     def input(self) -> str:
@@ -232,19 +238,26 @@ def turn(
         kind=kind_of(steps[0][1], steps[0][2]),
         status=None if ended is None else ended.status,
         why=None if ended is None else ended.why,
+        handed=next(
+            (each for _, _, one in steps for each in one.events if isinstance(each, AgentHandedOff)), None
+        ),
     )
 
 
 def kind_of(commit: Commit, changeset: Changeset) -> TurnKind:
     """Return the kind of the turn that a commit begins."""
-    kinds = {type(event) for event in changeset.events}
-    if RunStarted in kinds or MessageAppended in kinds:
+    if is_numbered(commit.run, changeset.events):
         return "message"
+    kinds = {type(event) for event in changeset.events}
+    if AgentHandedOff in kinds:
+        return "hand-off"
     if BackendSwitched in kinds:
         return "switch"
     if Merged in kinds or Picked in kinds:
         return "merge" if Merged in kinds else "pick"
-    return "edit" if commit.run is None else "call"
+    if commit.run is not None and (MessageAppended in kinds or RunFinished in kinds):
+        return "resumed"
+    return "call" if ToolCallRequested in kinds or ToolCallCompleted in kinds else "edit"
 
 
 def _backend(changesets: Sequence[Changeset], spoken: Sequence[TranscriptEntry]) -> str | None:

@@ -106,13 +106,10 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     cache_read: float | None = None
     cache_write: float | None = None
 
-    def cost(self, usage: Usage, *, cache_is_beside: bool) -> float:
-        """Return what a step costs in US dollars; tokens of a cache without a price cost as much as other input.
-
-        `cache_is_beside` says that the vendor counts the tokens of the cache beside the input, not in it.
-        """
+    def cost(self, usage: Usage) -> float:
+        """Return what a step costs in US dollars; tokens of a cache without a price cost as much as other input."""
         read, written = usage.cached_tokens, usage.cache_write_tokens
-        plain = usage.input_tokens if cache_is_beside else max(0, usage.input_tokens - read - written)
+        plain = max(0, usage.input_tokens - read - written)
         return (
             plain * self.input
             + read * (self.input if self.cache_read is None else self.cache_read)

@@ -335,15 +335,16 @@ def _check_room(source: Engine, target: Engine, thread: str) -> None:
             advice="Open the source once for writing, which delivers them, and copy again.",
             thread=thread,
         )
-    agent = AGENTS + record.agent
-    if target.standing(agent) and not _has_all(source, target, agent):
-        raise Conflict(
-            f"agent '{record.agent}' of thread '{thread}' has another map in the target; nothing was copied.",
-            code="agent_map_differs",
-            advice="Copy the whole store into a new one.",
-            thread=thread,
-            agent=record.agent,
-        )
+    for agent in record.agents or (record.agent,):
+        space = AGENTS + agent
+        if target.standing(space) and not _has_all(source, target, space):
+            raise Conflict(
+                f"agent '{agent}' of thread '{thread}' has another map in the target; nothing was copied.",
+                code="agent_map_differs",
+                advice="Copy the whole store into a new one.",
+                thread=thread,
+                agent=agent,
+            )
 
 
 def _claims(source: Engine, space: str) -> Iterator[Cell]:
@@ -451,7 +452,7 @@ class _Copier:
             has_directory = self._source.standing(STORE) > 0
             return [*names, STORE] if has_directory else names
         found = [_thread(self._source, thread) for thread in threads]
-        agents = dict.fromkeys(AGENTS + record.agent for record in found)
+        agents = dict.fromkeys(AGENTS + each for record in found for each in record.agents or (record.agent,))
         return [
             *(agent for agent in agents if self._is_ours(agent)),
             *(record.space for record in found if self._source.standing(record.space)),
@@ -595,9 +596,8 @@ class _Copier:
 
     def _directory_cells(self, thread: str) -> Iterator[Cell]:
         record = _thread(self._source, thread)
-        for cell in self._source.answers(
-            [CellOf(STORE, THREAD + thread), CellOf(STORE, directory.AGENT + record.agent)]
-        ):
+        agents = [CellOf(STORE, directory.AGENT + each) for each in record.agents or (record.agent,)]
+        for cell in self._source.answers([CellOf(STORE, THREAD + thread), *agents]):
             if cell is not None and cell.value is not None:
                 yield cell
 

@@ -85,7 +85,10 @@ def evaluate(
         _trial(thread, turn, agent, name=name, effect_max=effect_max, score=score)
         for thread in threads
         for turn in thread.turns()
-        if turn.run is not None and turn.input and (turns is None or turn.number in turns)
+        if turn.kind == "message"
+        and turn.run is not None
+        and turn.input
+        and (turns is None or turn.number in turns)
     ]
     backend = None if agent.backend is None else name_of(agent.backend)
     return Evaluation(name=name, agent=agent.name, backend=backend, trials=tuple(found))

@@ -17,6 +17,7 @@ import msgspec
 from perdure.engines import loops, registry
 from perdure.engines.contract import Engine, time_of_day
 from perdure.errors import Busy, Invalid, NotFound, PerdureWarning, RunFailed, WrongStore
+from perdure.history.reader import other_agent
 from perdure.history.space import Space, label_of
 from perdure.model import names
 from perdure.model.head import MAIN
@@ -127,10 +128,12 @@ class Store:
         store = directory.knowing(self._resources.store, id, declared and declared.name)
         if declared is not None and by_name:
             declared = _bare(store, declared.name)
-        record = self._record(store, id, declared, owner, begins=timeline == MAIN)
+        record = self._record(store, id, declared, owner, timeline)
         begun = not directory.was_there(store, record)
         thread = Thread(self._resources, id, record, declared or _bare(store, record.agent), begun=begun)
         found = thread if timeline == MAIN else thread.on(timeline)
+        if declared is not None and found.agent != declared.name:
+            raise other_agent(id, declared.name, found.agent)
         if declared is not None and not self.read_only:
             directory.record_agent(store, declared, declared=not by_name)
         return found
@@ -367,12 +370,12 @@ class Store:
             return None  # another process runs it, or its thread was removed
 
     def _record(
-        self, store: Space, id: str, agent: Agent | None, owner: str | None, *, begins: bool
+        self, store: Space, id: str, agent: Agent | None, owner: str | None, timeline: str
     ) -> directory.Record:
         """Read the directory's record of a thread; with its agent a missing thread is begun, on `main`."""
         if agent is None:
-            record = directory.find(store, id)
-        elif begins and not self.read_only:
+            record = directory.find(store, id, timeline)
+        elif timeline == MAIN and not self.read_only:
             record = directory.begin(store, id, agent, owner)
         else:
             why = (
@@ -380,7 +383,7 @@ class Store:
                 if self.read_only
                 else f"A thread begins on '{MAIN}': open it there."
             )
-            record = directory.find(store, id, advice=why)
+            record = directory.find(store, id, timeline, advice=why)
         directory.check_record(record, id, agent and agent.name, owner)
         return record
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from perdure.providers.contract import Loss, Model, Rendered
     from perdure.runtime import event_loop, import_messages
     from perdure.runtime.import_messages import Added
-    from perdure.runtime.inference import preview
+    from perdure.runtime.inference import preview, switch
     from perdure.runtime.inference.preview import Shown
     from perdure.runtime.run import child as child_runs
     from perdure.runtime.run import replay as replays
@@ -73,6 +73,7 @@ else:
     preview = deferred("perdure.runtime.inference.preview")
     environment = deferred("perdure.runtime.session.environment")
     child_runs = deferred("perdure.runtime.run.child")
+    switch = deferred("perdure.runtime.inference.switch")
     execution = deferred("perdure.runtime.tools.execution")
 
 __all__ = ["OnTimeline", "Thread"]
@@ -377,13 +378,49 @@ class Thread(Switching):
         directory.record_agent(store, agent, declared=is_declared)
         return thread._env()
 
+    def hand_off(
+        self,
+        agent: Agent | str,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        op_id: str | None = None,
+    ) -> Thread:
+        """Hand this timeline off to another agent, by one commit; return the handle of that agent.
+
+        The next agent gets the conversation, the state, the ledger and the approvals, its own instructions, tools and
+        map, and never another agent's map.  If it has a backend of its own, the same commit switches to it: raises
+        `Refused(report)` if its policy stops that (`by` is the person who approves).  Raises `Conflict` if a run of
+        this timeline has not ended, `Busy` if one is live; nothing was written then.  An undo takes it back.
+        """
+        to = agent if isinstance(agent, Agent) else Agent(agent)
+        home = to.object_storage
+        if home is not None and home != self._declared.object_storage:
+            raise WrongStore(to.name, shown_address(home), f"the store of '{self.id}'")
+        store = self._resources.store
+        directory.record_agent(store, to, declared=to != Agent(to.name))
+        record = msgspec.structs.replace(
+            self._record, agent=to.name, agents=self._record.agents or (self.agent,)
+        )
+        next_thread = Thread(self._resources, self.id, record, to, self.timeline)
+        request = switch.HandOffRequest(from_agent=self.agent, why=reason, by=by, op_id=op_id)
+        switch.hand_off(next_thread._env(), request)
+        return next_thread
+
     def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:
         main, line = (reader.head_to_move(space, each) for each in lines)
         cells = outbox.promotion(space, self._resources.agent(self.agent), main, line)
         return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells)
 
     def _on(self, timeline: str) -> Thread:
-        other = Thread(self._resources, self.id, self._record, self._declared, timeline)
+        record, declared = self._record, self._declared
+        if record.agents:  # another timeline may have another agent
+            record = directory.handed(self._resources.store, self.id, record, timeline)
+            if record.agent != declared.name:
+                declared = Agent(
+                    record.agent, policy=directory.policy_of(self._resources.store, record.agent)
+                )
+        other = Thread(self._resources, self.id, record, declared, timeline)
         other._handed = self._handed
         return other
 

@@ -85,7 +85,7 @@ def test_a_stream_is_read_as_it_comes() -> None:
         CallDelta(0, "look", "1.0}"),
     ]
     assert reply.message.tool_calls[0].args == '{"a": 1.0}'
-    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (3, 7, 2)
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (5, 7, 2)
     assert reply.stop == "tool_use"
 
 

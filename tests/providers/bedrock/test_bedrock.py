@@ -240,7 +240,7 @@ def test_a_stream_is_read_as_it_comes() -> None:
 
     assert events == [TextChunk("So:"), CallDelta(0, "look", ""), CallDelta(0, "look", '{"a": 1.0}')]
     assert reply.message.tool_calls == (ToolCall("t", "look", '{"a": 1.0}'),)
-    assert (reply.stop, reply.usage.cached_tokens) == ("tool_use", 2)
+    assert (reply.stop, reply.usage.input_tokens, reply.usage.cached_tokens) == ("tool_use", 5, 2)
 
 
 def test_a_stream_that_is_cut_off_or_fails_keeps_what_was_whole() -> None:

@@ -30,30 +30,27 @@ def priced(*steps: str, stop: Stop | None = None, name: str = "a") -> Agent:
 
 
 @pytest.mark.parametrize(
-    ("usage", "beside", "expected"),
+    ("usage", "expected"),
     [
-        (Usage(input_tokens=1_000_000), False, 3.0),
-        (Usage(output_tokens=1_000_000), False, 15.0),
-        (Usage(input_tokens=1_000_000, cached_tokens=400_000), False, 0.6 * 3 + 0.4 * 0.3),
-        (Usage(input_tokens=600_000, cached_tokens=400_000), True, 0.6 * 3 + 0.4 * 0.3),
-        (Usage(input_tokens=1_000_000, cache_write_tokens=500_000), False, 0.5 * 3 + 0.5 * 3.75),
-        (Usage(input_tokens=500_000, cache_write_tokens=500_000), True, 0.5 * 3 + 0.5 * 3.75),
+        (Usage(input_tokens=1_000_000), 3.0),
+        (Usage(output_tokens=1_000_000), 15.0),
+        (Usage(output_tokens=1_000_000, reasoning_tokens=900_000), 15.0),
+        (Usage(input_tokens=1_000_000, cached_tokens=400_000), 0.6 * 3 + 0.4 * 0.3),
+        (Usage(input_tokens=1_000_000, cache_write_tokens=500_000), 0.5 * 3 + 0.5 * 3.75),
     ],
 )
-def test_reads_and_writes_of_a_cache_have_their_own_prices(
-    usage: Usage, beside: bool, expected: float
-) -> None:
-    """Whether a vendor counts them in the input or beside it."""
+def test_reads_and_writes_of_a_cache_have_their_own_prices(usage: Usage, expected: float) -> None:
+    """They are a part of the input, and reasoning is a part of the output."""
     prices = Prices(input=3, output=15, cache_read=0.3, cache_write=3.75)
 
-    assert prices.cost(usage, cache_is_beside=beside) == pytest.approx(expected)
+    assert prices.cost(usage) == pytest.approx(expected)
 
 
 def test_a_cache_without_a_price_costs_as_much_as_other_input() -> None:
     """It is never free because the catalog does not say more."""
     usage = Usage(input_tokens=1_000_000, cached_tokens=1_000_000)
 
-    assert Prices(input=3, output=15).cost(usage, cache_is_beside=False) == pytest.approx(3)
+    assert Prices(input=3, output=15).cost(usage) == pytest.approx(3)
 
 
 def test_a_run_a_turn_and_a_thread_know_what_they_cost(tmp_path: Path) -> None:

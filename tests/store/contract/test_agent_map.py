@@ -76,8 +76,8 @@ def test_a_commit_records_what_it_saw_of_it(store: Store, thread: Thread) -> Non
     thread.put("/a.json", 2)
     store.agent("planner").put("/n.json", 3)
 
-    assert thread.at("turn:1").agent_map().get("/n.json") == 1
-    assert thread.at("turn:2").agent_map().get("/n.json") == 2
+    assert thread.at("version:1").agent_map().get("/n.json") == 1
+    assert thread.at("version:2").agent_map().get("/n.json") == 2
     assert thread.agent_map().get("/n.json") == 3
 
 

@@ -37,7 +37,7 @@ def test_a_promotion_comes_after_what_main_did_before_it(
 ) -> None:
     """However deep the old main was, and however short the line that took its place."""
     thread.put("/base.json", 1)
-    line = thread.fork("what-if", at="turn:1")
+    line = thread.fork("what-if", at="version:1")
     leave(line, monkeypatch, "on the fork")
     for number in range(3):
         leave(thread, monkeypatch, f"on main {number}")

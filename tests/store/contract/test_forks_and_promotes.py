@@ -24,8 +24,8 @@ def grown(thread: Thread) -> Thread:
 def test_two_forks_of_one_commit_are_both_recorded(thread: Thread) -> None:
     """Each goes its own way, and neither touches main."""
     grown(thread)
-    bread = thread.fork("bread", at="turn:2")
-    jam = thread.fork("jam", at="turn:2")
+    bread = thread.fork("bread", at="version:2")
+    jam = thread.fork("jam", at="version:2")
 
     bread.put("/todos.json", [*bread.get("/todos.json"), "bread"])
     jam.put("/todos.json", [*jam.get("/todos.json"), "jam"])
@@ -41,8 +41,8 @@ def test_two_threads_are_promoted_each_for_itself(store: Store) -> None:
     """Names of timelines belong to their thread; promoting one leaves the other alone."""
     trip = grown(store.thread("trip", agent="planner"))
     home = grown(store.thread("home", agent="planner"))
-    trip.fork("what-if", at="turn:1").put("/todos.json", ["trip"])
-    home.fork("what-if", at="turn:2").put("/todos.json", ["home"])
+    trip.fork("what-if", at="version:1").put("/todos.json", ["trip"])
+    home.fork("what-if", at="version:2").put("/todos.json", ["home"])
     old = trip.head, home.head
 
     trip.promote("what-if")
@@ -61,7 +61,7 @@ def test_two_threads_are_promoted_each_for_itself(store: Store) -> None:
 def test_the_old_main_is_sealed_and_can_be_promoted_back(thread: Thread) -> None:
     """Nothing is lost by promoting; going back is promoting again."""
     grown(thread)
-    thread.fork("what-if", at="turn:1").put("/todos.json", ["what if"])
+    thread.fork("what-if", at="version:1").put("/todos.json", ["what if"])
     old = thread.head
     thread.promote("what-if")
 
@@ -137,7 +137,7 @@ def test_control_handles_on_one_line_do_meet(store: Store, other: Store) -> None
     """What keeps two forks and two threads apart is that they are two: the same steps on one of them collide."""
     trip = grown(store.thread("trip", agent="planner"))
     again = other.thread("trip")
-    bread, same = trip.fork("bread", at="turn:2"), again.on("bread")
+    bread, same = trip.fork("bread", at="version:2"), again.on("bread")
 
     bread.put("/todos.json", ["bread"])
     with pytest.raises(StaleHead), bread.change("jam") as change:

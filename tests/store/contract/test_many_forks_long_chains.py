@@ -64,7 +64,7 @@ def opened(kind: str, directory: Path) -> Generator[tuple[Store, Engine]]:
 
 
 def chained(store: Store, commits: int) -> Thread:
-    """A thread with so many commits, many in one write; each is a turn of its own."""
+    """A thread with so many commits, many in one write; each is an edit of its own."""
     thread = store.thread("trip-42", agent="planner")
     left, number = commits, 0
     while left:
@@ -144,19 +144,26 @@ def test_the_last_50_commits_of_a_long_chain_cost_what_50_commits_cost(kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_far_commit_is_reached_in_a_logarithmic_number_of_steps(kind: str, tmp_path: Path) -> None:
-    """The first commit of a long chain, by `HEAD~n`, by its turn and by undoing everything."""
+    """The first commit of a long chain, by `HEAD~n` and by undoing everything; a message after many edits, by its number."""
     found: list[Spent] = []
+    numbered: list[Spent] = []
     for commits in (SMALL, SOME_COMMITS):
         with opened(kind, tmp_path / str(commits)) as (store, engine):
             thread = chained(store, commits)
             first = thread.at(f"HEAD~{commits - 1}")
 
             assert [entry.reason for entry in first.log()] == ["step 0"]
-            assert thread.at("turn:1").digest == first.digest
             found.append(spent(engine, lambda t=thread, n=commits: t.at(f"HEAD~{n - 1}").digest))
-            assert thread.undo(commits).commit is None
+            with thread.change("say") as change:
+                change.say("user", "Hello.")
+            said = thread.put("/after.json", 1)
+            numbered.append(spent(engine, lambda t=thread: t.at("turn:1").digest))
+            assert thread.at("turn:1").head.commit == said.commit
+            assert thread.at("turn:1").log(limit=1)[0].reason == "say"
+            assert thread.undo(commits + 2).commit is None
 
     assert not found[1].exceeds(found[0], 4), f"{found[1]} against {found[0]}"
+    assert not numbered[1].exceeds(numbered[0], 8), f"{numbered[1]} against {numbered[0]}"
 
 
 @pytest.mark.parametrize("kind", KINDS)

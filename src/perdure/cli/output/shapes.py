@@ -22,6 +22,7 @@ from perdure.cli.output.screen import Cell, Column, Part, Screen, safe_json, sho
 from perdure.history.query import StateChange
 from perdure.ledger.trace import Traced
 from perdure.model.call import CallRecord
+from perdure.model.event import AgentHandedOff
 from perdure.model.message import view
 from perdure.model.run import Cost, RunRecord
 from perdure.model.ticket import Decision, Ticket
@@ -44,7 +45,9 @@ __all__ = [
     "TicketShape",
     "in_json",
     "on_one_line",
+    "place_name",
     "state",
+    "turn_name",
     "way",
     "words_of_result",
     "LossShape",
@@ -101,15 +104,16 @@ class PathShape(msgspec.Struct, frozen=True, kw_only=True):
 class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     """One turn: the commits it lies between, what was said in it, and which paths it changed."""
 
-    number: int
+    number: int  # of the message; a turn of another kind has that of the message before it
     before: str | None
     after: str
     reason: str
     at: str
-    kind: str  # message, switch, merge, pick, call or edit
+    kind: str  # message, switch, hand-off, merge, pick, call, edit or resumed
     run: str | None
     status: str | None  # the state that its run ended in; null: it has not ended, or there was none
     why: str | None  # if the run did not simply succeed
+    handed_off: str | None  # of a hand-off: from which agent to which, and why
     backend: str | None
     input: str
     text: str
@@ -130,6 +134,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             run=turn.run,
             status=turn.status,
             why=turn.why,
+            handed_off=None if turn.handed is None else _handed(turn.handed),
             backend=turn.backend,
             input=turn.input,
             text=turn.text,
@@ -148,7 +153,8 @@ class CommitShape(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     at: str
     depth: int
-    turn: int
+    turn: int  # the number of its message, or of the message before it; 0 before the first
+    apart: bool  # it belongs to no message: an edit, a switch, a merge or a cherry-pick, by itself
     run: str | None
     parent_run: str | None
     run_meta: dict[str, str] | None
@@ -167,6 +173,7 @@ class CommitShape(msgspec.Struct, frozen=True, kw_only=True):
             at=stamp(entry.at),
             depth=entry.depth,
             turn=entry.turn,
+            apart=entry.is_apart,
             run=entry.run,
             parent_run=entry.parent_run,
             run_meta=None if entry.run_meta is None else msgspec.to_builtins(entry.run_meta),
@@ -174,6 +181,23 @@ class CommitShape(msgspec.Struct, frozen=True, kw_only=True):
             events=[msgspec.to_builtins(event) for event in entry.events],
             ops=[msgspec.to_builtins(op) for op in entry.patch.ops],
         )
+
+
+def _handed(event: AgentHandedOff) -> str:
+    why = f": {event.why}" if event.why else ""
+    return f"{event.from_agent} to {event.to_agent}{why}"
+
+
+def turn_name(turn: TurnShape) -> str:
+    """Return the name of a turn for people: only messages have numbers."""
+    return f"turn {turn.number}" if turn.kind == "message" else turn.kind
+
+
+def place_name(turn: int, *, is_apart: bool) -> str:
+    """Return where a commit is for people, by the number of its message or of the message before it; empty: nowhere."""
+    if not turn:
+        return ""
+    return f"after turn {turn}" if is_apart else f"in turn {turn}"
 
 
 _LENGTH = 60

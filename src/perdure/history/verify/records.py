@@ -26,6 +26,7 @@ import msgspec
 from perdure.engines import loops, shared_rules
 from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry
 from perdure.errors import Corrupt, NotFound
+from perdure.history.reader import AGENTS_OF_THREAD, agent_at, agents_in
 from perdure.history.space import (
     AGENTS,
     ALIVE,
@@ -440,8 +441,10 @@ def _check_thread(space: Space, findings: Findings) -> None:
         what = f"it holds the thread '{space.label}', but the directory does not lead to it"
         findings.add("space", what, name=space.name)
         return
+    agents = agents_in(space.engine.cell(space.name, AGENTS_OF_THREAD))
     for hold in space.engine.holds(space.name, limit=_PAGE):
-        _check_agent(space, hold, record.agent, findings)
+        agent = agent_at(space, hold.head.commit, agents[0]) if agents else record.agent
+        _check_agent(space, hold, agent, findings)
 
 
 def _check_agent(space: Space, hold: Hold, agent: str, findings: Findings) -> None:

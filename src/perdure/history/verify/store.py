@@ -54,6 +54,7 @@ from perdure.model.commit import (
     decode_changeset,
     decode_commit,
     decode_move,
+    unnumbered_after,
 )
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
@@ -127,6 +128,9 @@ class CommitChecker:
             self._fault(digest, f"it says depth {commit.depth}, which is not one more than its parent's")
         elif (changeset.reason, changeset.run_id) != (commit.reason, commit.run):
             self._fault(digest, "its reason or run is not that of its changeset")
+        counted = unnumbered_after(parent, commit.run, changeset.events) if self._space.is_thread else 0
+        if commit.unnumbered != counted:
+            self._fault(digest, f"it counts {commit.unnumbered} turns without a number, not {counted}")
 
     def _check_root(self, digest: Digest, commit: Commit, patch: Patch, before: Digest) -> Sequence[Digest]:
         is_edited = any([isinstance(op, Edit) for op in patch.ops])

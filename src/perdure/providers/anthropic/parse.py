@@ -328,15 +328,17 @@ def reply_of(
 
 
 def usage_of(raw: object) -> Usage:
-    """Return the usage; Anthropic counts cached tokens beside the input."""
+    """Return the usage; Anthropic counts the tokens of a cache beside the input, here they are a part of it."""
     told = as_object(raw or {}, "usage")
     more = as_object(told.get("output_tokens_details") or {}, "usage.output_tokens_details")
+    read = count_of(told.get("cache_read_input_tokens"))
+    written = count_of(told.get("cache_creation_input_tokens"))
     return Usage(
-        input_tokens=count_of(told.get("input_tokens")),
+        input_tokens=count_of(told.get("input_tokens")) + read + written,
         output_tokens=count_of(told.get("output_tokens")),
-        cached_tokens=count_of(told.get("cache_read_input_tokens")),
+        cached_tokens=read,
         reasoning_tokens=count_of(more.get("thinking_tokens")),
-        cache_write_tokens=count_of(told.get("cache_creation_input_tokens")),
+        cache_write_tokens=written,
     )
 
 

@@ -379,9 +379,11 @@ def reply_of(
 
 
 def _usage(told: Raw) -> Usage:
+    """Return the usage; Bedrock counts the tokens of a cache beside the input, here they are a part of it."""
+    read, written = count_of(told.get("cacheReadInputTokens")), count_of(told.get("cacheWriteInputTokens"))
     return Usage(
-        input_tokens=count_of(told.get("inputTokens")),
+        input_tokens=count_of(told.get("inputTokens")) + read + written,
         output_tokens=count_of(told.get("outputTokens")),
-        cached_tokens=count_of(told.get("cacheReadInputTokens")),
-        cache_write_tokens=count_of(told.get("cacheWriteInputTokens")),
+        cached_tokens=read,
+        cache_write_tokens=written,
     )

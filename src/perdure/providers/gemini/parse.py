@@ -309,11 +309,13 @@ def _stop(body: Mapping[str, Any], candidate: dict[str, Any]) -> str | None:
 
 
 def _usage(usage: dict[str, Any]) -> Usage:
+    """Return the usage; Gemini counts thoughts beside the output, and what its own tools read beside the input."""
+    thoughts = count_of(usage.get("thoughtsTokenCount"))
     return Usage(
-        input_tokens=count_of(usage.get("promptTokenCount")),
-        output_tokens=count_of(usage.get("candidatesTokenCount")),
+        input_tokens=count_of(usage.get("promptTokenCount")) + count_of(usage.get("toolUsePromptTokenCount")),
+        output_tokens=count_of(usage.get("candidatesTokenCount")) + thoughts,
         cached_tokens=count_of(usage.get("cachedContentTokenCount")),
-        reasoning_tokens=count_of(usage.get("thoughtsTokenCount")),
+        reasoning_tokens=thoughts,
     )
 
 

@@ -264,11 +264,13 @@ def _stop_kind(steps: Sequence[Mapping[str, Any]]) -> StopKind | None:
 
 
 def _usage(usage: dict[str, Any]) -> Usage:
+    """Return the usage; Gemini counts thoughts beside the output, and what its own tools read beside the input."""
+    thoughts = count_of(usage.get("total_thought_tokens"))
     return Usage(
-        input_tokens=count_of(usage.get("total_input_tokens")),
-        output_tokens=count_of(usage.get("total_output_tokens")),
+        input_tokens=count_of(usage.get("total_input_tokens")) + count_of(usage.get("total_tool_use_tokens")),
+        output_tokens=count_of(usage.get("total_output_tokens")) + thoughts,
         cached_tokens=count_of(usage.get("total_cached_tokens")),
-        reasoning_tokens=count_of(usage.get("total_thought_tokens")),
+        reasoning_tokens=thoughts,
     )
 
 

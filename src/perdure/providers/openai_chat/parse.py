@@ -116,15 +116,20 @@ def _rest(told: Mapping[str, Any], read: frozenset[str]) -> dict[str, Any]:
 
 
 def _usage(usage: object) -> Usage:
+    """Return the usage; some servers count sound beside the input, or reasoning beside the output, as their total shows."""
     told = object_of(usage)
     inner = object_of(told.get("prompt_tokens_details"))
     outer = object_of(told.get("completion_tokens_details"))
     cached = [inner.get("cached_tokens"), *(told.get(name) for name in _CACHED)]
+    read, written = count_of(told.get("prompt_tokens")), count_of(told.get("completion_tokens"))
+    reasoning = count_of(outer.get("reasoning_tokens")) or count_of(told.get("reasoning_tokens"))
+    beside = max(0, count_of(told.get("total_tokens")) - read - written)
+    is_sound = beside == count_of(inner.get("audio_tokens"))
     return Usage(
-        input_tokens=count_of(told.get("prompt_tokens")),
-        output_tokens=count_of(told.get("completion_tokens")),
+        input_tokens=read + (beside if is_sound else 0),
+        output_tokens=written + (0 if is_sound else beside),
         cached_tokens=max(map(count_of, cached)),
-        reasoning_tokens=count_of(outer.get("reasoning_tokens")) or count_of(told.get("reasoning_tokens")),
+        reasoning_tokens=reasoning,
     )
 
 

@@ -107,11 +107,6 @@ def warn_of_end(env: RunEnvironment, model: Model) -> None:
     )
 
 
-_CACHE_BESIDE = frozenset(
-    {"anthropic-messages", "bedrock-converse"}
-)  # formats that count a cache beside the input
-
-
 def step_cost(env: RunEnvironment, model: Model, usage: Usage) -> float | None:
     """Return what a step cost, by the agent's own price or the catalog's; None if the price or the usage is not known."""
     stop = env.agent.stop
@@ -121,7 +116,7 @@ def step_cost(env: RunEnvironment, model: Model, usage: Usage) -> float | None:
     prices = None if sent is None else env.models().card(sent.provider, sent.model).prices
     if prices is None or sent is None or not usage:
         return None
-    return prices.cost(usage, cache_is_beside=sent.api in _CACHE_BESIDE)
+    return prices.cost(usage)
 
 
 def check_price(env: RunEnvironment, model: Model) -> None:

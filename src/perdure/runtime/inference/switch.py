@@ -8,6 +8,10 @@
 
 Nothing is durable before that write; so if the process is killed, the timeline is switched or it is not.
 A run that has read the timeline before the write begins again; a run that began first is in the way.
+
+A hand-off to another agent is one commit as well: it records who had the conversation and who has it next, refers to
+the next agent's map as it is now, and is a switch too if that agent has another backend.  Runs keep the tools of
+the agent that began them, so a run that has not ended is in the way.
 """
 
 from __future__ import annotations
@@ -22,15 +26,19 @@ import msgspec
 
 from perdure.engines.contract import CellWrite
 from perdure.engines.loops import Attempts
-from perdure.errors import Invalid, Moved, StaleHead
+from perdure.errors import Conflict, Invalid, Moved, StaleHead
 from perdure.history import reader, writer
+from perdure.history.reader import agents_in, agents_question, agents_write, check_agent
 from perdure.history.space import Space, removed
 from perdure.history.writer import Proposal
 from perdure.ledger import snapshot
+from perdure.ledger.held import check_released
 from perdure.model import canonical, names
 from perdure.model.checkpoint import Checkpoint
-from perdure.model.commit import LedgerRead
-from perdure.model.head import Head
+from perdure.model.commit import NO_READS, LedgerRead, Reads
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import AgentHandedOff
+from perdure.model.head import MAIN, Head
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model, server_of
 from perdure.providers.profile import (
@@ -48,6 +56,7 @@ from perdure.runtime.event_loop import drive
 from perdure.runtime.inference.backend import check_server_on_record, given_as, is_on
 from perdure.runtime.inference.model_input import agent_view, is_bare
 from perdure.runtime.session import lease as leases
+from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.switching import compatibility
 from perdure.switching.checkpoint.derive import derive, recalling
@@ -66,10 +75,21 @@ from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report, refusal
 from perdure.switching.target_context import last_frame, shown_to
 
-__all__ = ["SwitchRequest", "check", "check_taken", "found", "ledger_now", "reported", "switch"]
+__all__ = [
+    "HANDED_OFF",
+    "HandOff",
+    "SwitchRequest",
+    "check",
+    "check_taken",
+    "found",
+    "ledger_now",
+    "reported",
+    "switch",
+]
 
 _log = logging.getLogger("perdure.backends")
 
+HANDED_OFF = "agent_handed_off"  # the reason of the commit
 _SUMMARIES_MAX = 2  # times that a model writes a summary, where the timeline changes before it is done
 _REASON_MAX = 2_000  # characters
 
@@ -86,6 +106,15 @@ _SDKS: Mapping[str, tuple[str, str, str]] = {  # the module, its package, our ex
 }
 
 
+class HandOff(msgspec.Struct, frozen=True):
+    """What a commit writes that hands the timeline off to another agent."""
+
+    event: AgentHandedOff
+    cell: CellWrite
+    reads: Reads  # of the next agent's map
+    intent: Digest
+
+
 class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A switch as the caller requests it."""
 
@@ -95,6 +124,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     output: Any = None  # the type of the last message of runs; None: text
     summariser: BackendRef | None = None  # writes a summary into the checkpoint; None: there is none
     op_id: str | None = None
+    hand_off: HandOff | None = None  # made by the same commit
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a text that cannot be recorded."""
@@ -295,18 +325,20 @@ def _written(
     space, checkpoint = env.space, report.checkpoint
     assert checkpoint is not None, "a report is made with its checkpoint"
     holds = switched(report, checkpoint, space.ids)
+    handed = asked.hand_off
+    events = holds.events if handed is None else (handed.event, *holds.events)
     proposal = Proposal(
-        reason=REASON,
+        reason=REASON if handed is None else HANDED_OFF,
         root=space.root_at(head.commit),
-        events=holds.events,
-        minted=frozenset(event.id for event in holds.events),
+        events=events,
+        minted=frozenset(event.id for event in events),
         objects=holds.objects,
-        cells=(bump,),
-        outside=env.standing.sight(head).reads,
+        cells=(bump,) if handed is None else (bump, handed.cell),
+        outside=env.standing.sight(head).reads if handed is None else handed.reads,
         ledger=ledger,
         author=asked.approved_by,
     )
-    meant = intent(report) if asked.op_id is not None else None
+    meant = None if asked.op_id is None else intent(report) if handed is None else handed.intent
     op_id = asked.op_id or space.ids()
     try:
         done = writer.commit(space, head, proposal, op_id=op_id, intent=meant)
@@ -341,7 +373,7 @@ def _earlier(
     env: RunEnvironment, asked: SwitchRequest, to: BackendProfile, server: str | None
 ) -> Report | None:
     """Return the report of the switch that the same op_id made before; None if there is none."""
-    if asked.op_id is None:
+    if asked.op_id is None or asked.hand_off is not None:
         return None
     space = env.space
     meant = Report(
@@ -392,3 +424,137 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # of the package that it is in
         return False
+
+
+# ---- hand-offs
+
+
+class HandOffRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A hand-off as the caller requests it; the environment is that of the next agent."""
+
+    from_agent: str
+    why: str | None = None
+    by: str | None = None
+    op_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for a text that cannot be recorded."""
+        for name, text in (("reason", self.why), ("by", self.by)):
+            if text is not None and (not isinstance(text, str) or not 0 < len(text) <= _REASON_MAX):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise Invalid(
+                    f"{name} of a hand-off is 1 to {_REASON_MAX} characters, not {text!r}; nothing was done.",
+                    code="hand_off_text_invalid",
+                    field=name,
+                )
+        if self.op_id is not None:
+            names.check_id("op_id", self.op_id)
+
+
+def hand_off(env: RunEnvironment, asked: HandOffRequest) -> None:
+    """Let the agent of `env` have its timeline from here on.
+
+    Raises `Conflict` if the timeline is no longer the agent's that hands it off, or has a run that has not ended.
+    The same op_id again does nothing.
+    """
+    space, intent = env.space, _hand_off_intent(env, asked)
+    check_released(space)
+    env.finish()
+    attempts = Attempts(f"timeline '{env.timeline}'", f"thread '{space.label}' was not handed off")
+    while True:
+        attempts.begin()
+        if asked.op_id is not None and writer.once(space, asked.op_id, intent) is not None:
+            return
+        free = leases.check_free(space, env.timeline, "hand-off", owners=env.owners)
+        head = reader.head_to_move(space, env.timeline)
+        _check_runs_ended(space, env.timeline)
+        bump = CellWrite(name=free.cell, expected=free.revision, value=None)
+        if _handed_off(env, asked, head, bump, intent):
+            return
+
+
+def _handed_off(
+    env: RunEnvironment, asked: HandOffRequest, head: Head, bump: CellWrite, intent: Digest
+) -> bool:
+    """Write the hand-off; False if the timeline has changed and all must be checked again."""
+    space = env.space
+    cell = space.ask(agents_question(space.name))[0]
+    founder = (agents_in(cell) or (asked.from_agent,))[0]
+    check_agent(space, head.commit, agents_in(cell), asked.from_agent)
+    if env.agent.name == asked.from_agent:
+        return True  # it has the timeline already
+    event = AgentHandedOff(
+        id=space.ids(), from_agent=asked.from_agent, to_agent=env.agent.name, why=asked.why, by=asked.by
+    )
+    made = HandOff(event, agents_write(cell, founder, env.agent.name), _map_of(env), intent)
+    backend = env.agent.backend
+    recorded = env.lines.backend(space, env.timeline, head.commit)
+    try:
+        if backend is not None and recorded is not None and not is_on(env, name_of(backend), recorded.name):
+            request = SwitchRequest(
+                to=backend, reason=asked.why, approved_by=asked.by, op_id=asked.op_id, hand_off=made
+            )
+            switch(env, request)
+        else:
+            _commit_hand_off(env, asked, head, bump, made)
+    except StaleHead:
+        if removed(space):
+            raise
+        return False
+    except Moved as moved:
+        if moved.cell not in (bump.name, made.cell.name):
+            raise
+        return False
+    return True
+
+
+def _commit_hand_off(
+    env: RunEnvironment,
+    asked: HandOffRequest,
+    head: Head,
+    bump: CellWrite,
+    made: HandOff,
+) -> None:
+    space = env.space
+    proposal = Proposal(
+        reason=HANDED_OFF,
+        root=space.root_at(head.commit),
+        events=(made.event,),
+        minted=frozenset((made.event.id,)),
+        cells=(bump, made.cell),
+        outside=made.reads,
+        author=asked.by,
+    )
+    writer.commit(space, head, proposal, op_id=asked.op_id or space.ids(), intent=made.intent)
+
+
+def _map_of(env: RunEnvironment) -> Reads:
+    """Return the map of the next agent as it is now."""
+    agent = env.standing.agent
+    hold = None if agent is None else agent.engine.hold(agent.name, MAIN)
+    if agent is None or hold is None or hold.head.commit is None:
+        return NO_READS
+    return Reads(agent_root=agent.root_at(hold.head.commit), agent_commit=hold.head.commit)
+
+
+def _check_runs_ended(space: Space, timeline: str) -> None:
+    """Raise `Conflict` if the timeline has a run that waits, or an input that was not begun."""
+    left = [
+        record.id
+        for name, record in records.open_runs(space.engine)
+        if name == space.name and record.timeline == timeline
+    ]
+    if left:
+        raise Conflict(
+            f"timeline '{timeline}' of '{space.label}' has runs that have not ended: {', '.join(left)}; it was not "
+            "handed off.",
+            code="runs_not_ended",
+            advice="Decide what they wait for and resume them, or cancel them.",
+            thread=space.label,
+            timeline=timeline,
+            runs=tuple(left),
+        )
+
+
+def _hand_off_intent(env: RunEnvironment, asked: HandOffRequest) -> Digest:
+    meant = [HANDED_OFF, env.timeline, asked.from_agent, env.agent.name, asked.why, asked.by]
+    return digest_of(Kind.BODY, canonical.encode(meant))

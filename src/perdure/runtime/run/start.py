@@ -31,7 +31,7 @@ from perdure.errors import Conflict, Invalid, Moved, OpReused
 from perdure.history import reader
 from perdure.history.changes.patch_builder import Touched
 from perdure.history.changes.values import Given, StoredValue
-from perdure.history.reader import is_ancestor
+from perdure.history.reader import agents_in, agents_question, check_agent, is_ancestor
 from perdure.history.space import Space, read_record
 from perdure.history.tree import Entry, diff
 from perdure.ledger import calls
@@ -322,6 +322,9 @@ def begin(
             return earlier
         if held is not None:
             return _in_the_way(env, held)
+        if agents := agents_in(*known.ask(agents_question(known.name))):  # it was handed off
+            commit = reader.head_to_move(known, env.timeline).commit
+            check_agent(env.space, commit, agents, env.agent.name)
         try:
             started = _begun(env, request, known, revision, hooked=hooked, queued=queued)
             if started is not None:
@@ -337,7 +340,7 @@ def _questions(env: RunEnvironment, request: RunRequest) -> list[Question]:
     """Return everything that a start asks, so that one call answers it."""
     space, inbound = env.space, request.inbound
     found = [*leases.lease_questions(space, env.timeline), *reader.head_questions(space, env.timeline)]
-    found += [*env.standing.sight_questions, LedgerOf(space.name)]
+    found += [*env.standing.sight_questions, LedgerOf(space.name), agents_question(space.name)]
     if inbound.op_id is not None:
         found += [OpOf(space.name, inbound.op_id), *(LabelOf(space.name, id) for id in inbound.ids)]
     return found

@@ -20,6 +20,7 @@ from perdure.engines import loops
 from perdure.engines.contract import Cell, CellOf, CellWrite, Engine, Question, Write
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, NotFound
+from perdure.history.reader import agent_at, agents_in, agents_question, other_agent
 from perdure.history.space import (
     ALIVE,
     STORE,
@@ -30,6 +31,7 @@ from perdure.history.space import (
 )
 from perdure.model import canonical, names
 from perdure.model.digest import Kind, digest_of
+from perdure.model.head import MAIN
 from perdure.model.names import near
 from perdure.switching.policy import Policy
 
@@ -69,6 +71,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     space: str
     begun_at: int  # µs since 1970, UTC
     owner: str | None = None  # None: it has no owner
+    agents: tuple[
+        str, ...
+    ] = ()  # that it has had, if it was handed off; read from its own space, never stored here
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,7 +99,11 @@ def knowing(store: Space, id: str, agent: str | None) -> Space:
     if cell is None or cell.value is None:
         return store
     record = read_record(cell, _records)
-    more = {CellOf(record.space, ALIVE), CellOf(STORE, AGENT + record.agent)} - store.known.keys()
+    more = {
+        CellOf(record.space, ALIVE),
+        agents_question(record.space),
+        CellOf(STORE, AGENT + record.agent),
+    } - store.known.keys()
     return msgspec.structs.replace(store, known={**store.known, **store.knowing(*more).known})
 
 
@@ -103,12 +112,28 @@ def was_there(store: Space, record: Record) -> bool:
     return CellOf(record.space, ALIVE) in store.known
 
 
-def find(store: Space, id: str, *, advice: str = "Name its agent= to begin one.") -> Record:
-    """Read the record of a thread; raises `NotFound`, naming ids that are close, with `advice`."""
+def find(
+    store: Space, id: str, timeline: str = MAIN, *, advice: str = "Name its agent= to begin one."
+) -> Record:
+    """Read the record of a thread, with the agent that `timeline` has now.
+
+    Raises `NotFound`, naming ids that are close, with `advice`.
+    """
     record = _live(store, _cell_of(store, THREAD + names.check_id("thread id", id)))
     if record is None:
         raise _no_thread(store, id, advice)
-    return record
+    return handed(store, id, record, timeline)
+
+
+def handed(store: Space, id: str, record: Record, timeline: str) -> Record:
+    """Return the record with the agent that a timeline has now: another one if the thread was handed off."""
+    agents = agents_in(*store.ask(agents_question(record.space)))
+    if not agents:
+        return record
+    space = store.beside(record.space, id)
+    hold = space.engine.hold(space.name, timeline)
+    commit = None if hold is None else hold.head.commit
+    return msgspec.structs.replace(record, agent=agent_at(space, commit, agents[0]), agents=agents)
 
 
 def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
@@ -126,6 +151,7 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
         cell = _cell_of(store, THREAD + id)
         record = _live(store, cell)
         if record is not None:
+            record = handed(store, id, record, MAIN)
             check_record(record, id, agent.name, owner)
             return record
         record = Record(
@@ -139,13 +165,7 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
 def check_record(record: Record, id: str, agent: str | None, owner: str | None) -> None:
     """Raise `Conflict` if the thread belongs to another agent or owner; None accepts any."""
     if agent is not None and record.agent != agent:
-        raise Conflict(
-            f"thread '{id}' belongs to another agent than '{agent}'; it was not opened.",
-            code="thread_of_another_agent",
-            advice="Agents share nothing: choose another id.",
-            thread=id,
-            agent=agent,
-        )
+        raise other_agent(id, agent, None)
     if owner is not None and record.owner != owner:
         raise other_owner(id, owner)
 
@@ -229,12 +249,21 @@ def _page_of_threads(
     agents = dict.fromkeys(record.agent for _, record in found if record.agent not in policies)
     questions: list[Question] = [CellOf(record.space, ALIVE) for _, record in found]
     if found:
-        store = store.knowing(*questions, *(CellOf(STORE, AGENT + agent) for agent in agents))
+        asked = (CellOf(STORE, AGENT + agent) for agent in agents)
+        store = store.knowing(*questions, *(agents_question(record.space) for _, record in found), *asked)
     policies.update((agent, policy_of(store, agent)) for agent in agents)
-    return [
-        (cell, record if store.known[alive] is None else None)
+    live = [
+        (
+            cell,
+            handed(store, cell.name.removeprefix(THREAD), record, MAIN)
+            if store.known[alive] is None
+            else None,
+        )
         for (cell, record), alive in zip(found, questions, strict=True)
     ]
+    others = {record.agent for _, record in live if record is not None} - policies.keys()
+    policies.update((agent, policy_of(store, agent)) for agent in others)
+    return live
 
 
 def agents(store: Space) -> Iterator[AgentRecord]:

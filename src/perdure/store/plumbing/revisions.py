@@ -12,7 +12,7 @@ from perdure.errors import Invalid
 from perdure.history import revisions
 from perdure.history.revisions import Exactly, Name
 from perdure.history.space import Space
-from perdure.model.commit import RunMeta
+from perdure.model.commit import RunMeta, is_numbered
 from perdure.model.digest import Digest
 from perdure.model.event import Event, MomentNamed
 from perdure.model.head import Head
@@ -31,7 +31,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     at: int  # µs since 1970, UTC; data, never an order
     depth: int  # commits before it on its timeline
-    turn: int  # from 1
+    turn: int  # the number of its message, or of the message before it; 0 before the first
     run: str | None = None
     parent_run: str | None = None  # the run whose tool, or whose open calls, began this one
     run_meta: RunMeta | None = None  # on a run's first and last commit: how it began, how it ended
@@ -44,6 +44,11 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
         """The names that other frameworks have for it."""
         return tuple(event.name for event in self.events if isinstance(event, MomentNamed))
 
+    @property
+    def is_apart(self) -> bool:
+        """True if it belongs to no message: an edit, a switch, a merge or a cherry-pick, by itself."""
+        return self.run is None and not is_numbered(None, self.events)
+
     @classmethod
     def of(cls, step: Step) -> LogEntry:
         """Return the commit as a program sees it."""
@@ -54,7 +59,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
             reason=step.commit.reason,
             at=step.commit.at,
             depth=step.commit.depth,
-            turn=step.place.turn,
+            turn=step.turn_number,
             run=step.commit.run,
             parent_run=step.changeset.parent_run_id,
             run_meta=step.changeset.run_meta,

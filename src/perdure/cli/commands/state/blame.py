@@ -35,7 +35,7 @@ class Blamed(About, frozen=True, kw_only=True):
         """Print what is known, a line each."""
         screen.cut((self.path, "title"), "  ", self.preview)
         facts: list[tuple[str, Part | None]] = [
-            ("turn", f"{self.turn}, '{self.reason}'"),
+            ("turn", f"{self.turn or 'before the first'}, '{self.reason}'"),
             ("when", moment(self.at)),
             ("author", self.author),
             ("run", self.run),

@@ -48,7 +48,7 @@ class PathVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One commit that wrote the path, and what the path held then; all null: nothing."""
 
     commit: str
-    turn: int
+    turn: int  # in which, or after which, it was written; 0: before the first message
     reason: str
     at: str
     run: str | None
@@ -70,7 +70,7 @@ class PathLog(About, frozen=True, kw_only=True):
             _COLUMNS,
             [
                 (
-                    str(each.turn),
+                    str(each.turn or ""),
                     each.preview if each.preview is not None else ("removed", "removed"),
                     each.reason,
                     moment(each.at),

@@ -18,7 +18,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
-from perdure.cli.output.shapes import CommitShape
+from perdure.cli.output.shapes import CommitShape, place_name
 from perdure.errors import Invalid, NotFound
 from perdure.model import canonical
 from perdure.model.canonical import Json
@@ -128,7 +128,10 @@ class Turned(Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print which turn it was, and how to look at it."""
         found = self.commit
-        where = f" first {self.question} in turn {found.turn}, '{found.reason}', {moment(found.at)}, "
+        turn = place_name(found.turn, is_apart=found.apart)
+        where = (
+            f" first {self.question} {turn}{', ' if turn else 'at '}'{found.reason}', {moment(found.at)}, "
+        )
         screen.say((self.path, "name"), where, digest(found.digest))
         before = found.parents[0][:12] if found.parents else "version:0"
         screen.suggest("See it: ", "threads", "diff", self.thread, before, found.digest[:12])

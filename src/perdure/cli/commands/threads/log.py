@@ -21,7 +21,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_changed, show_message
 from perdure.cli.output.formatting import count, moment
 from perdure.cli.output.screen import Cell, Column, Part, Screen, inline, shortened
-from perdure.cli.output.shapes import CommitShape, TurnShape, state
+from perdure.cli.output.shapes import CommitShape, TurnShape, state, turn_name
 from perdure.errors import Invalid
 from perdure.model.digest import Digest
 from perdure.model.head import MAIN
@@ -72,8 +72,8 @@ class Log(_LogPage, frozen=True, kw_only=True):
         for turn in self.turns:
             heads = "".join(f" ← {name}" for name in self.heads.get(turn.after, ()))
             screen.say(
-                (f"turn {turn.number}  ", "title"),
-                (turn.reason, "name"),
+                (f"{turn_name(turn)}  ", "title"),
+                (turn.handed_off or turn.reason, "name"),
                 f" to {turn.backend}" if turn.reason == SWITCHED else "",
                 *_ended(turn),
                 (heads, "line"),
@@ -119,7 +119,7 @@ class LogAnswer(_LogPage, frozen=True, kw_only=True):
     def _row(self, commit: CommitShape) -> tuple[str | tuple[str, str], ...]:
         heads = ", ".join(self.heads.get(commit.digest, ()))
         return (
-            str(commit.turn),
+            "" if commit.apart else str(commit.turn),
             commit.reason,
             _what(commit),
             moment(commit.at),
@@ -174,7 +174,7 @@ def _turns(thread: Thread, seen: View, limit: int, kind: type[Log]) -> Log:
         thread=thread.id,
         timeline=thread.timeline,
         heads=_heads(thread, {turn.after for turn in turns}),
-        more=bool(turns) and turns[0].number > 1,
+        more=bool(turns) and turns[0].before is not None,
         turns=_shapes(thread, seen, reversed(turns)),
     )
 
@@ -263,13 +263,20 @@ class TurnsAnswer(Answer, frozen=True, kw_only=True):
 
 def _row(turn: TurnShape, *, wide: bool) -> tuple[Cell, ...]:
     return (
-        str(turn.number),
-        (shortened(turn.input or turn.reason, _TEXT_LENGTH), "" if turn.input else "quiet"),
+        str(turn.number) if turn.kind == "message" else "",
+        (shortened(turn.input or _reason(turn), _TEXT_LENGTH), "" if turn.input else "quiet"),
         shortened(turn.text, _TEXT_LENGTH) if turn.status in (None, "succeeded") else _unsuccessful(turn),
         (turn.backend or "") if wide else "",
         moment(turn.at)[5:16],
         digest(turn.after),
     )
+
+
+def _reason(turn: TurnShape) -> str:
+    """Return why a turn without words was made, with its kind unless its reason says it."""
+    if turn.handed_off is not None:
+        return f"hand-off: {turn.handed_off}"
+    return turn.reason if turn.kind in ("message", turn.reason) else f"{turn.kind}: {turn.reason}"
 
 
 def _unsuccessful(turn: TurnShape) -> Cell:
@@ -296,7 +303,7 @@ def turns(
             thread=found.id,
             timeline=found.timeline,
             turns=_shapes(found, seen, listed),
-            more=bool(listed) and listed[0].number > 1,
+            more=bool(listed) and listed[0].before is not None,
         )
 
 
@@ -371,7 +378,12 @@ def _collect(seen: View, commits: dict[str, LogEntry], limit: int | None) -> Non
 
 def _is_shown(entry: LogEntry, after: list[LogEntry]) -> bool:
     """True if a turn ends with a commit, or lines part there."""
-    return len(after) != 1 or after[0].parents[0] != entry.digest or after[0].turn != entry.turn
+    return (
+        len(after) != 1
+        or after[0].parents[0] != entry.digest
+        or after[0].run is None
+        or after[0].run != entry.run
+    )
 
 
 def _shown_parents(commits: dict[str, LogEntry], digest: str, shown: set[str]) -> Iterator[str]:
@@ -424,7 +436,9 @@ def _drawn(nodes: list[GraphNode]) -> Iterator[tuple[Part, ...]]:
         yield ((f"{_bars(columns, here[0], mark):<{wide}}", "line"), "  ", *_title(node))
         leads = [parent for parent in node.parents if parent in last]
         columns[here[0]] = leads[0] if leads else None
-        words, style = (node.turn.input, "") if node.turn.input else (node.turn.reason, "quiet")
+        words, style = (
+            (node.turn.input, "") if node.turn.input else (node.turn.handed_off or node.turn.reason, "quiet")
+        )
         yield (f"{_bars(columns):<{wide}}", "line"), "  ", (shortened(words, 4 * _TEXT_LENGTH), style)
         for parent in leads[1:]:
             at = next((at for at in range(here[0] + 1, len(columns)) if columns[at] is None), len(columns))
@@ -462,8 +476,6 @@ def _title(node: GraphNode) -> Iterator[Part]:
     if node.timelines:
         names = short_ids(node.timelines, length_max=_NAME_MAX)
         yield f"  {inline(', '.join(names.values()))}", "line"
-    yield f"  turn {turn.number}", "title"
-    if turn.kind != "message":
-        yield f"  {turn.kind}", "quiet"
+    yield f"  {turn_name(turn)}", "title"
     yield from _ended(turn)
     yield f"  {moment(turn.at)[5:16]}", "when"

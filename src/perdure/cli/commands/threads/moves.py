@@ -7,6 +7,7 @@ from typing import Self
 from perdure.cli.output.answer import Answer, HeadShape
 from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Screen
+from perdure.cli.output.shapes import place_name
 from perdure.model.head import Head
 from perdure.store.thread import Thread
 
@@ -18,13 +19,15 @@ class MoveAnswer(Answer, frozen=True, kw_only=True):
 
     thread: str
     head: HeadShape
-    turn: int  # the last one on the line now; 0: none
+    turn: int  # the number of the last message on the line now; 0: none
+    apart: bool  # the line ends with a commit that belongs to no message
 
     @classmethod
     def by(cls, thread: Thread, head: Head) -> Self:
         """Return the answer of a move that ended at `head`."""
         newest = next(iter(thread.at(head).log(limit=1)), None)
-        return cls(thread=thread.id, head=HeadShape.of(head), turn=newest.turn if newest else 0)
+        turn, apart = (newest.turn, newest.is_apart) if newest else (0, False)
+        return cls(thread=thread.id, head=HeadShape.of(head), turn=turn, apart=apart)
 
     @property
     def summary(self) -> str:
@@ -33,12 +36,16 @@ class MoveAnswer(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
-        place = f"turn {self.turn}" if self.turn else "before the first turn"
+        place = place_name(self.turn, is_apart=self.apart).replace("in turn", "at turn")
+        if self.head.commit is None:
+            place = "before the first turn"
         screen.say(
             f"{self.summary}: ",
             (self.head.timeline, "line"),
             " of ",
             (self.thread, "name"),
-            f" is at {place}, version {self.head.version}, ",
+            f" is {place}, version {self.head.version}, "
+            if place
+            else f" is at version {self.head.version}, ",
             digest(self.head.commit),
         )

@@ -1,13 +1,18 @@
-"""`perdure threads switch`."""
+"""`perdure threads switch`.
+
+`perdure threads hand-off`.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import meant_backend
 from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report, show_switch
+from perdure.cli.commands.threads.moves import MoveAnswer
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.user_code import SwitchCode
 from perdure.cli.options import (
@@ -27,7 +32,7 @@ from perdure.errors import Refused
 from perdure.model.head import MAIN
 from perdure.switching.report import Report
 
-__all__ = ["SwitchAnswer", "switch"]
+__all__ = ["HandedOff", "SwitchAnswer", "hand_off", "switch"]
 
 
 class SwitchAnswer(Answer, frozen=True, kw_only=True):
@@ -83,3 +88,51 @@ def switch(
                 report = refused.report
         shape = ReportShape.of(report, store=to_be_named(everywhere.store))
         return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=shape)
+
+
+class HandedOff(MoveAnswer, frozen=True, kw_only=True):
+    """The head of the timeline after a hand-off."""
+
+    from_agent: str
+    to_agent: str
+    backend: str | None  # that takes the next turn
+
+    @property
+    def summary(self) -> str:
+        """Return what happened."""
+        return f"Handed off from {self.from_agent} to {self.to_agent}"
+
+
+def hand_off(
+    thread: ThreadId,
+    /,
+    *,
+    to: Annotated[str, Parameter(name="--to", metavar="AGENT", help="The agent that gets the conversation")],
+    reason: Annotated[
+        str | None, Parameter(name="--reason", metavar="TEXT", help="The reason to record")
+    ] = None,
+    by: Annotated[
+        str | None,
+        Parameter(name="--by", metavar="WHO", help="Who decides it, and approves the switch of the backend"),
+    ] = None,
+    code: SwitchCode = None,
+    timeline: Timeline = MAIN,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> HandedOff:
+    """Hand a thread off to another agent, which gets the conversation
+
+    A hand-off is one commit: undo takes it back. The next agent has its own tools and its own map, never
+    the map of another agent. If --code, or the store, says that it has another backend, the commit switches to it.
+    A run that has not ended is in the way: decide or cancel it first.
+    """
+    with writing(everywhere) as store:
+        found = store.thread(thread, timeline=timeline)
+        after = found.hand_off(agent_for(store, to, code), reason=reason, by=by, op_id=op_id)
+        moved = MoveAnswer.by(after, after.head)
+        return HandedOff(
+            **msgspec.structs.asdict(moved),
+            from_agent=found.agent,
+            to_agent=after.agent,
+            backend=after.backend,
+        )

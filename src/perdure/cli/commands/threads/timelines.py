@@ -22,7 +22,7 @@ from cyclopts import Parameter
 from msgspec import UNSET
 
 from perdure.cli.commands.threads.moves import MoveAnswer
-from perdure.cli.input.lookup import given
+from perdure.cli.input.lookup import given, resolve
 from perdure.cli.input.stores import writing
 from perdure.cli.input.user_code import Code, with_code
 from perdure.cli.options import EVERYWHERE, At, DryRun, Everywhere, OpId, Reason, ThreadId, Timeline
@@ -125,7 +125,7 @@ def promote(
         head = found.promote(name, op_id=op_id)
         moved = MoveAnswer.by(found, head)
         kept_as = f"{head.timeline}.v{head.version - 1}"  # the old main, by the version that it had
-        return Promoted(thread=moved.thread, head=moved.head, turn=moved.turn, source=name, kept_as=kept_as)
+        return Promoted(**msgspec.structs.asdict(moved), source=name, kept_as=kept_as)
 
 
 class SealedLine(MoveAnswer, frozen=True, kw_only=True):
@@ -331,9 +331,17 @@ def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
     """Return what is picked, each with its name: the turns of a range, or one commit."""
     match = _TURNS.match(turns)
     if match is None:
-        return [(turns, given(source, turns))]
+        return [(turns, resolve(source, turns))]  # on its own timeline, not on the one it is picked onto
     first, last = int(match[1]), int(match[2] or match[1])
-    found = [turn for turn in source.turns() if first <= turn.number <= last]
+    every = source.turns()
+    runs = {turn.run for turn in every if turn.kind == "message" and first <= turn.number <= last}
+    # What was changed by hand between the first and the last turn is a part of the range; so is the rest of its runs.
+    found = [
+        turn
+        for turn in every
+        if (first <= turn.number <= last and (turn.kind == "message" or turn.number < last))
+        or (turn.kind == "resumed" and turn.run in runs)
+    ]
     missing = set(range(first, last + 1)) - {turn.number for turn in found}
     if missing or not found:
         newest = source.log(limit=1)
@@ -345,7 +353,7 @@ def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
             turns=turns,
             timeline=source.timeline,
         )
-    return [(f"turn {turn.number}", turn) for turn in found]
+    return [(f"turn {turn.number}" if turn.kind == "message" else turn.reason, turn) for turn in found]
 
 
 class ReplayedInputShape(msgspec.Struct, frozen=True, kw_only=True):

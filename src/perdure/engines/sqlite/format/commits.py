@@ -308,6 +308,7 @@ def _commits_of(
             if isinstance(each.run, bytes)
             else None,
             author=each.author,
+            unnumbered=each.unnumbered or 0,
         )
         for row, first, each, changeset, digest in zip(rows, firsts, fields, changesets, named, strict=True)
     ]

@@ -131,6 +131,7 @@ class StoredCommit(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ledger: tuple[int, bytes | None] | None = None
     reason: str | None = None  # None: the changeset's
     run: bytes | bool | None = None  # None: the changeset's; False: none
+    unnumbered: int | None = None  # None: 0
 
 
 class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -252,6 +253,7 @@ def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
         and len(commit.parents) < 2
         and commit.reason == changeset.reason
         and commit.run == changeset.run_id
+        and not commit.unnumbered
     ):
         return _encoder.encode((commit.thread,))  # as most are
     fields = [
@@ -262,6 +264,7 @@ def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
         (ledger.position, _raw(ledger.chain)) if ledger.position else None,
         None if commit.reason == changeset.reason else commit.reason,
         None if commit.run == changeset.run_id else False if commit.run is None else short(commit.run),
+        commit.unnumbered or None,
     ]
     while fields[-1] is None or fields[-1] == []:
         fields.pop()
@@ -293,6 +296,7 @@ def unpack_commit(data: bytes, columns: Columns) -> Commit:
         ledger=NO_LEDGER if ledger is None else LedgerRead(ledger[0], _hex(ledger[1])),
         run=changeset.run_id if run is None else long(run) if isinstance(run, bytes) else None,
         author=stored.author,
+        unnumbered=stored.unnumbered or 0,
     )
 
 
