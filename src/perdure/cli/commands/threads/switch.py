@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import meant_backend
-from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report, show_switch
+from perdure.cli.commands.switch_report import REFUSED, agent_for, report_shape, show_report, show_switch
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.user_code import SwitchCode
 from perdure.cli.options import (
@@ -24,17 +24,14 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
 from perdure.errors import Refused
 from perdure.model.head import MAIN
+from perdure.shapes.threads import SwitchShape
 from perdure.switching.report import Report
 
 __all__ = ["SwitchAnswer", "switch"]
 
 
-class SwitchAnswer(Answer, frozen=True, kw_only=True):
+class SwitchAnswer(SwitchShape, Answer, frozen=True, kw_only=True):
     """A thread that another backend has taken over, or would."""
-
-    dry_run: bool
-    switched: bool
-    report: ReportShape
 
     @property
     def exit_code(self) -> int:
@@ -80,4 +77,4 @@ def switch(
                 if not isinstance(refused.report, Report):
                     raise
                 report = refused.report
-        return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=ReportShape.of(report))
+        return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=report_shape(report))
