@@ -110,6 +110,13 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
             self if most is None else msgspec.structs.replace(self, effect_max=lower(most, self.effect_max))
         )
 
+    def without_expectation(self) -> RunEnvironment:
+        """Return the same for a run that has begun: it moves the head that its caller had read."""
+        if self.space.expects is None:
+            return self
+        space = msgspec.structs.replace(self.space, expects=None)
+        return msgspec.structs.replace(self, standing=msgspec.structs.replace(self.standing, space=space))
+
     def of_run(self, record: RunRecord) -> RunEnvironment:
         """Return the same for a run: its record has its parent and its bound, so every process keeps them."""
         env = self.bounded(record.effect_max)
