@@ -65,7 +65,7 @@ def serve(
     has_keys = bool(Keys(store).ls())
     if not has_keys and not is_loopback(host):
         raise Refused(
-            f"{host} can be reached by others, and the store has no key; nothing is served",
+            f"{host} can be reached by others, and the store has no key; nothing is served.",
             code="keys_missing",
             advice="Add one with `perdure keys add NAME --role ROLE`, or serve on 127.0.0.1.",
             host=host,
