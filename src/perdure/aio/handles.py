@@ -470,7 +470,9 @@ async def _followed(
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), _WAIT_SECONDS)
             else:
-                await env.store_runtime.news.wait(env.space, following.seen, _WAIT_SECONDS, event=news)
+                await env.store_runtime.news.wait(
+                    env.space, following.seen, following.wait_seconds, event=news
+                )
             news.clear()
     finally:
         following.close()
