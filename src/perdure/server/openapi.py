@@ -19,7 +19,7 @@ from perdure.server.routes import actions, store, streams, threads
 from perdure.server.routing import HttpRoute, Paged, Router
 from perdure.version import __version__
 
-__all__ = ["ADDRESS", "document", "schema"]
+__all__ = ["ADDRESS", "document", "page", "schema"]
 
 ADDRESS = "/v1/openapi.json"
 
@@ -175,5 +175,52 @@ def _queries(route: HttpRoute) -> list[Any]:
     return [] if route.query is None else [route.query]
 
 
+_ABOUT = """# HTTP
+
+`perdure serve` and `perdure.server.app` answer these requests.
+This page is made from the handlers: `python -m perdure.server.openapi page > docs/reference/http.md`.
+The whole interface, with every shape, is the OpenAPI 3.1 document [openapi.json](openapi.json), which a server has at `/v1/openapi.json`.
+
+Bodies are the shapes that `--json` prints ([command line](cli.md)); a list has a `next` as well if there is more, to be given as `after`.
+A GET outside `/v1` with `Accept: application/json` has the answer of the same path below `/v1`.
+
+| header | means |
+|---|---|
+| `Authorization: Bearer KEY` | the credential; the page uses a cookie instead |
+| `ETag`, `If-Match` | the head of a timeline; with `If-Match` a change is made on that head, or is 412 with both heads |
+| `Idempotency-Key` | the op_id; for `run` and `steer` the id of the message |
+| `Last-Event-ID` | the cursor after which a stream begins |
+
+| status | errors |
+|---|---|
+| 401, 403 | no valid credential; a role, a limit or a policy does not allow it (`Refused`) |
+| 404, 410 | `NotFound`, also for what is outside the limits of a credential; `Forgotten` |
+| 409, 412, 423 | `Conflict`; `StaleHead` with `If-Match`; `Busy` |
+| 413, 415, 421 | a body too large or of another type; another host name |
+| 422 | `Invalid`, `Unsupported` |
+| 500, 503 | `Corrupt`; `Unavailable`, with `Retry-After` |
+
+Errors are documents of RFC 9457 with `code`, `facts` and `advice`, as in [errors](errors.md).
+Streams have the events of [streams](streams.md): a durable one has its cursor as `id`, the others have none.
+
+"""
+
+
+def page() -> str:
+    """Return the reference page: every route with its permission, its parameters, its body and its answer."""
+    rows = ["| request | permission | query | body | answer |", "|---|---|---|---|---|"]
+    for route in Router().routes:
+        query = (
+            [] if route.query is None else [each.encode_name for each in msgspec.structs.fields(route.query)]
+        )
+        body = "JSON or bytes" if route.body is Any else route.body.__name__ if route.body else ""
+        answer = " or ".join(each.__name__ for each in _structs(route.answer)) or route.media
+        named = [f"`{each}`" for each in query]
+        rows.append(
+            f"| `{route.method} {route.path}` | {route.permission or 'none'} | {' '.join(named)} | {body} | {answer} |"
+        )
+    return _ABOUT + "\n".join(rows) + "\n"
+
+
 if __name__ == "__main__":
-    sys.stdout.write(document().decode() + "\n")
+    sys.stdout.write(page() if sys.argv[1:] == ["page"] else document().decode() + "\n")
