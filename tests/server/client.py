@@ -81,7 +81,7 @@ class Client:
 
     def events(
         self, path: str, *, last: str | None = None, method: str = "GET", body: Any = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Read a stream of events until it ends or the caller leaves."""
         headers = {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": last})
         with self.connected() as connection:

@@ -38,18 +38,18 @@ def test_every_shape_that_is_named_is_described() -> None:
 
 
 @pytest.mark.parametrize("secret", [TOKEN, None])
-def test_generated_requests_meet_no_surprise(store: Store, secret: str | None) -> None:
+def test_generated_requests_meet_no_surprise(store: Store, secret: str | None, tmp_path: Path) -> None:
     """Whatever the document allows, and much that it does not: only statuses and shapes that it names, and no 5xx."""
     with serving(store, assistant()) as client:
         store.thread("0", agent="assistant", owner="ann").put("/0", [1])
 
-        found = generated(client, secret)
+        found = generated(client, secret, tmp_path)
 
     assert found.returncode == 0, found.stdout[-5_000:]
     assert "passed" in found.stdout
 
 
-def test_an_answer_that_fails_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_fails_is_found(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Control: a handler with a defect makes the same requests fail."""
     module = import_module("perdure.server.app")
     encoded = module._encoded
@@ -60,13 +60,15 @@ def test_an_answer_that_fails_is_found(store: Store, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "_encoded", broken)
 
     with serving(store) as client:
-        found = generated(client, TOKEN, "--include-path", "/healthz")
+        found = generated(client, TOKEN, tmp_path, "--include-path", "/healthz")
 
     assert found.returncode != 0
     assert "Server error" in found.stdout
 
 
-def generated(client: Client, secret: str | None, *options: str) -> subprocess.CompletedProcess[str]:
+def generated(
+    client: Client, secret: str | None, place: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
     """Let schemathesis make requests, by themselves and in sequences, and check every answer."""
     headers = [] if secret is None else ["-H", f"Authorization: Bearer {secret}"]
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -87,4 +89,5 @@ def generated(client: Client, secret: str | None, *options: str) -> subprocess.C
         capture_output=True,
         text=True,
         check=False,
+        cwd=place,
     )

@@ -113,7 +113,7 @@ def test_the_server_adds_little_delay_to_a_word(tmp_path: Path) -> None:
 
     words = " ".join(f"word{number}" for number in range(200))
     agent = Agent("assistant", backend=Script(say(words), pieces=200))
-    Feed.tell = noting
+    Feed.tell = noting  # pyright: ignore[reportAttributeAccessIssue]
     try:
         with perdure.open(tmp_path / "store.db") as store, serving(store, agent) as client:
             store.thread("chat", agent=agent)

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -193,7 +193,7 @@ def test_a_client_that_does_not_read_is_cut_off(store: Store, monkeypatch: pytes
         if len(sent) > 2:
             await asyncio_sleep()
 
-    async def frames() -> Any:
+    async def frames() -> AsyncIterator[bytes]:
         while True:
             yield b"event: x\ndata: {}\n\n"
 
@@ -241,7 +241,7 @@ def pausing(held: threading.Event, go_on: threading.Event) -> Generator[None]:
             held.set()
             go_on.wait(WAIT_SECONDS)
 
-    Feed.tell = pause
+    Feed.tell = pause  # pyright: ignore[reportAttributeAccessIssue]
     try:
         yield
     finally:

@@ -8,13 +8,14 @@ change something is recorded in the server's own thread before it is carried out
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 import mimetypes
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -59,6 +60,7 @@ _SINGLE = frozenset(
 _RECEIVE_SECONDS = 30.0
 _BODY_BYTES_MAX = 8 * 1024 * 1024
 _WORKERS = 16
+_RUNS_MAX = 64  # runs whose clients wait for the result; further ones wait for their turn
 _LOCAL = "local"  # the name of the credential in the start link
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -112,6 +114,7 @@ class HttpServer:
         self._entries: list[tuple[AuditEntry, asyncio.Future[None]]] = []
         self._auditing: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
+        self._run_threads = WorkerPool(_RUNS_MAX, "perdure-run")
         self._drained: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -131,12 +134,12 @@ class HttpServer:
         """True if this server has the agent with its tools, or its definition needs none; on a worker thread."""
         return agent in self.agents or self._defined(agent) is not None
 
-    def declared(self, id: str, timeline: str) -> Thread:
-        """Open a thread with its agent as far as this server has it; on a worker thread."""
-        store = self.store.target()
-        thread = store.thread(id, timeline=timeline)
+    def declared(self, thread: Thread) -> Thread:
+        """Return the same timeline with its agent as far as this server has it; on a worker thread."""
         agent = self.agents.get(thread.agent) or self._defined(thread.agent)
-        return thread if agent is None else store.thread(id, agent=agent, timeline=timeline)
+        if agent is None:
+            return thread
+        return self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
 
     def _defined(self, agent: str) -> Agent | None:
         kept = self.store.target().definitions.find(agent)
@@ -152,6 +155,10 @@ class HttpServer:
         self._running.add(task)
         task.add_done_callback(self._kept)
         return task
+
+    async def in_own_thread(self, work: Callable[[], _T]) -> _T:
+        """Do blocking work that may take long, such as a run, on a thread that reads do not wait for."""
+        return await asyncio.get_running_loop().run_in_executor(self._run_threads, work)
 
     def _kept(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
@@ -210,6 +217,7 @@ class HttpServer:
         while self._running:
             await asyncio.wait(set(self._running))
         await self.inbox.close()
+        self._run_threads.shutdown(wait=False)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -412,11 +420,10 @@ class HttpServer:
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         is_index = file.name == "index.html"
         caching = "no-cache" if is_index or "/assets/" not in path else "public, max-age=31536000, immutable"
-        return FileResponse(
-            file,
-            media_type=kind,
-            headers={"content-security-policy": _PAGE_POLICY, "cache-control": caching},
-        )
+        sent = {"content-security-policy": _PAGE_POLICY, "cache-control": caching, "vary": "accept-encoding"}
+        if "gzip" in headers.get("accept-encoding", ""):
+            return Response(_compressed(file), media_type=kind, headers=sent | {"content-encoding": "gzip"})
+        return FileResponse(file, media_type=kind, headers=sent)
 
     async def _entered(
         self,
@@ -539,13 +546,25 @@ def _decoded(kind: Any, content: bytes, call: HttpCall) -> Any:
         ) from error
 
 
+_VIEWS = frozenset(
+    {"", "threads", "approvals", "calls", "memory", "agents", "verify"}
+)  # first parts of addresses
+
+
 def _asset(path: str) -> Path | None:
-    """Return the file of the page at an address; the index for every address that names no file; None if there is none."""
+    """Return the file of the page at an address; the index for the addresses of its views; None if there is none."""
     wanted = (PAGE / path.lstrip("/")).resolve()
-    if wanted.is_relative_to(PAGE) and wanted.is_file():
-        return wanted
-    index = PAGE / "index.html"
-    return index if "." not in path.rpartition("/")[2] and index.is_file() else None
+    if not wanted.is_relative_to(PAGE):
+        return None
+    is_view = path.lstrip("/").partition("/")[0] in _VIEWS
+    found = PAGE / "index.html" if is_view else wanted
+    return found if found.is_file() else None
+
+
+@cache
+def _compressed(file: Path) -> bytes:
+    """Return a file of the page after gzip; it does not change while the server runs."""
+    return gzip.compress(file.read_bytes(), mtime=0)
 
 
 def app(

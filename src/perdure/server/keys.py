@@ -159,10 +159,11 @@ class Audit:
     def __init__(self, store: Store) -> None:
         """Write to the server's thread in `store`."""
         self._store = store
+        self._thread: Thread | None = None  # once it is needed: a store that is only read has none
 
     def write(self, entries: Sequence[AuditEntry]) -> None:
         """Make these entries durable, each as a commit of its own, in one write."""
-        thread = server_thread(self._store)
+        thread = self._thread = self._thread or server_thread(self._store)
         attempts = Attempts(f"thread '{SERVER}'", "the request was not recorded")
         while True:
             attempts.begin()

@@ -7,7 +7,7 @@ is the head that the change is made on; the name that a decision is recorded und
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -100,7 +100,9 @@ async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | On
         return await _queued(call, query.timeline, body, id)
     if _wants_events(call):
         return _streamed(call, thread, thread.stream(body.text, id=id))  # pyright: ignore[reportReturnType]
-    return await _answered(call, thread, thread.stream(body.text, id=id), wait=body.wait)
+    if not body.wait:
+        return await _begun(call, thread, thread.stream(body.text, id=id))
+    return await _ended(call, thread, lambda: thread.target().run(body.text, id=id))
 
 
 class ResumeBody(BaseBody, frozen=True, kw_only=True):
@@ -118,7 +120,9 @@ async def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResul
         raise _not_served(call)
     if _wants_events(call):
         return _streamed(call, thread, thread.resume_stream(body.run))  # pyright: ignore[reportReturnType]
-    return await _answered(call, thread, thread.resume_stream(body.run), wait=body.wait)
+    if not body.wait:
+        return await _begun(call, thread, thread.resume_stream(body.run))
+    return await _ended(call, thread, lambda: thread.target().resume(body.run))
 
 
 async def _runner(call: HttpCall, timeline: str) -> aio.Thread | None:
@@ -129,7 +133,7 @@ async def _runner(call: HttpCall, timeline: str) -> aio.Thread | None:
         found = call.thread(timeline)
         if not call.server.can_run(found.agent):
             return None
-        declared = call.server.declared(found.id, timeline)
+        declared = call.server.declared(found)
         return declared if call.expected is None else declared.expecting(call.expected)
 
     thread = await call.server.store.off_loop(opened)
@@ -173,24 +177,35 @@ def _streamed(call: HttpCall, thread: aio.Thread, happenings: AsyncIterator[Happ
     return call.server.stream(call, frames(happenings, shape))
 
 
-async def _answered(
-    call: HttpCall, thread: aio.Thread, happenings: AsyncIterator[Happening], *, wait: bool
+async def _ended(call: HttpCall, thread: aio.Thread, run: Callable[[], Result]) -> RunResult:
+    """Answer with the result of a run, which goes on if the client leaves.
+
+    The run has a thread of its own to its end: it is faster there than on the loop, which other requests share.
+    """
+
+    def ended() -> RunResult:
+        try:
+            result = run()
+        except RunFailed as failed:
+            if not isinstance(failed.run, Result):
+                raise
+            result = failed.run
+        return RunResult.of(thread.target(), result)
+
+    return await asyncio.shield(call.server.keep(call.server.in_own_thread(ended)))
+
+
+async def _begun(
+    call: HttpCall, thread: aio.Thread, happenings: AsyncIterator[Happening]
 ) -> RunResult | OneRun:
-    """Let a run go on by itself; answer with its result, or as soon as it has begun."""
+    """Answer as soon as a run has begun; with its result, if it has ended by then."""
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = call.server.keep(_watched(happenings, begun))
-    if not wait:
-        await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done() or task.exception() is None:
-            call.status = 202
-            return await thread.off_loop(lambda: _last_run(thread.target()))
-    try:
-        result = await asyncio.shield(task)
-    except RunFailed as failed:
-        if not isinstance(failed.run, Result):
-            raise
-        result = failed.run
-    return await thread.off_loop(lambda: RunResult.of(thread.target(), result))
+    await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done() and task.exception() is not None:
+        raise task.exception() or AssertionError
+    call.status = 202
+    return await thread.off_loop(lambda: _last_run(thread.target()))
 
 
 async def _watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[None]) -> Result:
@@ -350,8 +365,8 @@ class SwitchBody(BaseBody, frozen=True, kw_only=True):
 @route("POST", "/v1/threads/{thread}/switch", "operate")
 def switch(call: HttpCall, query: SwitchQuery, body: SwitchBody) -> SwitchShape:
     """Switch a thread to another backend, after a check of what that keeps and loses."""
-    call.target(query.timeline)
-    thread = call.server.declared(call.segments["thread"], query.timeline)
+    call.check_changeable()
+    thread = call.server.declared(call.thread(query.timeline))
     if call.expected is not None:
         thread = thread.expecting(call.expected)
     if query.dry_run:
@@ -406,8 +421,9 @@ async def reconcile(call: HttpCall, body: NoBody) -> SettledCall:
     server = call.server
 
     def opened() -> tuple[Thread, str, str]:
-        record = call.thread().trace(call.segments["call"], history=False).record
-        return server.declared(call.segments["thread"], record.timeline), record.id, record.state
+        thread = call.thread()
+        record = thread.trace(call.segments["call"], history=False).record
+        return server.declared(thread.on(record.timeline)), record.id, record.state
 
     thread, id, before = await server.store.off_loop(opened)
     await aio.Thread(server.store.tool_threads, thread).reconcile(id, by=call.access.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import Literal
@@ -25,7 +26,7 @@ from perdure.server.routing import (
     page_size,
     route,
 )
-from perdure.shapes.conversation import CommitLog, GraphPage, TranscriptPage, TurnPage
+from perdure.shapes.conversation import CommitLog, GraphNode, GraphPage, TranscriptPage, TurnPage
 from perdure.shapes.ledger import (
     ApprovalDetail,
     CallDetail,
@@ -37,21 +38,21 @@ from perdure.shapes.ledger import (
 )
 from perdure.shapes.lookup import call_seen_from, commit_of, lately, run_of
 from perdure.shapes.store import BlameShape, EntryShape, StatePage, StateValue, whose
-from perdure.shapes.text import stamp
+from perdure.shapes.text import shortened, stamp
 from perdure.shapes.threads import (
     Comparison,
     ContextShape,
     ThreadDetail,
-    ThreadPage,
     ThreadShape,
     TimelineShape,
 )
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["MovePage", "MoveShape", "ObjectShape", "TimelinePage"]
+__all__ = ["MovePage", "MoveShape", "ObjectShape", "ThreadRow", "ThreadRows", "TimelinePage"]
 
 _SCANNED_MAX = 20_000  # threads that one page of a filtered list looks at
+_WORDS_MAX = 120  # characters of a message in an overview
 
 
 class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
@@ -63,13 +64,50 @@ class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
     state: Literal["running", "waiting"] | None = None
 
 
+class ThreadRow(ThreadShape, frozen=True, kw_only=True):
+    """One thread of a list, with what an overview shows of it."""
+
+    backend: str | None  # that takes the next turn
+    last: str  # the beginning of the newest message of main
+    approvals: int  # calls that wait for a person
+    running: bool  # a run is under way, or was interrupted
+    unknown: int  # calls whose outcome is unknown
+
+
+class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
+    """The threads of a store, by id."""
+
+    threads: list[ThreadRow]
+    more: bool  # whether there are others beyond the limit
+    near: list[str]  # always empty here: names that may have been meant
+
+
 @route("GET", "/v1/threads", "read")
-def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadPage]:
+def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
     """List threads by id."""
     found = list(islice(_threads(call, query), query.size + 1))
     kept = found[: query.size]
-    page = ThreadPage(threads=[ThreadShape.of(each) for each in kept], more=len(found) > len(kept), near=[])
+    waiting = Counter(each.thread for each in call.store.approvals())
+    unknown = Counter(thread for thread, _ in call.store.unclear_calls())
+    running = {thread for thread, record in call.store.open_runs() if record.state == "running"}
+    rows = [
+        _row(each, approvals=waiting[each.id], unknown=unknown[each.id], running=each.id in running)
+        for each in kept
+    ]
+    page = ThreadRows(threads=rows, more=len(found) > len(kept), near=[])
     return Paged(page, kept[-1].id if page.more else None)
+
+
+def _row(thread: Thread, *, approvals: int, unknown: int, running: bool) -> ThreadRow:
+    seen = thread.at()
+    return ThreadRow(
+        **msgspec.structs.asdict(ThreadShape.of(thread)),
+        backend=seen.backend,
+        last=shortened("".join(entry.text for entry in seen.transcript(limit=1)), _WORDS_MAX),
+        approvals=approvals,
+        running=running,
+        unknown=unknown,
+    )
 
 
 def _threads(call: HttpCall, query: ThreadsQuery) -> Iterator[Thread]:
@@ -126,13 +164,22 @@ def _window(call: HttpCall, query: WindowQuery) -> tuple[Thread, View]:
 
 
 class GraphQuery(PageQuery, frozen=True, kw_only=True):
-    """How many turns of the graph."""
+    """How many turns of the graph; with `brief` only the beginning of what was said in them."""
+
+    brief: bool = False
 
 
 @route("GET", "/v1/threads/{thread}/graph", "read")
 def show_graph(call: HttpCall, query: GraphQuery) -> GraphPage:
     """Show the turns of all timelines, newest first, each after those that follow it."""
-    return GraphPage.of(call.thread(), limit=query.size)
+    page = GraphPage.of(call.thread(), limit=query.size)
+    return msgspec.structs.replace(page, nodes=[_brief(node) for node in page.nodes]) if query.brief else page
+
+
+def _brief(node: GraphNode) -> GraphNode:
+    turn = node.turn
+    said = {"input": shortened(turn.input, _WORDS_MAX), "text": shortened(turn.text, _WORDS_MAX)}
+    return msgspec.structs.replace(node, turn=msgspec.structs.replace(turn, messages=[], changed=[], **said))
 
 
 class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,8 +337,7 @@ class ContextQuery(MomentQuery, frozen=True, kw_only=True):
 @route("GET", "/v1/threads/{thread}/context", "read")
 def context(call: HttpCall, query: ContextQuery) -> ContextShape:
     """Show the context that a backend gets, or got: each item, its tokens, and why it is in or out."""
-    call.thread()
-    thread = call.server.declared(call.segments["thread"], query.timeline)
+    thread = call.server.declared(call.thread(query.timeline))
     at = None if query.at is None else commit_of(thread, query.at)
     if query.at is not None and query.to is None:
         shown = thread.shown(at)
