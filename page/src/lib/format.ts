@@ -26,8 +26,7 @@ export const short = (digest: string | null | undefined): string => (digest ? di
 export const count = (number: number, noun: string, plural = `${noun}s`): string => `${number.toLocaleString()} ${number === 1 ? noun : plural}`;
 
 export function dollars(cost: Cost | null | undefined): string {
-  if (!cost || cost.steps === 0) return '';
-  if (cost.unpriced === cost.steps) return 'no price';
+  if (!cost || cost.steps === cost.unpriced) return '';
   const text = cost.usd === 0 ? '$0' : `$${cost.usd < 0.01 ? cost.usd.toPrecision(2) : cost.usd.toFixed(2)}`;
   return cost.unpriced ? `${text} +` : text;
 }

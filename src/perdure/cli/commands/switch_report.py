@@ -20,14 +20,14 @@ REFUSED = CODES[Refused]
 _STYLES = {"kept": "good", "converted": "warn", "removed": "bad"}
 
 
-def report_shape(report: Report) -> ReportShape:
-    """Return the report in the shape of --json."""
-    return ReportShape.of(report, told=str(report) if report.ok else _refusal(report))
+def report_shape(report: Report, *, store: str | None = None) -> ReportShape:
+    """Return the report in the shape of --json; the commands that it advises name `store`, if one is given."""
+    return ReportShape.of(report, told=str(report) if report.ok else _refusal(report, store))
 
 
-def _refusal(report: Report) -> str:
+def _refusal(report: Report, store: str | None) -> str:
     error = refusal(report)
-    return f"{error.why} {advice_for(error, Subject(thread=report.thread))}"
+    return f"{error.why} {advice_for(error, Subject(thread=report.thread, store=store))}"
 
 
 def show_report(screen: Screen, report: ReportShape) -> None:
