@@ -194,3 +194,28 @@ def test_the_place_and_the_row_of_a_node_are_read_together(
     cold = sum("JOIN log" in sql for sql in found[True])
     assert cold >= 3
     assert len(found[True]) + cold <= len(found[False])
+
+
+def test_a_moment_is_compared_with_the_one_before_it_without_the_history_of_both(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What two moments of one line share is not read, however long it is."""
+    talk(path, 600)
+    read = 0
+
+    with perdure.open(path) as store:
+        engine: Any = store._resources.engine
+        steps = engine.steps
+
+        def counting(*args: Any, **options: Any) -> Any:
+            nonlocal read
+            found = steps(*args, **options)
+            read += len(found)
+            return found
+
+        monkeypatch.setattr(engine, "steps", counting)
+        difference = store.thread("trip", agent="planner").diff("HEAD~1", "HEAD")
+
+    assert [change.path for change in difference.state] == ["/notes/39.json"]
+    assert len(difference.messages_b) == 1
+    assert read <= 20

@@ -12,9 +12,10 @@ from rich.cells import cell_len
 
 import perdure
 from perdure import Agent
-from perdure.cli.output.screen import Column, Screen, console, cut_at_words, inline, safe_json
+from perdure.cli.output.screen import Column, Screen, console, cut_at_words
 from perdure.errors import Invalid
 from perdure.model.names import id_meant, short_ids
+from perdure.shapes.text import inline, safe_json
 from perdure.testing import Script, say, use
 from tests.surfaces.shell import Shell
 

@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 import perdure
-from perdure.cli.output.screen import inline, safe, safe_json, shortened, spelled
+from perdure.shapes.text import inline, safe, safe_json, shortened, spelled
 from perdure.testing import Script, say, step, use
 from tests.surfaces.shell import Ended, Shell, opened
 

@@ -212,6 +212,9 @@ class Thread(_TimelineProxy[thread.Thread]):
         self.artifacts = Artifacts(tool_threads, held.artifacts)
 
     on = AsyncWrappedMethod(thread.Thread.on, _as_thread)
+    expecting = AsyncWrappedMethod(thread.Thread.expecting, _as_thread)
+    moves = AsyncMethod(thread.Thread.moves)
+    stored = AsyncMethod(thread.Thread.stored)
     timelines = AsyncMethod(thread.Thread.timelines)
     fork = AsyncWrappedMethod(thread.Thread.fork, _as_thread)
     promote = AsyncMethod(thread.Thread.promote)
@@ -470,7 +473,9 @@ async def _followed(
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), _WAIT_SECONDS)
             else:
-                await env.store_runtime.news.wait(env.space, following.seen, _WAIT_SECONDS, event=news)
+                await env.store_runtime.news.wait(
+                    env.space, following.seen, following.wait_seconds, event=news
+                )
             news.clear()
     finally:
         following.close()
@@ -514,6 +519,9 @@ class Store(HeldProxy[store.Store]):
     memory = AsyncWrappedMethod(store.Store.memory, Memory)
     owners = AsyncIteratorMethod(store.Store.owners, as_it_is)
     approvals = AsyncMethod(store.Store.approvals)
+    open_runs = AsyncMethod(store.Store.open_runs)
+    unclear_calls = AsyncMethod(store.Store.unclear_calls)
+    news = AsyncMethod(store.Store.news)
     costs = AsyncMethod(store.Store.costs)
     evaluate = AsyncMethod(store.Store.evaluate)
 

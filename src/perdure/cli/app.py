@@ -40,6 +40,9 @@ _SHARED = {
     "approvals deny": "decide",
     "approvals edit": "decide",
     "approvals answer": "decide",
+    "keys add": "manage",
+    "keys ls": "manage",
+    "keys rm": "manage",
 }
 # Words that may be left out have no names in a usage line made from the signature.
 _WORDS = {
@@ -56,6 +59,7 @@ _WORDS = {
     "approvals ls": "[THREAD]",
     "checkpoints show": "THREAD [CHECKPOINT]",
     "models ls": "[PROVIDER]",
+    "keys add": "NAME --role ROLE",
     "export": "THREAD (--format API | --git DIR)",
 }
 

@@ -151,6 +151,12 @@ _MODELS = {
     "show": "Show one model: its limits, abilities and prices",
 }
 
+_KEYS = {
+    "add": "Add a key for a client of the server, and print it once",
+    "ls": "List the keys of the server by name, without their secrets",
+    "rm": "Remove a key; servers refuse it within a second",
+}
+
 NOUNS = {
     "threads": Noun("Read, fork, undo and merge threads", _THREADS, ("thread",)),
     "state": Noun("Read and write the state of threads and agents", _STATE),
@@ -163,6 +169,7 @@ NOUNS = {
     "artifacts": Noun("Store files beside a thread's state", _ARTIFACTS, ("artifact",)),
     "models": Noun("Show what models can do and cost", _MODELS, ("model",)),
     "providers": Noun("List providers, and check requests", _PROVIDERS, ("provider",)),
+    "keys": Noun("Add and remove keys of the server", _KEYS, ("key",)),
 }
 
 ALONE = {
@@ -171,6 +178,9 @@ ALONE = {
     ),
     "init": Alone("Create a store", "Start"),
     "chat": Alone("Chat with an agent at the terminal", "Start", "chat.command:chat"),
+    "serve": Alone(
+        "Serve the store over HTTP, with a page for the browser, until stopped", "Work", "keys.serve:serve"
+    ),
     "work": Alone(
         "Work: begin queued runs, resume interrupted and decided ones, and act on timers, until stopped",
         "Work",

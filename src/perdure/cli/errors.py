@@ -12,7 +12,8 @@ from contextlib import suppress
 import msgspec
 
 from perdure import errors
-from perdure.cli.output.screen import Screen, console, safe_json
+from perdure.cli.output.screen import Screen, console
+from perdure.shapes.text import safe_json
 
 __all__ = ["CODES", "FAILED", "USAGE", "code_of", "report"]
 

@@ -22,8 +22,9 @@ from perdure.cli.app import build, load
 from perdure.cli.hints import Subject, explain
 from perdure.cli.output import streams
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.screen import Screen, console, safe_json
+from perdure.cli.output.screen import Screen, console
 from perdure.errors import PerdureError, PerdureWarning
+from perdure.shapes.text import safe_json
 
 __all__ = ["run"]
 

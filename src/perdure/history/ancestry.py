@@ -155,8 +155,10 @@ def _parted(space: Space, tip: Point, of: Point | None) -> Sequence[tuple[Stretc
     """Return the history of `tip` back to where each line enters the history of `of`, and the commit where it does."""
     trunk = meet(space, tip, of)
     mine = _history(space, tip, trunk)
+    if not mine:
+        return []  # `tip` is in the history of `of`: what is below it need not be read
     theirs = _history(space, of, trunk) if of else []
-    lowest = min([stretch.floor for stretch in mine], default=-1)
+    lowest = min(stretch.floor for stretch in mine)
     if trunk and lowest < trunk.depth:
         # A line that left below the trunk may have been merged into the trunk since.
         theirs = [*theirs, *_history(space, trunk, ancestor(space, trunk, lowest))]

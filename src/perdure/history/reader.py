@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 
 from perdure.engines.contract import Cell, CellOf, CellWrite, HeadOf, Hold, LabelOf, Question, Step
-from perdure.errors import Conflict, Forgotten, Invalid, NotFound
+from perdure.errors import Conflict, Forgotten, Invalid, NotFound, StaleHead
 from perdure.history.space import ALIVE, Space, is_thread, read_record, stale_because_removed
 from perdure.history.tree import Entry
 from perdure.model import canonical, names
@@ -77,12 +77,18 @@ def head_of(space: Space, timeline: str) -> Head:
 
 
 def head_to_move(space: Space, timeline: str) -> Head:
-    """Return the head of the timeline for a writer that will move it: raises `StaleHead` if the thread was removed."""
+    """Return the head of the timeline for a writer that will move it.
+
+    Raises `StaleHead` if the thread was removed, or if the timeline is not where the space expects it.
+    """
     hold, was_removed = _look(space, timeline)
     if was_removed:
         raise stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))
     if hold is None:
         raise _no_timeline(space, timeline)
+    expected = space.expects
+    if expected is not None and expected.timeline == timeline and expected != hold.head:
+        raise StaleHead(expected, hold.head)
     return hold.head
 
 

@@ -147,6 +147,9 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     known: Mapping[
         Question, Answer
     ] = {}  # what was just read, all from one moment, for one attempt at a write
+    expects: Head | None = (
+        None  # a head that the caller has read: its timeline is moved from there, or not at all
+    )
 
     @property
     def is_thread(self) -> bool:
@@ -157,7 +160,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         """Return the space of another thread of the same store."""
         alive = (Fence(ALIVE, 0),)  # and not the lease that this space may be fenced by
         return msgspec.structs.replace(
-            self, name=name, label=label, fences=alive, steps=CommitCache(), known={}
+            self, name=name, label=label, fences=alive, steps=CommitCache(), known={}, expects=None
         )
 
     def ask(self, *questions: Question) -> Sequence[Answer]:

@@ -4,9 +4,9 @@ Durable events are read from commits, each once and in order, from any process. 
 the timeline has other commits: then the events after the last common commit follow.  A commit that was undone
 before a follower read it was true for a while, so its events come too; the moves of the timeline tell of it.
 
-Text comes from the run's feed, if the run lives in this process.  A watcher that begins in the middle of a
-message gets one `TextSoFar`, then the text that is written after that; if the run lives in another process,
-it gets the finished message.  A watcher that leaves does not stop the run.
+Text comes from the run's feed.  A watcher that begins in the middle of a message gets one `TextSoFar`, then the text
+that is written after that.  If the run lives in another process, its feed is mirrored here; text that was said before
+the mirror began comes as `TextSoFar`, too.  A watcher that leaves does not stop the run.
 
 A forked child gets nothing from a feed.  There a stream of a run is refused, and a follower of a timeline
 goes on with the events in the store.
@@ -184,6 +184,7 @@ class Follower:
 
 _MOVES_MAX = 1_000  # that are read to find out where a cursor was
 _LEFT_MAX = 16
+_IDLE_SECONDS = 30.0
 _WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
 
 
@@ -304,7 +305,10 @@ class Following:
             found: list[Happening] = list(self._follower.read(self._watcher.at))
             so_far = self._watcher.text
             return [*found, TextSoFar(so_far, self._follower.cursor)] if so_far else found
-        goes_on = self._wait or self._is_live()
+        is_live = self._is_live()
+        if is_live:
+            self._env.store_runtime.feeds.listen(space.name, timeline)
+        goes_on = self._wait or is_live
         news = space.engine.wait({space.name: self.seen}, timeout if goes_on else 0, woken=self._woken)
         if news:
             self.seen, self._lease = news[space.name], leases.current(space, timeline)
@@ -314,6 +318,11 @@ class Following:
         if self._wait or self._is_live():
             return []
         return list(self._follower.read()) or None  # the run may have ended just now
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long to wait for news at most: a process that ends writes nothing, so a live run is looked at often."""
+        return _IDLE_SECONDS if self._lease is None else _WAIT_SECONDS
 
     @property
     def is_watching(self) -> bool:
@@ -344,7 +353,16 @@ class Following:
                 found.append(_placed(item, self._follower.cursor))
         if watcher.over:
             self.leave()
+        elif not found and self._feed is not None and self._feed.is_mirror:
+            self._check_mirror(self._feed)
         return found
+
+    def _check_mirror(self, feed: Feed) -> None:
+        """Stop watching a run of another process that has gone without a word."""
+        space, timeline = self._env.space, self._env.timeline
+        self._lease = leases.current(space, timeline)
+        if self._lease is None or self._lease.run != feed.run or not self._is_live():
+            self._env.store_runtime.feeds.drop(space.name, timeline, feed)
 
 
 def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[Happening]:

@@ -108,6 +108,7 @@ def _open(
         indexes=partial(registry.open_search, address, read_only=read_only),
         embedder=embedder,
         read_only=read_only,
+        spool=_spool(address),
     )
     if not read_only:
         # A damaged store must open for `verify` to name the damage; every use of what is damaged raises.
@@ -146,6 +147,20 @@ def _address(url: object) -> str:
         f"a store is opened by its path or url, as text or a path, not {url!r}; nothing was opened.",
         code="url_not_text",
     )
+
+
+def _spool(address: str) -> Path | None:
+    """Return the directory of live text: beside the file of a store, else one of this user; None: for one in memory."""
+    if address.startswith("memory:"):
+        return None
+    file = registry.file_of(address)
+    if file is not None:
+        return Path(os.path.realpath(file) + "-live")
+    import tempfile  # only here: a store in a file does not need it
+    from hashlib import sha256
+
+    name = sha256(registry.place_of(address).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"perdure-live-{os.getuid()}-{name}"
 
 
 def _lowered(limits: Limits) -> Limits:

@@ -35,8 +35,9 @@ from perdure.store.thread import Thread
 
 if TYPE_CHECKING:
     from perdure.history.verify import VerifyReport
-    from perdure.ledger import held, tickets, verify
+    from perdure.ledger import held, tickets, trace, verify
     from perdure.model import memory as memory_model
+    from perdure.model.call import CallRecord
     from perdure.model.effect import Effect
     from perdure.model.run import RunRecord
     from perdure.model.ticket import Ticket
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 else:
     held = deferred("perdure.ledger.held")
     tickets = deferred("perdure.ledger.tickets")
+    trace = deferred("perdure.ledger.trace")
     verify = deferred("perdure.ledger.verify")
     memory_model = deferred("perdure.model.memory")
     records = deferred("perdure.runtime.session.records")
@@ -144,13 +146,17 @@ class Store:
         owner: str | None = None,
         agent: Agent | str | None = None,
         state: Literal["running", "waiting"] | None = None,
+        after: str | None = None,
     ) -> Iterator[Thread]:
-        """Yield the threads sorted by id: all, or those of one owner or agent, or those with a run in that state."""
+        """Yield the threads sorted by id: all, or those of one owner or agent, or those with a run in that state.
+
+        With `after` only ids that sort after that one; None: from the first.
+        """
         name = None if agent is None else _declared(agent).name
         spaces = None if state is None else _with_runs(self._resources.engine, state)
         # Most handles of a list are never used, so a list reads no space of a thread.
         resources = msgspec.structs.replace(self._resources, compares_later=True)
-        for id, record, policy in directory.threads(self._resources.store):
+        for id, record, policy in directory.threads(self._resources.store, after=after):
             if spaces is not None and record.space not in spaces:
                 continue
             if owner in (None, record.owner) and name in (None, record.agent):
@@ -180,6 +186,41 @@ class Store:
     def approvals(self) -> list[Approval]:
         """Read everything that waits for a decision, over all threads, oldest first."""
         return waiting(self._resources.engine)
+
+    def open_runs(self) -> list[tuple[str, RunRecord]]:
+        """Read every run that has not ended, with the id of its thread, oldest first."""
+        engine = self._resources.engine
+        found = [(each.thread or label_of(engine, space), each) for space, each in records.open_runs(engine)]
+        return sorted(found, key=lambda each: each[1].begun_at)
+
+    def unclear_calls(self) -> list[tuple[str, CallRecord]]:
+        """Read every call whose outcome is unknown, with the id of its thread, oldest first."""
+        engine = self._resources.engine
+        pages = loops.pages(
+            lambda after, limit: trace.unclear(engine, after=after, limit=limit),
+            ("", ""),
+            lambda each: (each[1].id, each[0]),
+        )
+        found = [(label_of(engine, space), record) for space, record in pages]
+        return sorted(found, key=lambda each: each[1].at)
+
+    def news(self, seen: Mapping[str, int], seconds: float, *, woken: Event | None = None) -> dict[str, int]:
+        """Wait until one of these threads has changed since it was `seen`, at most `seconds`; return those that have.
+
+        Each id has a number that grows with every change of its thread; give back those that this method returned, and
+        -1 for a thread that was not seen yet.  A thread that is begun or removed while it waits ends the wait, too, as
+        does setting `woken`.
+        """
+        store = self._resources.store
+        spaces = {record.space: id for id, record, _ in directory.threads(store)}
+        standings = {space: seen.get(id, -1) for space, id in spaces.items()}
+        engine = self._resources.engine
+        changed = engine.wait(standings, 0)
+        if not changed and seconds > 0:
+            changed = engine.wait(
+                {**standings, store.name: engine.standing(store.name)}, seconds, woken=woken
+            )
+        return {spaces[space]: standing for space, standing in changed.items() if space in spaces}
 
     def costs(self, by: Literal["thread", "owner", "agent"] = "thread") -> dict[str | None, Cost]:
         """Read what models cost, for each thread, owner or agent that had a run; None: threads without an owner.

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import UNSET
 
+from perdure.engines import loops
 from perdure.engines.contract import Hold, LedgerOf
-from perdure.errors import Invalid, PerdureError, WrongStore
+from perdure.errors import Invalid, NotFound, PerdureError, WrongStore
 from perdure.history import reader, timelines
 from perdure.history.space import Space, TimelineContext
 from perdure.model import names
-from perdure.model.commit import NO_LEDGER, LedgerRead
-from perdure.model.digest import Digest
+from perdure.model.commit import NO_LEDGER, LedgerRead, MoveRecord
+from perdure.model.digest import Digest, Object, check_digest
 from perdure.model.head import MAIN, Head
 from perdure.model.names import shown_address
 from perdure.projections.transcript import Turn
@@ -124,6 +126,46 @@ class Thread(Switching):
         reader.hold_of(self._space, _named(timeline))
         return self._on(timeline)
 
+    def expecting(self, head: Head) -> Thread:
+        """Return a handle that moves this timeline from `head`, which was read earlier, or not at all.
+
+        Everything that the handle does to the timeline, the start of a run too, raises `StaleHead`, having done
+        nothing, if the head has moved.  An op_id that was used before still returns the first outcome.
+        """
+        if head.timeline != self.timeline:
+            raise Invalid(
+                f"the head is that of '{head.timeline}', and this is '{self.timeline}'; nothing was done.",
+                code="head_elsewhere",
+                timeline=head.timeline,
+            )
+        other = self._on(self.timeline)
+        space = msgspec.structs.replace(self._space, expects=head)
+        other._standing, other._space = msgspec.structs.replace(self._standing, space=space), space
+        return other
+
+    def moves(self, *, before: int | None = None, limit: int | None = None) -> list[MoveRecord]:
+        """Read the moves of this timeline's head, newest first, with versions below `before` (None: all).
+
+        With a `limit` only so many are read.
+        """
+        reader.check_limit(limit)
+        space = self._space
+        return list(islice(loops.moves(space.engine, space.name, self.timeline, before=before), limit))
+
+    def stored(self, digest: str) -> Object:
+        """Read one stored object of this thread as it is: its kind and its bytes, which fit the digest.
+
+        Raises `NotFound` if the thread has none, `Forgotten` if its content was forgotten.
+        """
+        wanted = check_digest(digest)
+        if self._space.engine.missing(self._space.name, (wanted,)):
+            raise NotFound(
+                f"'{self.id}' has no object {wanted[:12]}; nothing was read.",
+                code="object_not_found",
+                digest=wanted,
+            )
+        return self._space.objects((wanted,))[0]
+
     def timelines(self) -> list[Hold]:
         """Return all timelines sorted by name, `main` first, each with its head and whether it is sealed."""
         return list(timelines.timelines(self._space))
@@ -151,7 +193,8 @@ class Thread(Switching):
         Raises `StaleHead`, having moved nothing, if another writer moves `main` first.
         """
         lines = (MAIN, _named(other))
-        op_id, space = given(op_id), self._space
+        op_id = given(op_id)
+        space = self._unless_done(op_id)
         asking = [each for line in lines for each in reader.head_questions(space, line)]
         asking += timelines.move_questions(space, op_id)
         act: Callable[[Space], Head] = lambda space: self._promote(space, lines, op_id)  # noqa: E731
@@ -178,7 +221,7 @@ class Thread(Switching):
         A value of ours that theirs covers is named by an event of the commit.
         """
         source = _named(other)
-        known = self._knowing(self.timeline, source)
+        known = self._knowing(self.timeline, source, op_id=op_id)
         theirs = reader.head_to_move(known, source).commit
         head = reader.head_to_move(known, self.timeline)
         if theirs is None:
@@ -200,7 +243,7 @@ class Thread(Switching):
         A turn, as `turns()` returns it, or the last commit of a run means everything that the turn changed.  `prefer`
         is as in `merge`.  Raises `MergeConflict`, having written nothing, on a conflict.
         """
-        known = self._knowing(self.timeline)
+        known = self._knowing(self.timeline, op_id=op_id)
         head = reader.head_to_move(known, self.timeline)
         picked = revisions.resolve(self._space, head, commit)
         if picked is None:
@@ -424,11 +467,18 @@ class Thread(Switching):
         other._handed = self._handed
         return other
 
-    def _knowing(self, *lines: str) -> Space:
+    def _knowing(self, *lines: str, op_id: str | None) -> Space:
         """Return the space with what a merge reads first: these heads, the agent's map and its merge rules."""
         asked = [each for line in lines for each in reader.head_questions(self._space, line)]
         asked += [*self._standing.sight_questions, directory.agent_question(self.agent)]
-        return self._space.knowing(*asked)
+        return self._unless_done(op_id).knowing(*asked)
+
+    def _unless_done(self, op_id: str | None) -> Space:
+        """Return the space; if the write of that op_id was made before, it expects no head, so that it is repeated."""
+        space = self._space
+        if space.expects is None or op_id is None or space.engine.recorded(space.name, op_id) is None:
+            return space
+        return msgspec.structs.replace(space, expects=None)
 
     def _merged(self, what: str, act: Callable[[Space], Taken], terms: Terms) -> Taken:
         asking = (*timelines.move_questions(self._space, terms.op_id), LedgerOf(self._space.name))

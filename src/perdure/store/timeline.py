@@ -61,7 +61,7 @@ class Line(View):
             op_id=op_id,
             author=author,
             run=run,
-            head=head,
+            head=self._space.expects if head is None else head,
             chain=chain,
         )
         return Change(self._standing, how, self._finish)
@@ -77,7 +77,7 @@ class Line(View):
         op_id: _OpId = None,
     ) -> Head:
         """Write a JSON document or bytes to `path`, by a change of its own; return the new head."""
-        how = How(reason=reason, on_conflict=on_conflict, op_id=op_id, at_once=True)
+        how = How(reason=reason, on_conflict=on_conflict, op_id=op_id, head=self._space.expects, at_once=True)
         with Change(self._standing, how, self._finish) as change:
             change.put(path, value, media_type=media_type)
         return _moved(change)
@@ -86,7 +86,7 @@ class Line(View):
         self, path: str, *, reason: str = "delete", on_conflict: OnConflict = "raise", op_id: _OpId = None
     ) -> Head:
         """Delete the value at `path`, by a change of its own, and return the new head; `NotFound` if there is none."""
-        how = How(reason=reason, on_conflict=on_conflict, op_id=op_id, at_once=True)
+        how = How(reason=reason, on_conflict=on_conflict, op_id=op_id, head=self._space.expects, at_once=True)
         with Change(self._standing, how, self._finish) as change:
             change.delete(path)
         return _moved(change)

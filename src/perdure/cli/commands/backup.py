@@ -10,13 +10,14 @@ from cyclopts import Parameter
 from perdure.cli.input.stores import engine
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import count, size
+from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import checking, working
 from perdure.cli.output.screen import Screen
 from perdure.cli.output.verified import Verified
 from perdure.errors import NotFound
 from perdure.ledger import verify as verification
 from perdure.model.names import shown_address
+from perdure.shapes.text import size
 
 __all__ = ["Copied", "backup"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.stores import reading
@@ -13,9 +12,10 @@ from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Column, Screen
 from perdure.model.run import Cost, Usage
+from perdure.shapes.store import CostPage
 from perdure.store.store import Store
 
-__all__ = ["SpentShape", "Costs", "costs"]
+__all__ = ["Costs", "costs"]
 
 _COLUMNS = (
     Column("of", "name", gives_way=True),
@@ -27,22 +27,8 @@ _COLUMNS = (
 )
 
 
-class SpentShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run, turn, thread, owner or agent cost."""
-
-    of: str | None  # null: threads without an owner
-    usd: float  # of the steps whose price is known
-    steps: int
-    unpriced: int  # steps whose price is not known, which are not in `usd`
-    usage: Usage
-
-
-class Costs(Answer, frozen=True, kw_only=True):
+class Costs(CostPage, Answer, frozen=True, kw_only=True):
     """What was spent on models."""
-
-    by: str
-    costs: list[SpentShape]
-    total: SpentShape
 
     def show(self, screen: Screen) -> None:
         """Print a table, and the sum."""
@@ -84,14 +70,7 @@ def costs(
     """
     kind = by or ("thread" if thread is None else "run")
     with reading(everywhere) as store:
-        found: dict[str | None, tuple[Cost, Usage]] = {}
-        for of, cost, usage in _spent(store, thread, kind):
-            before = found.get(of, (Cost(), Usage()))
-            found[of] = before[0] + cost, before[1] + usage
-        shapes = [_shape(of, cost, usage) for of, (cost, usage) in found.items() if cost.steps]
-        whole = sum((cost for cost, _ in found.values()), Cost())
-        total = _shape(None, whole, sum((usage for _, usage in found.values()), Usage()))
-        return Costs(by=kind, costs=shapes, total=total)
+        return Costs.of(kind, _spent(store, thread, kind))
 
 
 def _spent(store: Store, thread: str | None, kind: str) -> Iterator[tuple[str | None, Cost, Usage]]:
@@ -105,7 +84,3 @@ def _spent(store: Store, thread: str | None, kind: str) -> Iterator[tuple[str | 
         names: dict[str, str | None] = {"thread": each.id, "owner": each.owner, "agent": each.agent}
         for run, cost, usage in each.costs():
             yield names.get(kind, run), cost, usage
-
-
-def _shape(of: str | None, cost: Cost, usage: Usage) -> SpentShape:
-    return SpentShape(of=of, usd=cost.usd, steps=cost.steps, unpriced=cost.unpriced, usage=usage)

@@ -18,7 +18,7 @@ from perdure.cli.hints import Subject, explain, with_store
 from perdure.cli.input.stores import engine, writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import count, size
+from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.cli.usage import to_be_named
@@ -31,6 +31,7 @@ from perdure.ledger import held
 from perdure.model.limits import Limits
 from perdure.model.names import shown_address
 from perdure.runtime.session import records
+from perdure.shapes.text import size
 from perdure.version import __version__
 
 __all__ = ["AdviceShape", "Examined", "SizeShape", "doctor"]

@@ -11,8 +11,8 @@ from perdure.cli.input.stores import writing
 from perdure.cli.input.user_code import Code, found_in, function_in, with_code
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
+from perdure.cli.output.ledger_words import on_one_line, state
 from perdure.cli.output.screen import Column, Screen
-from perdure.cli.output.shapes import on_one_line, state
 from perdure.errors import NotFound
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN

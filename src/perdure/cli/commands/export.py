@@ -20,12 +20,14 @@ from perdure.cli.options import EVERYWHERE, At, Everywhere, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count
+from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.progress import working
-from perdure.cli.output.screen import Column, Part, Screen, console, safe_json
-from perdure.cli.output.shapes import LossShape, losses_of, show_losses
+from perdure.cli.output.screen import Column, Part, Screen, console
 from perdure.engines.registry import export_tables, open_sql
 from perdure.errors import Invalid
 from perdure.model.head import MAIN
+from perdure.shapes.conversation import LossShape, losses_of
+from perdure.shapes.text import safe_json
 from perdure.store import git_export
 from perdure.store.git_export import GitBranch, GitExport
 

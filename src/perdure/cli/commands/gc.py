@@ -10,12 +10,13 @@ from cyclopts import Parameter
 from perdure.cli.input.stores import engine
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import count, days, now, size
+from perdure.cli.output.formatting import count, days
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.history import retention
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
+from perdure.shapes.text import now, size
 from perdure.store.plumbing.handles import Ids
 
 __all__ = ["Collected", "SpaceShape", "gc"]

@@ -8,12 +8,14 @@ from cyclopts import Parameter
 
 from perdure.cli.input.json_input import GivenFile, read_json
 from perdure.cli.options import EVERYWHERE, Everywhere, Format, OpId, ThreadId, Timeline
-from perdure.cli.output.answer import Answer, HeadShape
+from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
+from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.screen import Screen
-from perdure.cli.output.shapes import LossShape, losses_of, show_losses
 from perdure.model.head import MAIN
 from perdure.runtime.import_messages import read
+from perdure.shapes.conversation import LossShape, losses_of
+from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
 
 __all__ = ["Imported", "import_"]

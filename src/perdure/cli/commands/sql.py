@@ -14,8 +14,9 @@ from perdure.cli.input.stores import engine, map_entries
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.formatting import count
-from perdure.cli.output.screen import Cell, Column, Screen, shortened
+from perdure.cli.output.screen import Cell, Column, Screen
 from perdure.engines.registry import open_sql
+from perdure.shapes.text import shortened
 
 __all__ = ["SqlAnswer", "ViewShape", "Views", "sql"]
 

@@ -2,87 +2,27 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from perdure.cli.errors import CODES
 from perdure.cli.hints import Subject, advice_for
 from perdure.cli.input.user_code import found_in, what_to_type
 from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Screen
-from perdure.cli.output.shapes import LossShape, losses_of
 from perdure.errors import Invalid, Refused
 from perdure.runtime.agent.agent import Agent
+from perdure.shapes.threads import ReportShape
 from perdure.store.store import Store
-from perdure.switching.commit import checkpoint_name
 from perdure.switching.report import Report, refusal
 
-__all__ = ["REFUSED", "GradeShape", "ReportShape", "agent_for", "show_report", "show_switch"]
+__all__ = ["REFUSED", "report_shape", "agent_for", "show_report", "show_switch"]
 
 REFUSED = CODES[Refused]
 
 _STYLES = {"kept": "good", "converted": "warn", "removed": "bad"}
 
 
-class GradeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic of the check: kept, converted with a fallback, or removed; and what the policy decides."""
-
-    topic: str
-    mark: str
-    line: str
-    fallback: str | None
-    why: str
-    gate: str
-
-
-class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a switch keeps, converts and removes, and whether it may be made, or was."""
-
-    thread: str
-    timeline: str
-    from_backend: str | None
-    to_backend: str
-    from_server: str | None  # that the conversation is at; null: a model of the program's own, or none yet
-    to_server: str | None  # that it goes to
-    ok: bool
-    outcome: str
-    items: list[GradeShape]
-    losses: list[LossShape]
-    notes: list[str]
-    approved_by: str | None
-    checkpoint: str | None
-    commit: str | None  # of the switch; null: none was made
-    told: str  # in one sentence
-
-    @classmethod
-    def of(cls, report: Report, *, store: str | None = None) -> ReportShape:
-        """Return the report in the shape of --json; the commands that it advises name `store`, if one is given."""
-        return cls(
-            thread=report.thread,
-            timeline=report.timeline,
-            from_backend=report.from_backend,
-            to_backend=report.to_backend,
-            from_server=report.from_server,
-            to_server=report.to_server,
-            ok=report.ok,
-            outcome=report.outcome,
-            items=[
-                GradeShape(
-                    topic=item.topic,
-                    mark=item.mark,
-                    line=item.line,
-                    fallback=item.fallback,
-                    why=item.why,
-                    gate=item.gate,
-                )
-                for item in report.items
-            ],
-            losses=losses_of(report.losses),
-            notes=list(report.notes),
-            approved_by=report.approved_by,
-            checkpoint=checkpoint_name(report),
-            commit=report.commit,
-            told=str(report) if report.ok else _refusal(report, store),
-        )
+def report_shape(report: Report, *, store: str | None = None) -> ReportShape:
+    """Return the report in the shape of --json; the commands that it advises name `store`, if one is given."""
+    return ReportShape.of(report, told=str(report) if report.ok else _refusal(report, store))
 
 
 def _refusal(report: Report, store: str | None) -> str:

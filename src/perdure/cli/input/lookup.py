@@ -16,16 +16,17 @@ from typing import Any
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import guessing, moment_names
 from perdure.cli.options import EVERYWHERE
-from perdure.errors import Invalid, NotFound, PerdureError
+from perdure.errors import NotFound, PerdureError
 from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
 from perdure.model.names import id_meant
+from perdure.shapes.lookup import commit_of, name_of
 from perdure.store.agents import AgentMap
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["given", "resolve", "view_at", "call_on", "named", "seen_from", "whole_names"]
+__all__ = ["given", "resolve", "view_at", "call_on", "named", "whole_names"]
 
 
 def view_at(line: Thread | AgentMap, at: str | None) -> View:
@@ -34,35 +35,17 @@ def view_at(line: Thread | AgentMap, at: str | None) -> View:
 
 
 def resolve(line: Thread | AgentMap, name: str) -> str | None:
-    """Return the commit that `name` means; None: before the first commit.  Raises `NotFound` or `Invalid`."""
+    """Return the commit that `name` means, as `commit_of`; the error for an unknown name has names that are close."""
     if not isinstance(line, Thread):
-        return line.at(name).digest
-    heads = {hold.head.timeline: hold.head for hold in line.timelines()}
-    try:
-        found = line.at(name).digest
-    except NotFound:
-        if name in heads:
-            return heads[name].commit
-        with guessing(name, lambda: moment_names(line, name)):
-            raise
-    if name in heads and heads[name].commit != found:
-        raise Invalid(
-            f"{name!r} is a timeline, and the name of another moment too; nothing was done.",
-            code="ambiguous_name",
-            advice="Give a digest.",
-            name=name,
-        )
-    return found
+        return commit_of(line, name)
+    with guessing(name, lambda: moment_names(line, name)):
+        return commit_of(line, name)
 
 
 def given(thread: Thread, name: str) -> str | None:
     """Return `name` as the library takes it: for the name of a timeline, the commit of its head."""
-    is_timeline = any(hold.head.timeline == name for hold in thread.timelines())
-    if is_timeline:
-        return resolve(thread, name)
     with guessing(name, lambda: moment_names(thread, name)):
-        thread.at(name)
-    return name
+        return name_of(thread, name)
 
 
 def call_on(thread: Thread, call: str, timeline: str | None, *, history: bool = False) -> Traced:
@@ -79,21 +62,6 @@ def call_on(thread: Thread, call: str, timeline: str | None, *, history: bool = 
             timeline=where,
         )
     return traced
-
-
-def seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:
-    """Read a call and its approval as a timeline sees them; None: the timeline on which it was asked.
-
-    What was decided elsewhere than where it was asked is a call of its own there.
-    """
-    traced = thread.trace(call, history=False)
-    if timeline is None or traced.ticket is None or traced.ticket.timeline == timeline:
-        return traced
-    thread.on(timeline)
-    try:
-        return thread.trace(f"{traced.ticket.id}/{timeline}", history=False)
-    except NotFound:
-        return traced
 
 
 def named(thread: Thread, call: str) -> str:

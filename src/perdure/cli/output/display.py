@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from difflib import unified_diff
 from typing import Any, cast
 
-from perdure.cli.output.formatting import count, size
-from perdure.cli.output.screen import Part, Screen, safe_json, shortened
-from perdure.cli.output.shapes import MessageShape, PathShape
-from perdure.history.tree import Entry
-from perdure.store.view import View
+from perdure.cli.output.formatting import count
+from perdure.cli.output.screen import Part, Screen
+from perdure.shapes.conversation import MessageShape, PathShape
+from perdure.shapes.text import shortened
 
-__all__ = ["MARKS", "difference", "digest", "preview", "show_changed", "show_message", "words_of"]
+__all__ = ["MARKS", "difference", "digest", "show_changed", "show_message", "words_of"]
 
 MARKS = {"added": "+", "changed": "~", "removed": "-"}
 
@@ -28,15 +27,6 @@ _CONTEXT = 2  # lines around a changed one
 def digest(full: str | None) -> Part:
     """Return a commit's digest, shortened to what commands accept."""
     return (full[:_SHORT], "digest") if full else ("nothing committed", "quiet")
-
-
-def preview(view: View, entry: Entry) -> Part:
-    """Return the value of an entry on one line, if it is small enough to be worth reading."""
-    if entry.form == "bytes":
-        return f"{entry.media_type}, {size(entry.size)}", "quiet"
-    if entry.size > _PREVIEW_BYTES_MAX:
-        return f"JSON, {size(entry.size)}", "quiet"
-    return shortened(safe_json(view.get(entry.path), indent=None), _PREVIEW_LENGTH)
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:

@@ -1,28 +1,17 @@
-"""Words for numbers: sizes, times, counts and durations as people read them."""
+"""Words for numbers: times, counts and durations as people read them."""
 
 from __future__ import annotations
 
 import re
-import time
-from datetime import UTC, datetime
+from datetime import datetime
 
 from perdure.errors import Invalid
 
-__all__ = ["ago", "count", "days", "moment", "now", "size", "stamp"]
+__all__ = ["ago", "count", "days", "moment"]
 
 _DURATION = re.compile(r"([0-9]{1,6})([dwy]?)\Z")
 _DAYS = {"": 1, "d": 1, "w": 7, "y": 365}
 _AGES = ((60, 1, "s"), (3_600, 60, "min"), (86_400, 3_600, "h"), (86_400 * 60, 86_400, "d"))
-
-
-def now() -> int:
-    """Return the time in µs since 1970, UTC."""
-    return time.time_ns() // 1_000
-
-
-def stamp(at: int) -> str:
-    """Return a time in µs as programs read it: 2026-01-31T12:00:00.000000Z."""
-    return _time(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def moment(at: str) -> str:
@@ -43,18 +32,6 @@ def ago(at: str | None, at_now: int) -> str:
     return at[:10]
 
 
-def size(number: int) -> str:
-    """Return a number of bytes: 812 B, 3.4 KB, 1.2 GB."""
-    if number < 1_000:
-        return f"{number} B"
-    amount = float(number)
-    for unit in ("KB", "MB", "GB", "TB", "PB"):
-        amount /= 1_000
-        if amount < 999.5:
-            return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:.0f} {unit}"
-    return f"{amount:.0f} PB"
-
-
 def count(number: int, noun: str) -> str:
     """Return a number of things: 1 turn, 12 turns, 1,204 bodies."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
@@ -72,12 +49,3 @@ def days(text: str) -> int:
             duration=text,
         )
     return int(match[1]) * _DAYS[match[2]]
-
-
-def _time(at: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(at // 1_000_000, UTC).replace(microsecond=at % 1_000_000)
-    except (OverflowError, ValueError, OSError):
-        return datetime(
-            1, 1, 1, tzinfo=UTC
-        )  # a clock that was wrong when it was asked must not stop a reader

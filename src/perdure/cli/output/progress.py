@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from perdure.cli.output.formatting import size
 from perdure.cli.output.screen import console
+from perdure.shapes.text import size
 
 if TYPE_CHECKING:
     from perdure.history.verify import Progress as VerifyProgress

@@ -2,55 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from perdure import errors
 from perdure.cli.errors import CODES
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
-from perdure.history.verify import VerifyReport
+from perdure.shapes.store import VerifyShape
 
-__all__ = ["Verified", "FaultShape"]
+__all__ = [
+    "Verified",
+]
 
 _SHOWN = 50
 
 
-class FaultShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it was written, or not as the rules want it."""
-
-    space: str
-    kind: str
-    what: str
-    digest: str | None
-    name: str | None
-
-
-class Verified(Answer, frozen=True, kw_only=True):
+class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
     """What was checked, and what is wrong."""
-
-    store: str
-    ok: bool
-    faults: list[FaultShape]
-    checked: dict[str, int]  # by kind
-    unchecked: int  # commits whose state could not be computed again, as a part was forgotten or damaged
-    unnamed: int  # faults beyond the first ten thousand
-    written: int  # spaces that others wrote to during the check: what they wrote then was not checked
-    partial: int  # spaces of which only what was written since the given point was checked
-
-    @classmethod
-    def of(cls, store: str, report: VerifyReport) -> Verified:
-        """Return the report in the shape of --json."""
-        return cls(
-            store=store,
-            ok=report.ok,
-            faults=[FaultShape(**msgspec.structs.asdict(fault)) for fault in report.faults],
-            checked=report.checked,
-            unchecked=report.unchecked,
-            unnamed=report.unnamed,
-            written=report.written,
-            partial=report.partial,
-        )
 
     @property
     def exit_code(self) -> int:

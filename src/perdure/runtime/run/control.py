@@ -127,11 +127,12 @@ async def run(
                 assert model is not None, "a run begins with a model"
                 if begun is not None:
                     begun(start)
-                return await LiveRun(env, start, model, shape=output).go()
+                return await LiveRun(env.without_expectation(), start, model, shape=output).go()
             case AlreadyRan(earlier_run):
-                return await _given_again(env, earlier_run, shape=output, retry=retry, begun=begun)
+                begun_env = env.without_expectation()
+                return await _given_again(begun_env, earlier_run, shape=output, retry=retry, begun=begun)
             case Interrupted(cut_off):
-                await _finish_first(env, cut_off)
+                await _finish_first(env.without_expectation(), cut_off)
             case BackendChanged(backend):
                 model = model_for(env, backend)
 

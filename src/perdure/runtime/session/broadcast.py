@@ -16,15 +16,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from threading import Condition, Event, Lock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from perdure.history.space import Space
 from perdure.model.digest import Digest
 from perdure.model.fork_safety import renew_in_child
-from perdure.runtime.events import Live, TextDelta
+from perdure.runtime.events import CallProgress, Live, ReasoningDelta, TextDelta
+from perdure.runtime.session.live_spool import SpoolReader, SpoolWriter, Tail, spool_file
 
 __all__ = ["Feed", "Feeds", "CommitNotice", "NewsThread", "Watcher", "waker"]
 
@@ -91,6 +93,8 @@ class Feed:
         self._text: list[str] = []
         self._over = False
         self._at: Digest | None = None
+        self.spool: SpoolWriter | None = None  # what other processes read; None: there is no such place
+        self.is_mirror = False  # the run lives in another process
 
     @property
     def watched(self) -> bool:
@@ -100,6 +104,8 @@ class Feed:
     def tell(self, item: Live) -> None:
         """Give an item to every watcher."""
         with self._lock:
+            if self.spool is not None:
+                self.spool.tell(item, at=self._at, text=self._text)
             if isinstance(item, TextDelta):
                 self._text.append(item.text)
             watchers = tuple(self._watchers)
@@ -117,6 +123,8 @@ class Feed:
             self._at = commit
             if spoken:
                 self._text.clear()
+            if self.spool is not None:
+                self.spool.committed(commit, spoken=spoken, text=self._text)
             watchers = tuple(self._watchers)
         for watcher in watchers:
             watcher.give(CommitNotice(commit))
@@ -140,21 +148,39 @@ class Feed:
         """End every watcher's queue: the run is over, or waits."""
         with self._lock:
             self._over = True
+            if self.spool is not None:
+                self.spool.end()
             watchers = tuple(self._watchers)
         for watcher in watchers:
             watcher.end()
 
+    def resume_at(self, at: Digest | None, text: str) -> None:
+        """Set where the run is, as another process says: the last commit, and the text since."""
+        with self._lock:
+            self._at, self._text = at, [text] if text else []
+
 
 class Feeds:
-    """The feeds of the runs that live in this process, by space and timeline."""
+    """The feeds of the runs of a store, by space and timeline: of this process, and as mirrors of others.
 
-    def __init__(self) -> None:
+    A mirror reads what another process writes to the spool, `perdure.runtime.session.live_spool`, and tells it to its
+    watchers here.
+    """
+
+    def __init__(self, spool: Path | None = None) -> None:
+        """Start with no run; `spool` is the directory that processes of the store share, None: there is none."""
+        self._spool = spool
+        self._tail: Tail | None = None
+        self._mirrors: dict[tuple[str, str], tuple[Feed, SpoolReader]] = {}
+        self._listening: set[tuple[str, str]] = set()  # timelines whose run lives in another process
         self._lock = Lock()
         self._live: dict[tuple[str, str], Feed] = {}
         self._awaited: dict[tuple[str, str], list[Callable[[], None]]] = {}
 
     def begin(self, space: str, timeline: str, feed: Feed) -> None:
         """Register the feed of a run that has begun, and wake those who wait for one."""
+        if self._spool is not None:
+            feed.spool = SpoolWriter(self._spool, space, timeline, feed.run)
         with self._lock:
             self._live[space, timeline] = feed
             awaited = self._awaited.get((space, timeline), ())
@@ -172,11 +198,93 @@ class Feeds:
             left = [each for each in self._awaited.pop((space, timeline), ()) if each is not wake]
             if left:
                 self._awaited[space, timeline] = left
+            else:
+                self._listening.discard((space, timeline))
 
     def find(self, space: str, timeline: str) -> Feed | None:
-        """Return the feed of the run on a timeline; None if no run lives there in this process."""
+        """Return the feed of the run on a timeline; None if none is known to live there."""
         with self._lock:
-            return self._live.get((space, timeline))
+            found = self._live.get((space, timeline))
+            if found is None and (space, timeline) in self._mirrors:
+                return self._mirrors[space, timeline][0]
+            return found
+
+    def listen(self, space: str, timeline: str) -> None:
+        """Ask the other process in which the run of a timeline lives to tell what it says; `wake` is called then."""
+        if self._spool is None:
+            return
+        with self._lock:
+            if (space, timeline) in self._listening:
+                return
+            self._listening.add((space, timeline))
+            self._tail = self._tail or Tail(self._poll)
+        with suppress(OSError):
+            self._spool.mkdir(mode=0o700, exist_ok=True)
+        self._tail.start()
+
+    def drop(self, space: str, timeline: str, feed: Feed) -> None:
+        """End a mirror: the process of its run has gone without a word."""
+        with self._lock:
+            found = self._mirrors.get((space, timeline))
+            if found is None or found[0] is not feed:
+                return
+            del self._mirrors[space, timeline]
+            found[1].close()
+        feed.end()
+        if self._spool is not None:
+            with suppress(OSError):
+                spool_file(self._spool, space, timeline).unlink()
+
+    def _poll(self) -> bool:
+        """Read what other processes have written; False if nothing is listened for any more."""
+        assert self._spool is not None
+        with self._lock:
+            listening = tuple(self._listening | set(self._mirrors))
+        for space, timeline in listening:
+            self._poll_one(self._spool, space, timeline)
+        with self._lock:
+            if self._listening or self._mirrors:
+                return True
+        with suppress(OSError):
+            self._spool.rmdir()  # only if it is empty
+        return False
+
+    def _poll_one(self, spool: Path, space: str, timeline: str) -> None:
+        with self._lock:
+            found = self._mirrors.get((space, timeline))
+            is_live = (space, timeline) in self._live
+        if is_live:
+            return
+        if found is None:
+            try:
+                reader = SpoolReader(spool_file(spool, space, timeline))
+            except OSError:
+                return
+            feed, lines = Feed(""), reader.read()
+            feed.is_mirror = True
+            _mirror(feed, lines)
+            with self._lock:
+                if feed.run and not reader.is_over:
+                    self._mirrors[space, timeline] = feed, reader
+                    awaited = self._awaited.get((space, timeline), ())
+                else:
+                    awaited = ()
+                    reader.close()
+            for wake in awaited:
+                wake()
+            return
+        feed, reader = found
+        with self._lock:
+            if (space, timeline) not in self._mirrors:
+                return
+            lines = reader.read()
+            is_other = any(line[:1] == ["begin"] and line[1] != feed.run for line in lines)
+            if reader.is_over or is_other:
+                del self._mirrors[space, timeline]
+                reader.close()
+        _mirror(feed, [] if is_other else lines)
+        if reader.is_over or is_other:
+            feed.end()
 
     def end(self, space: str, timeline: str, feed: Feed) -> None:
         """Remove a feed and end it: its run is over, or waits."""
@@ -184,6 +292,27 @@ class Feeds:
             if self._live.get((space, timeline)) is feed:
                 del self._live[space, timeline]
         feed.end()
+
+
+def _mirror(feed: Feed, lines: list[list[Any]]) -> None:
+    """Tell the watchers of a mirror what the lines of a spool say; a line of an unknown kind is passed over."""
+    for line in lines:
+        match line:
+            case ["begin", str(run), at, str(text)]:
+                if not feed.run:
+                    feed.run = run
+                    feed.resume_at(None if at is None else Digest(str(at)), text)
+            case ["text", str(text)]:
+                feed.tell(TextDelta(text))
+            case ["reasoning", str(text)]:
+                feed.tell(ReasoningDelta(text))
+            case ["call", fields]:
+                with suppress(msgspec.ValidationError):
+                    feed.tell(msgspec.convert(fields, CallProgress))
+            case ["commit", commit, bool(spoken)]:
+                feed.committed(None if commit is None else Digest(str(commit)), spoken=spoken)
+            case _:
+                pass
 
 
 class _Subscription:

@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -110,6 +111,13 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
             self if most is None else msgspec.structs.replace(self, effect_max=lower(most, self.effect_max))
         )
 
+    def without_expectation(self) -> RunEnvironment:
+        """Return the same for a run that has begun: it moves the head that its caller had read."""
+        if self.space.expects is None:
+            return self
+        space = msgspec.structs.replace(self.space, expects=None)
+        return msgspec.structs.replace(self, standing=msgspec.structs.replace(self.standing, space=space))
+
     def of_run(self, record: RunRecord) -> RunEnvironment:
         """Return the same for a run: its record has its parent and its bound, so every process keeps them."""
         env = self.bounded(record.effect_max)
@@ -174,16 +182,20 @@ class WorkerPool(ThreadPoolExecutor):
 class StoreRuntime:
     """What the runs of one open store share.  In a forked child it has no run, no watcher and no thread."""
 
-    def __init__(self, owners: LeaseKeeper | None = None) -> None:
-        """Start with no run; `owners` renews leases, None: with the usual times."""
+    def __init__(self, owners: LeaseKeeper | None = None, *, spool: Path | None = None) -> None:
+        """Start with no run; `owners` renews leases, None: with the usual times.
+
+        `spool` is the directory through which processes tell each other what live runs say; None: there is none.
+        """
         self.owners = owners or LeaseKeeper()
+        self._spool = spool
         self.news = NewsThread()
         self._tool_threads: WorkerPool | None = None
         self._begin()
         renew_in_child(self)
 
     def _begin(self) -> None:
-        self.feeds, self.prompt_cache, self.lines = Feeds(), PromptCache(), BackendCache()
+        self.feeds, self.prompt_cache, self.lines = Feeds(self._spool), PromptCache(), BackendCache()
         self.imports = IdentifiedImports()
         self._lock = threading.Lock()
         self._background: set[threading.Thread] = set()

@@ -231,11 +231,13 @@ def remove(store: Space, thread: Space, id: str) -> None:
             return
 
 
-def threads(store: Space) -> Iterator[tuple[str, Record, Policy]]:
-    """Yield all threads, sorted by id, each with the policy of its agent."""
+def threads(store: Space, *, after: str | None = None) -> Iterator[tuple[str, Record, Policy]]:
+    """Yield all threads, sorted by id, each with the policy of its agent; those after an id, if it is given."""
     policies: dict[str, Policy] = {}
     read = partial(_page_of_threads, store, policies)
-    for cell, record in loops.pages(read, "", lambda each: each[0].name, fills=True):
+    for cell, record in loops.pages(
+        read, "" if after is None else THREAD + after, lambda each: each[0].name, fills=True
+    ):
         if record is not None:
             yield cell.name.removeprefix(THREAD), record, policies[record.agent]
 

@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from struct import Struct
 from threading import Lock
 from types import GeneratorType, ModuleType
@@ -266,6 +267,9 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     )
     embedder: Embedder | None = None  # None: memory is searched for words alone
     read_only: bool = False
+    spool: Path | None = (
+        None  # where processes of the store tell each other what live runs say; None: nowhere
+    )
     # Spaces are compared with their seals when they are first used, not when they are opened.
     compares_later: bool = False
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
@@ -296,7 +300,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
             from perdure.runtime.session.environment import StoreRuntime
 
             # Two threads may both append one; both then use the first.
-            self.runtimes.append(StoreRuntime())
+            self.runtimes.append(StoreRuntime(spool=self.spool))
         return self.runtimes[0]
 
     @property

@@ -5,20 +5,19 @@ An agent as these commands list it.
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
-import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import ago, now, stamp
+from perdure.cli.output.formatting import ago
 from perdure.cli.output.screen import Column, Screen
-from perdure.store.agents import Kept
+from perdure.shapes.store import AgentPage
+from perdure.shapes.text import now
 
-__all__ = ["AgentShape", "Agents", "ls", "AgentWord", "VersionShape"]
+__all__ = ["AgentWord", "Agents", "ls"]
 
 
 _COLUMNS = (
@@ -31,21 +30,8 @@ _COLUMNS = (
 )
 
 
-class AgentShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent: how many threads it has, and what is kept of its definition."""
-
-    name: str
-    threads: int
-    backend: str | None  # null: it is declared in code, or only keeps state
-    tools: list[str]
-    applied_at: str | None  # null: no definition is kept
-    version: str | None
-
-
-class Agents(Answer, frozen=True, kw_only=True):
+class Agents(AgentPage, Answer, frozen=True, kw_only=True):
     """The agents of a store, by name."""
-
-    agents: list[AgentShape]
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
@@ -72,38 +58,7 @@ class Agents(Answer, frozen=True, kw_only=True):
 def ls(*, everywhere: Everywhere = EVERYWHERE) -> Agents:
     """List agents by name, with their backends, versions and threads"""
     with reading(everywhere) as store:
-        threads = Counter(thread.agent for thread in store.threads())
-        names = sorted({*store.agents(), *threads})
-        found = [(name, store.definitions.find(name)) for name in names]
-        return Agents(
-            agents=[
-                AgentShape(
-                    name=name,
-                    threads=threads[name],
-                    backend=kept.definition.backend if kept else None,
-                    tools=list(kept.definition.tools) if kept else [],
-                    applied_at=stamp(kept.at) if kept else None,
-                    version=kept.digest if kept else None,
-                )
-                for name, kept in found
-            ]
-        )
+        return Agents.of(store)
 
 
 AgentWord: TypeAlias = Annotated[str, Parameter(name="NAME", help="The agent's name")]
-
-
-class VersionShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of an agent's definition."""
-
-    digest: str
-    commit: str  # of the agent's own map
-    at: str
-    definition: dict[str, Any]
-
-    @classmethod
-    def of(cls, kept: Kept) -> VersionShape:
-        """Return the version in the shape of --json."""
-        return cls(
-            digest=kept.digest, commit=kept.commit, at=stamp(kept.at), definition=kept.definition.fields
-        )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from itertools import islice
 
-from perdure.cli.commands.agents.ls import AgentWord, VersionShape
+from perdure.cli.commands.agents.ls import AgentWord
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import no_agent
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import ago, count, moment, now
-from perdure.cli.output.screen import Column, Part, Screen, safe_json
+from perdure.cli.output.formatting import ago, count, moment
+from perdure.cli.output.screen import Column, Part, Screen
+from perdure.shapes.store import AgentDetail, VersionShape
+from perdure.shapes.text import now, safe_json
 
 __all__ = ["AgentShowAnswer", "show"]
 
@@ -24,12 +26,8 @@ _COLUMNS = (
 )
 
 
-class AgentShowAnswer(Answer, frozen=True, kw_only=True):
+class AgentShowAnswer(AgentDetail, Answer, frozen=True, kw_only=True):
     """One agent: its definition, the last versions of it, and its threads."""
-
-    name: str
-    threads: list[str]
-    versions: list[VersionShape]  # newest first; none: it is declared in code alone
 
     def show(self, screen: Screen) -> None:
         """Print the newest definition, then the versions."""

@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import meant_backend
-from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report
+from perdure.cli.commands.switch_report import REFUSED, agent_for, report_shape, show_report
 from perdure.cli.errors import code_of
 from perdure.cli.hints import Subject, explain
 from perdure.cli.input.stores import reading, writing
@@ -19,6 +19,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
+from perdure.shapes.threads import ReportShape
 from perdure.store.runs import ThreadMoved, moved
 from perdure.store.store import Store
 
@@ -140,7 +141,7 @@ def _shape(each: ThreadMoved, store: str | None) -> ThreadSwitched:
     return ThreadSwitched(
         thread=each.thread,
         switched=each.report is not None and each.report.switched,
-        report=None if each.report is None else ReportShape.of(each.report, store=store),
+        report=None if each.report is None else report_shape(each.report, store=store),
         error=None
         if each.error is None
         else " ".join(explain(each.error, Subject(thread=each.thread, store=store))).rstrip(),

@@ -16,32 +16,24 @@ from typing import Any, Self
 from perdure.cli.commands.approvals.show import diff_of
 from perdure.cli.commands.calls.show import show_json
 from perdure.cli.input.json_input import GivenValue, parsed
-from perdure.cli.input.lookup import named, seen_from
+from perdure.cli.input.lookup import named
 from perdure.cli.input.stores import writing
 from perdure.cli.input.user_code import OptionalCode, with_code
 from perdure.cli.input.users import decided_by
 from perdure.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere, ThreadId, Why
 from perdure.cli.output.answer import Answer
+from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Screen
-from perdure.cli.output.shapes import CallRecordShape, DecisionShape, in_json, state
-from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
-from perdure.model.ticket import Ticket, Verdict
-from perdure.store.thread import Thread
+from perdure.model.ticket import Verdict
+from perdure.shapes.ledger import DecidedCall
+from perdure.shapes.lookup import call_seen_from
 
 __all__ = ["Answered", "answer", "Approved", "approve", "Denied", "deny", "Edited", "edit", "DecideAnswer"]
 
 
-class DecideAnswer(Answer, frozen=True, kw_only=True):
+class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
     """A decision, and the call that it moved."""
-
-    thread: str
-    ticket: str
-    call: CallRecordShape
-    before: Any  # the arguments that the question was about
-    decision: DecisionShape
-    again: bool  # it was decided in the same way before, and nothing was written
-    checked: str | None = None  # `tool` or `schema`: what has checked new arguments; null: nothing has
 
     @classmethod
     def make(
@@ -59,29 +51,14 @@ class DecideAnswer(Answer, frozen=True, kw_only=True):
     ) -> Self:
         """Decide, on the timeline on which it was asked unless another is named."""
         with writing(everywhere) as store:
-            asked = seen_from(store.thread(thread), call, timeline)
+            asked = call_seen_from(store.thread(thread), call, timeline)
             line = timeline or (asked.ticket.timeline if asked.ticket else MAIN)
             with with_code(store, thread, code, line) as found:
                 ticket = found.decide(
                     named(store.thread(thread), call), verdict, value=value, by=decided_by(by), why=why
                 )
                 again = asked.ticket is not None and asked.ticket == ticket
-                return cls._of(found, ticket, again=again)
-
-    @classmethod
-    def _of(cls, thread: Thread, ticket: Ticket, *, again: bool) -> Self:
-        traced = thread.trace(ticket.id, history=False)
-        assert traced.ticket is not None
-        assert traced.ticket.decision is not None
-        return cls(
-            thread=thread.id,
-            ticket=ticket.id,
-            call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
-            before=in_json(traced.asked),
-            decision=DecisionShape.of(traced.ticket.decision, traced.value),
-            again=again,
-            checked=_checked(traced),
-        )
+                return cls.of(found, ticket, again=again)
 
     @property
     def summary(self) -> str:
@@ -101,13 +78,6 @@ class DecideAnswer(Answer, frozen=True, kw_only=True):
 
     def show_change(self, screen: Screen) -> None:
         """Print what the decision changes; nothing for most."""
-
-
-def _checked(traced: Traced) -> str | None:
-    """Return what checked new arguments.  A call whose tool was not loaded has no fingerprint."""
-    if traced.record.fingerprint:
-        return "tool"
-    return "schema" if traced.ticket is not None and traced.ticket.arguments_schema is not None else None
 
 
 class Answered(DecideAnswer, frozen=True, kw_only=True):

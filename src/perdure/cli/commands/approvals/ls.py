@@ -8,11 +8,13 @@ from contextlib import suppress
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer, cut_off
-from perdure.cli.output.formatting import ago, count, moment, now
+from perdure.cli.output.formatting import ago, count, moment
+from perdure.cli.output.ledger_words import on_one_line
 from perdure.cli.output.screen import Column, Screen
-from perdure.cli.output.shapes import TicketShape, on_one_line
 from perdure.errors import NotFound
 from perdure.model.ticket import Ticket
+from perdure.shapes.ledger import ApprovalPage, TicketShape
+from perdure.shapes.text import now
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
@@ -30,12 +32,8 @@ _COLUMNS = (
 )
 
 
-class Approvals(Answer, frozen=True, kw_only=True):
+class Approvals(ApprovalPage, Answer, frozen=True, kw_only=True):
     """What waits for a decision, oldest first."""
-
-    thread: str | None  # null: all threads
-    approvals: list[TicketShape]
-    more: bool  # whether there are others beyond the limit
 
     def show(self, screen: Screen) -> None:
         """Print a table, and how to go on."""

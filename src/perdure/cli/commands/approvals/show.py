@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
 
 from perdure.cli.commands.calls.show import show_json
-from perdure.cli.input.lookup import seen_from
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, CallId, Everywhere, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import difference
-from perdure.cli.output.formatting import moment, now, stamp
-from perdure.cli.output.screen import Part, Screen, safe_json
-from perdure.cli.output.shapes import CallRecordShape, DecisionShape, TicketShape, in_json, state
-from perdure.errors import Conflict
-from perdure.ledger.trace import Traced
-from perdure.model.ticket import Ticket
-from perdure.store.thread import Thread
+from perdure.cli.output.formatting import moment
+from perdure.cli.output.ledger_words import state
+from perdure.cli.output.screen import Part, Screen
+from perdure.shapes.ledger import ApprovalDetail, CallRecordShape, DecisionShape
+from perdure.shapes.lookup import call_seen_from
+from perdure.shapes.text import now, safe_json, stamp
 
 __all__ = ["ApprovalShowAnswer", "diff_of", "show", "until"]
 
 _LAPSES = {"expire": "it expires", "deny": "it is denied", "approve": "it is approved"}
 
 
-class ApprovalShowAnswer(Answer, frozen=True, kw_only=True):
+class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
     """One approval: the question, the call that it is about, and what was decided."""
-
-    thread: str
-    ticket: TicketShape
-    call: CallRecordShape
-    arguments: Any  # that the question is about
-    repeats: CallRecordShape | None  # the call that this one would repeat, or might
-    decision: DecisionShape | None  # null: it is open
 
     def show(self, screen: Screen) -> None:
         """Print who asks for what, and what can be decided."""
@@ -118,39 +108,7 @@ def show(
     """Show one approval: the call, the question and the deadline"""
     with reading(everywhere) as store:
         found = store.thread(thread)
-        traced = seen_from(found, call, timeline)
-        if traced.ticket is None:
-            raise Conflict(
-                f"call '{call}' is {traced.record.state} and never waited for a decision; nothing is shown.",
-                code="call_never_waited",
-                advice=f"See `perdure calls show {thread} {call}`.",
-                call=call,
-                state=traced.record.state,
-            )
-        return _approval(found, traced, traced.ticket)
-
-
-def _approval(thread: Thread, traced: Traced, ticket: Ticket) -> ApprovalShowAnswer:
-    decision = ticket.decision
-    return ApprovalShowAnswer(
-        thread=thread.id,
-        ticket=TicketShape.of(thread, ticket, at_now=now()),
-        call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
-        arguments=in_json(traced.asked),
-        repeats=_repeats(thread, ticket),
-        decision=DecisionShape.of(decision, traced.value) if decision else None,
-    )
-
-
-def _repeats(thread: Thread, ticket: Ticket) -> CallRecordShape | None:
-    parameters = in_json(ticket.parameters)
-    if ticket.action != "repeat" or not isinstance(parameters, dict):
-        return None
-    earlier = cast("dict[str, object]", parameters).get("repeats")
-    if not isinstance(earlier, str):
-        return None
-    traced = thread.trace(earlier, history=False)
-    return CallRecordShape.of(thread.id, traced.record, traced.arguments)
+        return ApprovalShowAnswer.of(found, call_seen_from(found, call, timeline))
 
 
 def _earlier(call: CallRecordShape) -> list[tuple[str, Part]]:

@@ -10,14 +10,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.artifacts.shapes import ArtifactShape, digest_of
+from perdure.cli.commands.artifacts.shapes import digest_of
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import size
 from perdure.cli.output.screen import Screen
 from perdure.errors import Conflict, Invalid
 from perdure.model.head import MAIN
+from perdure.shapes.store import ArtifactShape
+from perdure.shapes.text import size
 
 __all__ = ["Saved", "get"]
 

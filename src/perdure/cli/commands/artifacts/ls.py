@@ -7,14 +7,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.artifacts.shapes import ArtifactShape
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit, ThreadId, Timeline
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import count, moment, size
+from perdure.cli.output.formatting import count, moment
 from perdure.cli.output.screen import Column, Screen
 from perdure.model.head import MAIN
+from perdure.shapes.store import ArtifactPage, ArtifactShape
+from perdure.shapes.text import size
 
 __all__ = ["ArtifactLsAnswer", "ls"]
 
@@ -28,12 +29,8 @@ _COLUMNS = (
 )
 
 
-class ArtifactLsAnswer(Answer, frozen=True, kw_only=True):
+class ArtifactLsAnswer(ArtifactPage, Answer, frozen=True, kw_only=True):
     """The artifacts that a thread lists, by digest."""
-
-    thread: str
-    artifacts: list[ArtifactShape]
-    more: bool  # whether there are others beyond the limit
 
     def show(self, screen: Screen) -> None:
         """Print a table."""

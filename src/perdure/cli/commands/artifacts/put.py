@@ -10,14 +10,14 @@ from typing import IO, Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.artifacts.shapes import ArtifactShape
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import size
 from perdure.cli.output.progress import ReportProgress, working
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
+from perdure.shapes.store import ArtifactShape
+from perdure.shapes.text import size
 
 __all__ = ["ArtifactPutAnswer", "put"]
 

@@ -5,53 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-import msgspec
 from msgspec import UNSET
 
-from perdure.cli.output.formatting import stamp
 from perdure.errors import Invalid, NotFound
 from perdure.history.artifact_names import is_referable
-from perdure.history.artifacts import Listed
 from perdure.model.names import COMPARED_MAX, did_you_mean
 from perdure.store.artifacts import Artifacts
 
-__all__ = ["ArtifactShape", "digest_of"]
+__all__ = ["digest_of"]
 
 _DIGEST_LENGTH = 64
 _SCHEME = "artifact://sha256/"
-
-
-class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an artifact without reading its content."""
-
-    digest: str
-    reference: str
-    name: str | None
-    media_type: str
-    size: int
-    sha256: str  # of the plain content, as sha256sum prints it
-    at: str | None  # when it was listed; null: it never was
-    named: str | None = None  # artifact://<collection>/<name>, where it has such a name
-    call: str | None = None  # the call whose result it is
-    run: str | None = None
-    commit: str | None = None  # that named it, or has the call
-
-    @classmethod
-    def of(cls, listed: Listed) -> ArtifactShape:
-        """Return the artifact in the shape of --json."""
-        return cls(
-            digest=listed.digest,
-            reference=_SCHEME + listed.digest,
-            name=listed.name,
-            media_type=listed.media_type,
-            size=listed.size,
-            sha256=listed.sha256,
-            at=None if listed.at is None else stamp(listed.at),
-            named=f"artifact://{listed.name}" if listed.name and listed.commit else None,
-            call=listed.call,
-            run=listed.run,
-            commit=listed.commit,
-        )
 
 
 def digest_of(artifacts: Artifacts, given: str, *, at: str | None = None) -> str:

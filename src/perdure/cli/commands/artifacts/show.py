@@ -6,13 +6,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.artifacts.shapes import ArtifactShape, digest_of
+from perdure.cli.commands.artifacts.shapes import digest_of
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import moment, size
+from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Part, Screen
 from perdure.model.head import MAIN
+from perdure.shapes.store import ArtifactShape
+from perdure.shapes.text import size
 
 __all__ = ["ArtifactShowAnswer", "show"]
 

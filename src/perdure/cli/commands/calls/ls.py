@@ -9,22 +9,22 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.runs.show import found_run
-from perdure.cli.input.stores import engine, reading
+from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
-from perdure.cli.output.answer import Answer, lately
-from perdure.cli.output.formatting import ago, count, now
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import ago, count
+from perdure.cli.output.ledger_words import on_one_line, state
 from perdure.cli.output.screen import Column, Screen
-from perdure.cli.output.shapes import CallRecordShape, on_one_line, state
 from perdure.errors import Invalid, NotFound
-from perdure.history.space import label_of
-from perdure.ledger import trace
 from perdure.model.call import CallRecord, CallState
 from perdure.model.head import MAIN
+from perdure.shapes.ledger import CallPage, CallRecordShape
+from perdure.shapes.lookup import lately
+from perdure.shapes.text import now
 from perdure.store.store import Store
 
 __all__ = ["Calls", "ls"]
 
-_PAGE = 200
 _COLUMNS = (
     Column("thread", "name", is_id=True),
     Column("tool", "tool", gives_way=True),
@@ -35,12 +35,8 @@ _COLUMNS = (
 )
 
 
-class Calls(Answer, frozen=True, kw_only=True):
+class Calls(CallPage, Answer, frozen=True, kw_only=True):
     """The tool calls of a thread, oldest first; without a thread, all calls whose outcome is unknown."""
-
-    thread: str | None
-    calls: list[CallRecordShape]
-    more: bool  # whether there are older ones beyond the limit
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
@@ -90,7 +86,6 @@ def ls(
             code="thread_missing",
             advice="Name its THREAD.",
         )
-    unclear = _unclear(everywhere) if thread is None else []
 
     def wanted(each: tuple[str, CallRecord]) -> bool:
         return state in (None, each[1].state) and timeline in (None, each[1].timeline)
@@ -99,7 +94,7 @@ def ls(
         if thread is not None and run is not None:
             run = found_run(store.thread(thread), run, None).id
         found = (
-            list(filter(wanted, unclear))
+            list(filter(wanted, store.unclear_calls()))
             if thread is None
             else lately(lambda last: _of(store, thread, run, last), wanted, limit)
         )
@@ -118,13 +113,3 @@ def _shapes(store: Store, found: list[tuple[str, CallRecord]]) -> Iterator[CallR
         with suppress(NotFound):  # the call of a thread that was removed
             traced = store.thread(thread).trace(record.id, history=False)
             yield CallRecordShape.of(thread, record, traced.arguments)
-
-
-def _unclear(everywhere: Everywhere) -> list[tuple[str, CallRecord]]:
-    found: list[tuple[str, CallRecord]] = []
-    with engine(everywhere) as opened:
-        after = ("", "")
-        while page := trace.unclear(opened, after=after, limit=_PAGE):
-            found += [(label_of(opened, space), record) for space, record in page]
-            after = (page[-1][1].id, page[-1][0])
-    return sorted(found, key=lambda each: each[1].at)

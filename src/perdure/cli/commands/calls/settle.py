@@ -7,7 +7,7 @@ Both answer with the call as it is afterwards.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,27 +18,16 @@ from perdure.cli.input.user_code import Code, with_code
 from perdure.cli.input.users import decided_by
 from perdure.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere, ThreadId, Why
 from perdure.cli.output.answer import Answer
+from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Part, Screen
-from perdure.cli.output.shapes import CallRecordShape, state
 from perdure.errors import Invalid
-from perdure.store.thread import Thread
+from perdure.shapes.ledger import SettledCall
 
 __all__ = ["Reconciled", "reconcile", "Resolved", "resolve", "Settled"]
 
 
-class Settled(Answer, frozen=True, kw_only=True):
+class Settled(SettledCall, Answer, frozen=True, kw_only=True):
     """A call and its state now."""
-
-    thread: str
-    call: CallRecordShape
-    before: str  # its state before
-
-    @classmethod
-    def by(cls, thread: Thread, call: str, before: str) -> Self:
-        """Return the answer about that call."""
-        traced = thread.trace(call, history=False)
-        shape = CallRecordShape.of(thread.id, traced.record, traced.arguments)
-        return cls(thread=thread.id, call=shape, before=before)
 
     @property
     def summary(self) -> str:

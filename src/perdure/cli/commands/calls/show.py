@@ -4,42 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from perdure.cli.input.lookup import call_on
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, CallId, Everywhere, ThreadId
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import moment, stamp
-from perdure.cli.output.screen import Screen, safe_json
-from perdure.cli.output.shapes import CallRecordShape, state, way, words_of_result
-from perdure.ledger.trace import Passed
+from perdure.cli.output.formatting import moment
+from perdure.cli.output.ledger_words import state, way
+from perdure.cli.output.screen import Screen
 from perdure.model.call import UNCLEAR
+from perdure.shapes.ledger import CallDetail, CallRecordShape
+from perdure.shapes.text import safe_json
 
-__all__ = ["CallShowAnswer", "PassedShape", "facts_of", "show", "show_json"]
-
-
-class PassedShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the ledger about a call."""
-
-    at: str
-    states: list[str]  # that it passed, in order; none: something was learnt of it
-    by: str | None
-    why: str | None
-
-    @classmethod
-    def of(cls, passed: Passed) -> PassedShape:
-        """Return the entry in the shape of --json."""
-        return cls(at=stamp(passed.at), states=list(passed.states), by=passed.by, why=passed.why)
+__all__ = ["CallShowAnswer", "facts_of", "show", "show_json"]
 
 
-class CallShowAnswer(Answer, frozen=True, kw_only=True):
+class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
     """One tool call: what it was asked to do, what it gave back, and the way that it took."""
-
-    thread: str
-    call: CallRecordShape
-    shown: str | None  # what the model is shown of the result
-    passed: list[PassedShape]  # oldest first
 
     def show(self, screen: Screen) -> None:
         """Print facts, arguments, result and the way that it took."""
@@ -106,10 +86,5 @@ def show(
 ) -> CallShowAnswer:
     """Show one call: its arguments, its result and its changes of state"""
     with reading(everywhere) as store:
-        traced = call_on(store.thread(thread), call, timeline, history=True)
-        return CallShowAnswer(
-            thread=thread,
-            call=CallRecordShape.of(thread, traced.record, traced.arguments),
-            shown=words_of_result(traced),
-            passed=[PassedShape.of(each) for each in traced.passed],
-        )
+        found = store.thread(thread)
+        return CallShowAnswer.of(found, call_on(found, call, timeline, history=True))

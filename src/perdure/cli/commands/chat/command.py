@@ -24,7 +24,7 @@ from perdure.cli.commands.approvals.show import diff_of, until
 from perdure.cli.commands.calls.show import show_json
 from perdure.cli.commands.chat.output import paint
 from perdure.cli.commands.models.shapes import known_backend, known_models
-from perdure.cli.commands.switch_report import ReportShape, show_switch
+from perdure.cli.commands.switch_report import report_shape, show_switch
 from perdure.cli.errors import FAILED, USAGE, code_of, report
 from perdure.cli.hints import Subject, command, explain
 from perdure.cli.input.suggestions import agent_names
@@ -32,10 +32,9 @@ from perdure.cli.input.terminal import Terminal
 from perdure.cli.input.user_code import DeclaredNames, SwitchCode, declared_here, found_in, what_to_type
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere, Timeline
-from perdure.cli.output.answer import Answer, HeadShape
-from perdure.cli.output.formatting import count, stamp
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen, console
-from perdure.cli.output.shapes import in_json
 from perdure.cli.run import run
 from perdure.cli.usage import to_be_named
 from perdure.errors import Invalid, NotFound, PerdureError, RunFailed
@@ -46,6 +45,8 @@ from perdure.model.ticket import Ticket, Verdict
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.events import Happening
 from perdure.runtime.session.result import Result
+from perdure.shapes.text import in_json, stamp
+from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -491,7 +492,7 @@ def chat(
 
 def _switch_before(screen: Screen, thread: Thread, backend: str) -> None:
     """Switch a thread that is on another backend, and say what that keeps and loses; raises what a switch raises."""
-    show_switch(screen, ReportShape.of(thread.switch(backend, reason="chat --to")))
+    show_switch(screen, report_shape(thread.switch(backend, reason="chat --to")))
 
 
 def _greet(screen: Screen, thread: Thread) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perdure.cli.output.display import words_of
-from perdure.cli.output.screen import Screen, safe, shortened
+from perdure.cli.output.screen import Screen
 from perdure.model.event import ConflictCovered
 from perdure.model.message import Message, view
 from perdure.runtime.events import (
@@ -18,6 +18,7 @@ from perdure.runtime.events import (
     TextSoFar,
 )
 from perdure.runtime.session.result import Result
+from perdure.shapes.text import safe, shortened
 
 __all__ = ["Painter", "paint"]
 

@@ -9,9 +9,10 @@ from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Timeline
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import ago, count, now, stamp
+from perdure.cli.output.formatting import ago, count
 from perdure.cli.output.screen import Column, Screen
 from perdure.model.head import MAIN
+from perdure.shapes.text import now, stamp
 from perdure.switching.checkpoint.stored import StoredCheckpoint, name_of
 
 __all__ = ["CheckpointShape", "Checkpoints", "ls"]

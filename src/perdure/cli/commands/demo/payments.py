@@ -16,13 +16,14 @@ from perdure.cli.commands.approvals.show import diff_of
 from perdure.cli.commands.demo.bank import TAKEN, Bank
 from perdure.cli.commands.demo.screen import Stage
 from perdure.cli.commands.demo.scripted_model import RENT, ROOF, Scripted
-from perdure.cli.output.shapes import in_json, way
+from perdure.cli.output.ledger_words import way
 from perdure.errors import Decided
 from perdure.ledger.trace import Traced
 from perdure.model.ticket import Ticket
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.tools.call import Call, Outcome
 from perdure.runtime.tools.tool import tool
+from perdure.shapes.text import in_json
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 from perdure.store.thread import Thread

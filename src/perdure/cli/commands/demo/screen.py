@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from perdure.cli.output.screen import Part, Screen, safe_json
+from perdure.cli.output.screen import Part, Screen
+from perdure.shapes.text import safe_json
 
 __all__ = ["BrokenPromise", "Stage"]
 

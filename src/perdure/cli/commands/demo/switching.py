@@ -23,7 +23,6 @@ import msgspec
 from msgspec import Meta
 
 from perdure.cli.commands.demo.screen import Stage
-from perdure.cli.output.screen import safe_json
 from perdure.model.canonical import Json
 from perdure.model.checkpoint import Checkpoint
 from perdure.model.context import Context
@@ -33,6 +32,7 @@ from perdure.providers.capabilities import Level
 from perdure.providers.contract import Finished, Model, ModelEvent
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.tools.tool import tool
+from perdure.shapes.text import safe_json
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.switching.checkpoint.document import enclose

@@ -7,13 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.memory.shapes import MemoryShape, Owner
+from perdure.cli.commands.memory.shapes import Owner
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import days
 from perdure.cli.output.screen import Screen
 from perdure.model.memory import ItemKind, Trust
+from perdure.shapes.store import MemoryShape
 
 __all__ = ["MemoryAddAnswer", "add"]
 

@@ -9,9 +9,10 @@ from cyclopts import Parameter
 from perdure.cli.commands.memory.shapes import Owner, memory_with
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere
-from perdure.cli.output.answer import Answer, HeadShape
+from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Screen
+from perdure.shapes.threads import HeadShape
 
 __all__ = ["Gone", "forget"]
 

@@ -7,12 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.memory.shapes import AnyKind, AnyScope, MemoryShape, near_what_was_asked
+from perdure.cli.commands.memory.shapes import AnyKind, AnyScope, near_what_was_asked
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit
 from perdure.cli.output.answer import Answer, cut_off
-from perdure.cli.output.formatting import ago, count, now
-from perdure.cli.output.screen import Column, Screen, shortened
+from perdure.cli.output.formatting import ago, count
+from perdure.cli.output.screen import Column, Screen
+from perdure.shapes.store import MemoryOwners, MemoryPage, MemoryShape
+from perdure.shapes.text import now, shortened
 
 __all__ = ["Items", "MemoryOwnersAnswer", "ls"]
 
@@ -28,11 +30,8 @@ _COLUMNS = (
 )
 
 
-class MemoryOwnersAnswer(Answer, frozen=True, kw_only=True):
+class MemoryOwnersAnswer(MemoryOwners, Answer, frozen=True, kw_only=True):
     """Those who have a memory, by name."""
-
-    owners: list[str]
-    more: bool  # whether there are others beyond the limit
 
     def show(self, screen: Screen) -> None:
         """Print a line each, and how to go on."""
@@ -46,13 +45,8 @@ class MemoryOwnersAnswer(Answer, frozen=True, kw_only=True):
         screen.suggest("Look at one: ", "memory", "ls", "--owner", self.owners[0])
 
 
-class Items(Answer, frozen=True, kw_only=True):
+class Items(MemoryPage, Answer, frozen=True, kw_only=True):
     """What is remembered for an owner, by id."""
-
-    owner: str
-    items: list[MemoryShape]
-    more: bool  # whether there are others beyond the limit
-    near: list[str]  # where there is nothing: owners or scopes that may have been meant
 
     def show(self, screen: Screen) -> None:
         """Print a table."""

@@ -6,12 +6,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.memory.shapes import AnyKind, AnyScope, FoundShape, Owner, near_what_was_asked
+from perdure.cli.commands.memory.shapes import AnyKind, AnyScope, Owner, near_what_was_asked
 from perdure.cli.hints import Subject, explain
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.screen import Column, Screen, shortened
+from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Unavailable, Unsupported
+from perdure.shapes.store import FoundShape, MemorySearch
+from perdure.shapes.text import shortened
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 
@@ -32,15 +34,8 @@ _COLUMNS = (
 )
 
 
-class MemorySearchAnswer(Answer, frozen=True, kw_only=True):
+class MemorySearchAnswer(MemorySearch, Answer, frozen=True, kw_only=True):
     """What a search found, the best first."""
-
-    owner: str
-    query: str
-    legs: list[str]  # text, vector: how it was searched
-    found: list[FoundShape]
-    near: list[str]  # where there is nothing: owners or scopes that may have been meant
-    missing: str | None  # what to install to search by meaning too; null: nothing is missing
 
     def show(self, screen: Screen) -> None:
         """Print a table, and how it was searched."""

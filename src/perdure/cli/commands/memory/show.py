@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from perdure.cli.commands.memory.shapes import ItemId, MemoryShape, Owner, memory_with
+from perdure.cli.commands.memory.shapes import ItemId, Owner, memory_with
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Part, Screen
+from perdure.shapes.store import MemoryShape
 
 __all__ = ["MemoryShowAnswer", "show"]
 

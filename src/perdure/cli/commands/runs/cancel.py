@@ -6,25 +6,22 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.runs.ls import shape
 from perdure.cli.commands.runs.show import found_run
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import decided_by
 from perdure.cli.options import EVERYWHERE, AnyTimeline, By, Everywhere, ThisRun, ThreadId
 from perdure.cli.output.answer import Answer
+from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Screen
-from perdure.cli.output.shapes import RunShape, state
 from perdure.model.head import MAIN
 from perdure.model.run import ENDED
+from perdure.shapes.ledger import OneRun, RunShape
 
 __all__ = ["Cancelled", "cancel"]
 
 
-class Cancelled(Answer, frozen=True, kw_only=True):
+class Cancelled(OneRun, Answer, frozen=True, kw_only=True):
     """A run that was asked to stop, and its state now."""
-
-    thread: str
-    run: RunShape
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
@@ -58,4 +55,4 @@ def cancel(
             run, line = record.id, timeline or record.timeline
         found = store.thread(thread, timeline=line)
         record = found.cancel(run, why=why, by=decided_by(by))
-        return Cancelled(thread=thread, run=shape(found, record))
+        return Cancelled(thread=thread, run=RunShape.now(found, record))

@@ -8,20 +8,21 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.input.stores import engine, reading
+from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
-from perdure.cli.output.answer import Answer, lately
-from perdure.cli.output.formatting import ago, count, moment, now, stamp
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import ago, count, moment
+from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Column, Screen
-from perdure.cli.output.shapes import RunShape, state
 from perdure.errors import NotFound
-from perdure.history.space import label_of
 from perdure.model.run import RunRecord, RunState
-from perdure.runtime.session import records
+from perdure.shapes.ledger import RunPage, RunShape
+from perdure.shapes.lookup import lately
+from perdure.shapes.text import now, stamp
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["RunLsAnswer", "ls", "shape"]
+__all__ = ["RunLsAnswer", "ls"]
 
 _COLUMNS = (
     Column("thread", "name", is_id=True),
@@ -33,12 +34,8 @@ _COLUMNS = (
 )
 
 
-class RunLsAnswer(Answer, frozen=True, kw_only=True):
+class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
     """The runs of a thread, oldest first; without one, those of all threads that have not ended."""
-
-    thread: str | None
-    runs: list[RunShape]
-    more: bool  # whether there are older ones beyond the limit
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
@@ -78,7 +75,6 @@ def ls(
     everywhere: Everywhere = EVERYWHERE,
 ) -> RunLsAnswer:
     """List the runs of a thread, or all runs that have not ended"""
-    under_way = _open(everywhere) if thread is None else []
 
     def wanted(each: tuple[Thread, RunRecord]) -> bool:
         return state in (None, each[1].state) and timeline in (None, each[1].timeline)
@@ -86,7 +82,7 @@ def ls(
     with reading(everywhere) as store:
         opened = None if thread is None else store.thread(thread)
         found = (
-            list(filter(wanted, _threads(store, under_way)))
+            list(filter(wanted, _threads(store, store.open_runs())))
             if opened is None
             else lately(lambda last: _of(opened, last), wanted, limit)
         )
@@ -96,20 +92,9 @@ def ls(
         kept = found[-limit:] if limit else found
         return RunLsAnswer(
             thread=thread,
-            runs=[shape(on, record) for on, record in kept],
+            runs=[RunShape.now(on, record) for on, record in kept],
             more=len(kept) < len(found),
         )
-
-
-def shape(thread: Thread, record: RunRecord) -> RunShape:
-    """Return a run as programs read it."""
-    under_way = record.state == "running"
-    return RunShape.of(
-        thread.id,
-        record,
-        interrupted=under_way and thread.interrupted(record.id),
-        decided=record.state == "waiting" and thread.decided(record.id),
-    )
 
 
 def _when(run: RunShape, at_now: int) -> str:
@@ -120,14 +105,6 @@ def _when(run: RunShape, at_now: int) -> str:
 
 def _of(thread: Thread, limit: int | None) -> list[tuple[Thread, RunRecord]]:
     return [(thread, record) for record in thread.runs(limit=limit)]
-
-
-def _open(everywhere: Everywhere) -> list[tuple[str, RunRecord]]:
-    """Return the runs of every thread that have not ended, each with the id of its thread."""
-    with engine(everywhere) as opened:
-        return [
-            (record.thread or label_of(opened, space), record) for space, record in records.open_runs(opened)
-        ]
 
 
 def _threads(store: Store, found: list[tuple[str, RunRecord]]) -> Iterator[tuple[Thread, RunRecord]]:

@@ -9,28 +9,18 @@ from perdure.cli.input.user_code import Code, with_code
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, ThisRun, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import count, now
+from perdure.cli.output.formatting import count
+from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Screen, console
-from perdure.cli.output.shapes import TicketShape, state
 from perdure.cli.usage import to_be_named
 from perdure.model.head import MAIN
+from perdure.shapes.ledger import RunResult
 
 __all__ = ["Resumed", "resume"]
 
 
-class Resumed(Answer, frozen=True, kw_only=True):
+class Resumed(RunResult, Answer, frozen=True, kw_only=True):
     """The result of a run."""
-
-    thread: str
-    run: str
-    status: str
-    text: str  # the assistant's last words
-    why: str | None
-    approvals: list[TicketShape]  # what it waits for
-    steps: int  # how often the model was asked, over the whole run
-    input_tokens: int
-    output_tokens: int
-    commit: str | None
 
     def show(self, screen: Screen) -> None:
         """Print how the run ended, and what it waits for; its messages were printed while it ran."""
@@ -67,15 +57,4 @@ def resume(
             run, line = record.id, timeline or record.timeline
         with with_code(store, thread, code, line, needed=True) as found:
             result = found.resume(run) if everywhere.json else paint(screen, found.resume_stream(run))
-        return Resumed(
-            thread=thread,
-            run=result.run,
-            status=result.status,
-            text=result.text,
-            why=result.why,
-            approvals=[TicketShape.of(found, each, at_now=now()) for each in result.approvals],
-            steps=result.steps,
-            input_tokens=result.usage.input_tokens,
-            output_tokens=result.usage.output_tokens,
-            commit=result.commit,
-        )
+        return Resumed.of(found, result)

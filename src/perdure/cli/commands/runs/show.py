@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgspec
-
-from perdure.cli.commands.runs.ls import shape
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
-from perdure.cli.output.answer import Answer, lately
+from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_message
 from perdure.cli.output.formatting import moment
+from perdure.cli.output.ledger_words import on_one_line, show_losses, state
 from perdure.cli.output.screen import Column, Screen
-from perdure.cli.output.shapes import (
-    CallRecordShape,
-    CostShape,
-    MessageShape,
-    RunShape,
-    StepLossShape,
-    StopShape,
-    on_one_line,
-    show_losses,
-    state,
-    step_losses,
-)
 from perdure.errors import NotFound
 from perdure.model.names import did_you_mean, id_meant
-from perdure.model.run import Cost, RunRecord, Usage
-from perdure.projections.transcript import TranscriptEntry
-from perdure.store.runs import ChildRun
+from perdure.model.run import RunRecord, Usage
+from perdure.shapes.ledger import CostShape, RunDetail, RunShape, StopShape
+from perdure.shapes.lookup import run_of
 from perdure.store.thread import Thread
-from perdure.switching.report import Report
 
-__all__ = ["ChildShape", "ParentShape", "RouteStep", "Run", "found_run", "show"]
+__all__ = ["Run", "found_run", "show"]
 
-_MESSAGES_SCANNED = 500
 _COLUMNS = (
     Column("tool", "tool", gives_way=True),
     Column("arguments", gives_way=True),
@@ -47,71 +29,8 @@ _COLUMNS = (
 _CHILDREN = (Column("child on", "name", gives_way=True), Column("state"), Column("run"))
 
 
-class RouteStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend that took over in the run, from whom, and why."""
-
-    from_backend: str | None
-    to_backend: str
-    why: str | None
-    notes: list[str]  # who was passed over, and what the turn had done by then
-    commit: str | None
-
-    @classmethod
-    def of(cls, report: Report) -> RouteStep:
-        """Return the switch in the shape of --json."""
-        return cls(
-            from_backend=report.from_backend,
-            to_backend=report.to_backend,
-            why=report.reason,
-            notes=list(report.notes),
-            commit=report.commit,
-        )
-
-
-class ParentShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The call that a run is a child of."""
-
-    thread: str
-    run: str | None
-    call: str
-
-    @classmethod
-    def of(cls, record: RunRecord) -> ParentShape | None:
-        """Return the parent of a run in the shape of --json; None if the run is no child."""
-        if record.parent is None:
-            return None
-        return cls(thread=record.parent.thread, run=record.parent_run, call=record.parent.call)
-
-
-class ChildShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One run that a tool of the run started."""
-
-    thread: str
-    run: str
-    agent: str
-    state: str
-    why: str | None
-
-    @classmethod
-    def of(cls, child: ChildRun) -> ChildShape:
-        """Return the child in the shape of --json."""
-        record = child.record
-        return cls(thread=child.thread, run=record.id, agent=record.agent, state=record.state, why=record.why)
-
-
-class Run(Answer, frozen=True, kw_only=True):
+class Run(RunDetail, Answer, frozen=True, kw_only=True):
     """One run: its state, its route, its messages and its calls."""
-
-    thread: str
-    run: RunShape
-    route: list[RouteStep]  # the backends that took over on the way, oldest first
-    messages: list[MessageShape]  # oldest first
-    calls: list[CallRecordShape]
-    losses: list[StepLossShape]  # what could not be carried over unchanged, step by step
-    parent: ParentShape | None  # the call that it is a child of; null: it is no child
-    children: list[ChildShape]  # the runs that its tools started
-    usage: Usage  # tokens of its steps
-    cost: CostShape  # of its steps, without its children
 
     def show(self, screen: Screen) -> None:
         """Print facts, words and calls, and what can be done now."""
@@ -200,36 +119,15 @@ def show(
     """
     with reading(everywhere) as store:
         found = store.thread(thread)
-        record = found_run(found, run, timeline)
-        said = _said(found, record)
-        return Run(
-            thread=thread,
-            run=shape(found, record),
-            route=[RouteStep.of(each) for each in _route(found, record)],
-            messages=[MessageShape.of(entry) for entry in said],
-            calls=[
-                CallRecordShape.of(thread, each, found.trace(each.id, history=False).arguments)
-                for each in found.calls(run=record.id)
-            ],
-            losses=[each for entry in said for each in step_losses(entry.id, found.losses(entry))],
-            parent=ParentShape.of(record),
-            children=[ChildShape.of(each) for each in found.children(record.id)],
-            usage=sum((entry.usage for entry in said if entry.usage is not None), Usage()),
-            cost=CostShape.of(
-                sum((Cost.of(entry.cost) for entry in said if entry.role == "assistant"), Cost())
-            ),
-        )
+        return Run.of(found, found_run(found, run, timeline))
 
 
 def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord:
     """Return the run of that id or a part of it, None: the last, of one timeline if it is named; raises `NotFound`."""
 
-    def wanted(each: RunRecord) -> bool:
-        return timeline in (None, each.timeline) and id in (None, each.id)
-
-    found = lately(lambda last: thread.runs(limit=last), wanted, 1, others=False)
-    if found:
-        return found[-1]
+    found = run_of(thread, id, timeline)
+    if found is not None:
+        return found
     runs = [each for each in thread.runs() if timeline in (None, each.timeline)]
     if id is not None and (whole := id_meant(id, (each.id for each in runs), what="run", beginnings=True)):
         return next(each for each in runs if each.id == whole)
@@ -262,20 +160,3 @@ def _stop(stop: StopShape) -> str:
 
 def _version(run: RunShape) -> str:
     return f", version {run.agent_version[:12]}," if run.agent_version else ""
-
-
-def _route(thread: Thread, record: RunRecord) -> Sequence[Report]:
-    """Return the switches that the run made; none if its commits are on no timeline."""
-    try:
-        return thread.on(record.timeline).switches(run=record.id)
-    except NotFound:
-        return ()
-
-
-def _said(thread: Thread, record: RunRecord) -> Sequence[TranscriptEntry]:
-    """Return the messages of the run, also after an undo; none if its commits are on no timeline."""
-    try:
-        seen = thread.on(record.timeline).at(record.id)
-    except NotFound:
-        return ()
-    return [entry for entry in seen.transcript(limit=_MESSAGES_SCANNED) if entry.run == record.id]

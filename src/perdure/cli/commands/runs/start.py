@@ -7,25 +7,21 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.runs.ls import shape
 from perdure.cli.commands.runs.show import found_run
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
-from perdure.cli.output.shapes import RunShape
 from perdure.errors import Invalid
 from perdure.model.head import MAIN
+from perdure.shapes.ledger import OneRun, RunShape
 
 __all__ = ["QueuedRun", "start"]
 
 
-class QueuedRun(Answer, frozen=True, kw_only=True):
+class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
     """A run that a worker begins."""
-
-    thread: str
-    run: RunShape
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what begins it."""
@@ -64,7 +60,7 @@ def start(
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         run = found.start(text, id=id) if due is None else found.schedule(text, due, id=id)
-        return QueuedRun(thread=thread, run=shape(found, found_run(found, run, None)))
+        return QueuedRun(thread=thread, run=RunShape.now(found, found_run(found, run, None)))
 
 
 def _time(text: str) -> datetime:

@@ -19,10 +19,11 @@ from perdure.cli.input.user_code import Code, found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
-from perdure.cli.output.screen import Screen, console, safe_json
-from perdure.cli.output.shapes import state
+from perdure.cli.output.ledger_words import state
+from perdure.cli.output.screen import Screen, console
 from perdure.cli.usage import to_be_named
 from perdure.errors import Invalid
+from perdure.shapes.text import safe_json
 from perdure.store.worker import Worked
 
 __all__ = ["CarriedOn", "WorkEnded", "work"]

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import base64
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
-from msgspec import UNSET, UnsetType
+from msgspec import UnsetType
 
-from perdure.cli.commands.state.target import About, line_of, whose, words
+from perdure.cli.commands.state.target import line_of, words
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import guessing, paths_like
 from perdure.cli.options import EVERYWHERE, AgentName, At, Everywhere, StatePath, ThreadOrPath, Timeline
-from perdure.cli.output.formatting import size
-from perdure.cli.output.screen import Screen, safe_json, spelled
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Screen
 from perdure.errors import Invalid
 from perdure.model import canonical
 from perdure.model.head import MAIN
+from perdure.shapes.store import StateValue
+from perdure.shapes.text import safe_json, size, spelled
 
 __all__ = ["Got", "get"]
 
 
-class Got(About, frozen=True, kw_only=True):
+class Got(StateValue, Answer, frozen=True, kw_only=True):
     """The value at a path: `value` for a JSON document, `base64` for bytes."""
-
-    path: str
-    commit: str | None  # the moment it was read at
-    form: str
-    media_type: str
-    size: int
-    digest: str
-    value: Any = UNSET
-    base64: str | UnsetType = UNSET
 
     def show(self, screen: Screen) -> None:
         """Print a document as JSON, bytes as text if they are text."""
@@ -69,20 +62,11 @@ def get(
         line = line_of(store, agent, thread, timeline)
         seen = view_at(line, at)
         with guessing(path, lambda: paths_like(seen, path)):
-            entry, value = seen.entry(path), seen.get(path)
+            found = Got.of(line, seen, path)
         if raw:
-            return _write(value if isinstance(value, bytes) else canonical.encode(value))
-        return Got(
-            **whose(line),
-            path=path,
-            commit=seen.digest,
-            form=entry.form,
-            media_type=entry.media_type,
-            size=entry.size,
-            digest=entry.value,
-            value=UNSET if isinstance(value, bytes) else value,
-            base64=base64.b64encode(value).decode() if isinstance(value, bytes) else UNSET,
-        )
+            is_bytes = not isinstance(found.base64, UnsetType)
+            return _write(seen.get(path) if is_bytes else canonical.encode(found.value))
+        return found
 
 
 def _write(content: bytes) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 
 import msgspec
 
-from perdure.cli.commands.state.target import About, line_of, whose, words
+from perdure.cli.commands.state.target import line_of, words
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import guessing, paths_like
@@ -21,14 +21,16 @@ from perdure.cli.options import (
     ThreadOrPath,
     Timeline,
 )
-from perdure.cli.output.answer import cut_off
-from perdure.cli.output.display import digest, preview
-from perdure.cli.output.formatting import count, moment, stamp
+from perdure.cli.output.answer import Answer, cut_off
+from perdure.cli.output.display import digest
+from perdure.cli.output.formatting import count, moment
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.history.changes.patch_builder import Touched
 from perdure.history.tree import Entry
 from perdure.model.head import MAIN
+from perdure.shapes.store import StateOf, whose
+from perdure.shapes.text import preview, stamp
 from perdure.store.plumbing.revisions import LogEntry
 from perdure.store.view import View
 
@@ -57,7 +59,7 @@ class PathVersion(msgspec.Struct, frozen=True, kw_only=True):
     preview: str | None
 
 
-class PathLog(About, frozen=True, kw_only=True):
+class PathLog(StateOf, Answer, frozen=True, kw_only=True):
     """The commits that wrote a path, newest first."""
 
     path: str
@@ -125,7 +127,6 @@ def _writers(seen: View, path: str) -> Iterator[LogEntry]:
 def _version(seen: View, path: str, entry: LogEntry) -> PathVersion:
     then = seen.at(entry)
     held = _held(then, path)
-    shown = preview(then, held) if held else None
     return PathVersion(
         commit=entry.digest,
         turn=entry.turn,
@@ -134,7 +135,7 @@ def _version(seen: View, path: str, entry: LogEntry) -> PathVersion:
         run=entry.run,
         digest=held.value if held else None,
         size=held.size if held else None,
-        preview=shown[0] if isinstance(shown, tuple) else shown,
+        preview=preview(then, held) if held else None,
     )
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from itertools import islice
 
-import msgspec
-
-from perdure.cli.commands.state.target import About, line_of, whose, words
+from perdure.cli.commands.state.target import line_of, words
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AgentName, At, Everywhere, Limit, Prefix, ThreadOrPath, Timeline
-from perdure.cli.output.answer import cut_off
-from perdure.cli.output.display import preview
-from perdure.cli.output.formatting import count, size
+from perdure.cli.output.answer import Answer, cut_off
+from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Column, Screen
-from perdure.history.tree import Entry
 from perdure.model.head import MAIN
-from perdure.store.view import View
+from perdure.shapes.store import EntryShape, StatePage, whose
+from perdure.shapes.text import size
 
 __all__ = ["EntryShape", "StateLsAnswer", "ls"]
 
@@ -27,37 +24,8 @@ _COLUMNS = (
 )
 
 
-class EntryShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One path, and what it holds: form (json or bytes), media type, size and digest."""
-
-    path: str
-    form: str
-    media_type: str
-    size: int
-    digest: str
-    preview: str  # the value on one line, for people
-
-    @classmethod
-    def of(cls, view: View, entry: Entry) -> EntryShape:
-        """Return the entry in the shape of --json."""
-        shown = preview(view, entry)
-        return cls(
-            path=entry.path,
-            form=entry.form,
-            media_type=entry.media_type,
-            size=entry.size,
-            digest=entry.value,
-            preview=shown if isinstance(shown, str) else shown[0],
-        )
-
-
-class StateLsAnswer(About, frozen=True, kw_only=True):
+class StateLsAnswer(StatePage, Answer, frozen=True, kw_only=True):
     """The paths of a state, sorted."""
-
-    commit: str | None
-    prefix: str
-    paths: list[EntryShape]
-    more: bool  # whether there are others beyond the limit
 
     def show(self, screen: Screen) -> None:
         """Print a table."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from perdure.cli.input.suggestions import no_agent
-from perdure.cli.output.answer import Answer
 from perdure.errors import Invalid
 from perdure.model.head import MAIN
 from perdure.store.agents import AgentMap
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["About", "line_of", "whose", "words"]
+__all__ = ["line_of", "words"]
 
 _NAMES = ("THREAD", "PATH", "VALUE")
 
@@ -56,21 +55,3 @@ def line_of(store: Store, agent: str | None, thread: str | None, timeline: str) 
     if agent not in store.agents():
         raise no_agent(store, agent, "nothing was done")
     return found
-
-
-class About(Answer, frozen=True, kw_only=True):
-    """An answer about one state: a thread's, or an agent's own map; the other one is null."""
-
-    thread: str | None
-    agent: str | None
-
-    @property
-    def whose(self) -> str:
-        """Return its name for a sentence."""
-        return f"agent {self.agent}" if self.thread is None else self.thread
-
-
-def whose(line: Thread | AgentMap) -> dict[str, str | None]:
-    """Return the fields of `About`."""
-    is_thread = isinstance(line, Thread)
-    return {"thread": line.id if is_thread else None, "agent": None if is_thread else line.name}

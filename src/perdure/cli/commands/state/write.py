@@ -13,7 +13,7 @@ from typing import Annotated, Self, TypeAlias
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.state.target import About, line_of, whose, words
+from perdure.cli.commands.state.target import line_of, words
 from perdure.cli.input.stores import writing
 from perdure.cli.input.suggestions import guessing, paths_like
 from perdure.cli.options import (
@@ -27,20 +27,22 @@ from perdure.cli.options import (
     ThreadOrPath,
     Timeline,
 )
-from perdure.cli.output.answer import HeadShape
+from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Screen
 from perdure.errors import Invalid
 from perdure.history.changes.values import Value
 from perdure.model import canonical
 from perdure.model.head import MAIN, Head
+from perdure.shapes.store import StateOf, whose
+from perdure.shapes.threads import HeadShape
 from perdure.store.agents import AgentMap
 from perdure.store.thread import Thread
 
 __all__ = ["StatePutAnswer", "put", "Deleted", "rm", "WriteAnswer"]
 
 
-class WriteAnswer(About, frozen=True, kw_only=True):
+class WriteAnswer(StateOf, Answer, frozen=True, kw_only=True):
     """The head of a timeline after a path was written."""
 
     path: str

@@ -12,20 +12,17 @@ from cyclopts import Parameter
 from perdure.cli.input.stores import writing
 from perdure.cli.input.terminal import Terminal
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId
-from perdure.cli.output.answer import Answer, HeadShape
-from perdure.cli.output.screen import Screen, console, inline
+from perdure.cli.output.answer import Answer
+from perdure.cli.output.screen import Screen, console
 from perdure.errors import Refused
+from perdure.shapes.text import inline
+from perdure.shapes.threads import BegunThread
 
 __all__ = ["ThreadBeginAnswer", "begin", "Removed", "rm"]
 
 
-class ThreadBeginAnswer(Answer, frozen=True, kw_only=True):
+class ThreadBeginAnswer(BegunThread, Answer, frozen=True, kw_only=True):
     """A thread that is there now, whether it was before or not."""
-
-    id: str
-    agent: str
-    owner: str | None
-    head: HeadShape
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what to do next."""
@@ -51,9 +48,7 @@ def begin(
     """
     with writing(everywhere) as store:
         found = store.thread(thread, agent=agent, owner=owner)
-        return ThreadBeginAnswer(
-            id=found.id, agent=found.agent, owner=found.owner, head=HeadShape.of(found.head)
-        )
+        return ThreadBeginAnswer.of(found)
 
 
 class Removed(Answer, frozen=True, kw_only=True):

@@ -18,11 +18,11 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
-from perdure.cli.output.shapes import CommitShape, place_name
 from perdure.errors import Invalid, NotFound
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.head import MAIN
+from perdure.shapes.conversation import CommitShape, place_name
 from perdure.store.view import View
 
 __all__ = ["Turned", "bisect", "Question"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import meant_backend
@@ -16,13 +15,11 @@ from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Column, Part, Screen
-from perdure.context.plan import TIERS, Plan, PlanItem
-from perdure.model import message as messages
-from perdure.model.context import Context
+from perdure.context.plan import TIERS
 from perdure.model.head import MAIN
-from perdure.runtime.inference.preview import Shown
+from perdure.shapes.threads import ContextItem, ContextShape
 
-__all__ = ["ShownShape", "Planned", "context"]
+__all__ = ["Planned", "context"]
 
 _COLUMNS = (
     Column("tier"),
@@ -36,34 +33,8 @@ _SHORT = {1: "system", 2: "checkpoint", 3: "task", 4: "turns", 5: "memory", 6: "
 _BAR_MAX = 60
 
 
-class ShownShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was weighed for a context."""
-
-    tier: int
-    tier_name: str
-    what: str
-    tokens: int
-    included: bool
-    why: str
-    refs: list[str]
-
-
-class Planned(Answer, frozen=True, kw_only=True):
+class Planned(ContextShape, Answer, frozen=True, kw_only=True):
     """What a backend is shown, item by item; with `--at`, what it was shown."""
-
-    thread: str
-    timeline: str
-    backend: str
-    commit: str | None  # with --at: the commit in which the model spoke
-    window: int | None
-    reserved: int
-    tokens: int
-    margin: int
-    fits: bool
-    items: list[ShownShape]
-    recipe: dict[str, Any]
-    context: dict[str, Any]
-    request: dict[str, Any] | None  # with --at, where one was sent
 
     def show(self, screen: Screen) -> None:
         """Print the table, the bar and the sum."""
@@ -105,52 +76,13 @@ def context(
     with reading(everywhere) as store, with_code(store, thread, code, timeline) as found:
         if at is not None and to is None:
             shown = found.shown(resolve(found, at))
-            return _planned(thread, timeline, shown.plan, shown)
+            return Planned.of(found, shown.plan, shown)
         to = None if to is None else meant_backend(to)
         plan = found.plan(to) if at is None else found.plan(to, at=resolve(found, at))
-        return _planned(thread, timeline, plan, None)
+        return Planned.of(found, plan, None)
 
 
-def _planned(thread: str, timeline: str, plan: Plan, shown: Shown | None) -> Planned:
-    return Planned(
-        thread=thread,
-        timeline=timeline,
-        backend=plan.backend,
-        commit=shown.commit if shown is not None else None,
-        window=plan.window,
-        reserved=plan.reserved,
-        tokens=plan.tokens,
-        margin=plan.margin,
-        fits=plan.fits,
-        items=[_shape(item) for item in plan.items],
-        recipe=msgspec.to_builtins(plan.recipe),
-        context=_document(plan.context),
-        request=shown.request.body if shown is not None and shown.request is not None else None,
-    )
-
-
-def _shape(item: PlanItem) -> ShownShape:
-    return ShownShape(
-        tier=item.tier,
-        tier_name=TIERS[item.tier],
-        what=item.what,
-        tokens=item.tokens,
-        included=item.included,
-        why=item.why,
-        refs=list(item.refs),
-    )
-
-
-def _document(context: Context) -> dict[str, Any]:
-    return {
-        "system": context.system,
-        "messages": [messages.view(message) for message in context.messages],
-        "tools": [msgspec.to_builtins(tool) for tool in context.tools],
-        "options": msgspec.to_builtins(dict(context.options), enc_hook=repr),
-    }
-
-
-def _rows(items: Sequence[ShownShape]) -> Iterator[tuple[Part, ...]]:
+def _rows(items: Sequence[ContextItem]) -> Iterator[tuple[Part, ...]]:
     """Yield a row for each item; only the first of a tier names the tier."""
     before = 0
     for item in items:

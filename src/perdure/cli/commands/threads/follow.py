@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, words_of
-from perdure.cli.output.screen import Screen, shortened
+from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
-from perdure.model.message import view
 from perdure.runtime.events import Committed, Happened
+from perdure.shapes.conversation import EventShape
+from perdure.shapes.text import shortened
 
 __all__ = ["Event", "follow"]
 
@@ -35,31 +35,8 @@ _SHOWN_FIELDS = (
 _LENGTH = 200
 
 
-class Event(Answer, frozen=True, kw_only=True):
+class Event(EventShape, Answer, frozen=True, kw_only=True):
     """One durable event of a timeline, or the commit that holds those before it; one JSON object a line."""
-
-    type: str  # as in the catalogue of events; `committed` for a commit
-    cursor: str  # to go on after it
-    commit: str
-    run: str | None
-    reason: str | None  # of a commit
-    event: dict[str, Any] | None
-    message: dict[str, Any] | None  # the words, where a message was appended
-
-    @classmethod
-    def of(cls, event: Happened | Committed) -> Event:
-        """Return the event in the shape of --json."""
-        happened = event if isinstance(event, Happened) else None
-        message = happened.message if happened else None
-        return cls(
-            type=event.type,
-            cursor=event.cursor,
-            commit=event.commit,
-            run=event.run,
-            reason=event.reason if isinstance(event, Committed) else None,
-            event=msgspec.to_builtins(happened.event) if happened else None,
-            message=view(message) if message else None,
-        )
 
     def show(self, screen: Screen) -> None:
         """Print one line."""

@@ -8,10 +8,9 @@ to it, lines that have the same parent are joined above it, and a merge opens a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
-import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.lookup import view_at
@@ -20,16 +19,23 @@ from perdure.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Tim
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_changed, show_message
 from perdure.cli.output.formatting import count, moment
-from perdure.cli.output.screen import Cell, Column, Part, Screen, inline, shortened
-from perdure.cli.output.shapes import CommitShape, TurnShape, state, turn_name
+from perdure.cli.output.ledger_words import state
+from perdure.cli.output.screen import Cell, Column, Part, Screen
 from perdure.errors import Invalid
-from perdure.model.digest import Digest
 from perdure.model.head import MAIN
 from perdure.model.names import short_ids
-from perdure.projections.transcript import Turn
-from perdure.store.plumbing.revisions import LogEntry
-from perdure.store.thread import Thread
-from perdure.store.view import View
+from perdure.shapes.conversation import (
+    CommitLog,
+    CommitShape,
+    GraphNode,
+    GraphPage,
+    LogPage,
+    TurnLog,
+    TurnPage,
+    TurnShape,
+    turn_name,
+)
+from perdure.shapes.text import inline, shortened
 from perdure.switching.commit import REASON as SWITCHED
 
 __all__ = ["FullLog", "Graph", "GraphNode", "Log", "LogAnswer", "TurnsAnswer", "log", "turns"]
@@ -45,13 +51,8 @@ _COLUMNS = (
 )
 
 
-class _LogPage(Answer, frozen=True, kw_only=True):
-    """What both kinds of log have."""
-
-    thread: str
-    timeline: str
-    heads: dict[str, list[str]]  # from a commit to the timelines whose head it is
-    more: bool  # whether there are older ones beyond the limit
+class _Ended(LogPage, Answer, frozen=True, kw_only=True):
+    """What both kinds of log print last."""
 
     def _end(self, screen: Screen, shown: int, noun: str) -> None:
         if not shown:
@@ -60,10 +61,8 @@ class _LogPage(Answer, frozen=True, kw_only=True):
             screen.say((f"The last {count(shown, noun)}; --limit 0 shows all.", "quiet"))
 
 
-class Log(_LogPage, frozen=True, kw_only=True):
+class Log(TurnLog, _Ended, frozen=True, kw_only=True):
     """The turns of a line, newest first."""
-
-    turns: list[TurnShape]
 
     whole: ClassVar[bool] = False  # of messages and changed paths
 
@@ -105,10 +104,8 @@ class FullLog(Log, frozen=True, kw_only=True):
     whole: ClassVar[bool] = True
 
 
-class LogAnswer(_LogPage, frozen=True, kw_only=True):
+class LogAnswer(CommitLog, _Ended, frozen=True, kw_only=True):
     """The commits of a line, newest first."""
-
-    commits: list[CommitShape]
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
@@ -161,58 +158,10 @@ def log(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         if graph:
-            return _graph(found, limit)
+            return Graph.of(found, limit=limit)
         seen = view_at(found, at)
-        return (
-            _commits(found, seen, limit) if commits else _turns(found, seen, limit, FullLog if full else Log)
-        )
-
-
-def _turns(thread: Thread, seen: View, limit: int, kind: type[Log]) -> Log:
-    turns = seen.turns(limit=limit or None)
-    return kind(
-        thread=thread.id,
-        timeline=thread.timeline,
-        heads=_heads(thread, {turn.after for turn in turns}),
-        more=bool(turns) and turns[0].before is not None,
-        turns=_shapes(thread, seen, reversed(turns)),
-    )
-
-
-def _shapes(thread: Thread, seen: View, turns: Iterable[Turn]) -> list[TurnShape]:
-    """Return turns as programs read them; a run without an end on this line has the state that its record has.
-
-    Such a run waits, is under way, or failed on a timeline of its own.
-    """
-    found = [TurnShape.of(turn, seen) for turn in turns]
-    unended = {each.run for each in found if each.run is not None and each.status is None}
-    records = {each.id: each for each in thread.runs() if each.id in unended} if unended else {}
-    return [
-        msgspec.structs.replace(each, status=records[each.run].state, why=records[each.run].why)
-        if each.run is not None and each.run in records
-        else each
-        for each in found
-    ]
-
-
-def _commits(thread: Thread, seen: View, limit: int) -> LogAnswer:
-    entries = seen.log(limit=limit or None)
-    return LogAnswer(
-        thread=thread.id,
-        timeline=thread.timeline,
-        heads=_heads(thread, {entry.digest for entry in entries}),
-        more=bool(entries) and entries[-1].depth > 0,
-        commits=[CommitShape.of(entry) for entry in entries],
-    )
-
-
-def _heads(thread: Thread, shown: set[Digest]) -> dict[str, list[str]]:
-    heads: dict[str, list[str]] = {}
-    for hold in thread.timelines():
-        commit = hold.head.commit
-        if commit is not None and commit in shown:
-            heads.setdefault(commit, []).append(hold.head.timeline)
-    return heads
+        kind = LogAnswer if commits else FullLog if full else Log
+        return kind.of(found, seen, limit=limit or None)
 
 
 def _what(commit: CommitShape) -> str:
@@ -231,7 +180,6 @@ def _what(commit: CommitShape) -> str:
 
 _TEXT_LENGTH = 60
 _NAME_MAX = 24  # characters of a timeline's name in the graph
-_COMMITS_A_TURN = 50  # that are read to find a turn of the graph
 _WIDE = 110
 _TURN_COLUMNS = (
     Column("turn", right=True),
@@ -243,13 +191,8 @@ _TURN_COLUMNS = (
 )
 
 
-class TurnsAnswer(Answer, frozen=True, kw_only=True):
+class TurnsAnswer(TurnPage, Answer, frozen=True, kw_only=True):
     """The turns of a line, oldest first."""
-
-    thread: str
-    timeline: str
-    turns: list[TurnShape]
-    more: bool  # whether there are older ones beyond the limit
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
@@ -298,30 +241,11 @@ def turns(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)
-        listed = seen.turns(limit=limit or None)
-        return TurnsAnswer(
-            thread=found.id,
-            timeline=found.timeline,
-            turns=_shapes(found, seen, listed),
-            more=bool(listed) and listed[0].before is not None,
-        )
+        return TurnsAnswer.of(found, seen, limit=limit or None)
 
 
-class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
-    """The last commit of a turn on a timeline, or a commit at which a timeline parted."""
-
-    commit: str
-    parents: list[str]  # that are shown: before it on its line, then those that it merged
-    timelines: list[str]  # whose head it is
-    turn: TurnShape
-
-
-class Graph(Answer, frozen=True, kw_only=True):
+class Graph(GraphPage, Answer, frozen=True, kw_only=True):
     """The turns of all timelines of a thread, newest first, each after those that follow it."""
-
-    thread: str
-    nodes: list[GraphNode]
-    more: bool  # whether there are older ones beyond the limit
 
     def show(self, screen: Screen) -> None:
         """Draw it."""
@@ -332,89 +256,6 @@ class Graph(Answer, frozen=True, kw_only=True):
             screen.cut(*drawn)
         if self.more:
             screen.say((f"The last {count(len(self.nodes), 'turn')}; --limit 0 shows all.", "quiet"))
-
-
-def _graph(thread: Thread, limit: int) -> Graph:
-    """Return the newest turns of all timelines."""
-    heads: dict[str, list[str]] = {}
-    commits: dict[str, LogEntry] = {}
-    for hold in thread.timelines():
-        if hold.head.commit is not None:
-            heads.setdefault(hold.head.commit, []).append(hold.head.timeline)
-            _collect(thread.at(hold.head), commits, limit * _COMMITS_A_TURN if limit else None)
-    after: dict[str, list[LogEntry]] = {}
-    for entry in commits.values():
-        for parent in entry.parents:
-            after.setdefault(parent, []).append(entry)
-    shown = {
-        digest for digest in commits if digest in heads or _is_shown(commits[digest], after.get(digest, []))
-    }
-    parents = {digest: list(_shown_parents(commits, digest, shown)) for digest in shown}
-    order = _newest_first(commits, parents)
-    kept = order[:limit] if limit else order
-    return Graph(
-        thread=thread.id,
-        nodes=[
-            GraphNode(
-                commit=digest,
-                parents=parents[digest],
-                timelines=heads.get(digest, []),
-                turn=_shapes(thread, thread.at(digest), thread.at(digest).turns(limit=1))[0],
-            )
-            for digest in kept
-        ],
-        more=len(kept) < len(order)
-        or any(entry.parents and entry.parents[0] not in commits for entry in commits.values()),
-    )
-
-
-def _collect(seen: View, commits: dict[str, LogEntry], limit: int | None) -> None:
-    """Add the commits of a line, back to one that is there already."""
-    for entry in seen.log(limit=limit):
-        if entry.digest in commits:
-            return
-        commits[entry.digest] = entry
-
-
-def _is_shown(entry: LogEntry, after: list[LogEntry]) -> bool:
-    """True if a turn ends with a commit, or lines part there."""
-    return (
-        len(after) != 1
-        or after[0].parents[0] != entry.digest
-        or after[0].run is None
-        or after[0].run != entry.run
-    )
-
-
-def _shown_parents(commits: dict[str, LogEntry], digest: str, shown: set[str]) -> Iterator[str]:
-    """Yield the nearest shown commits before one: on its line, and on the lines that were merged on the way."""
-    entry: LogEntry | None = commits[digest]
-    while entry is not None:
-        merged = [each for each in entry.parents[1:] if each in shown]
-        first = entry.parents[0] if entry.parents else None
-        if first in shown:
-            yield first
-        yield from merged
-        entry = None if first is None or first in shown else commits.get(first)
-
-
-def _newest_first(commits: dict[str, LogEntry], parents: dict[str, list[str]]) -> list[str]:
-    """Return the shown commits, each after all that follow it, the newer first."""
-    open_children = dict.fromkeys(parents, 0)
-    for found in parents.values():
-        for parent in found:
-            open_children[parent] += 1
-    ready = [digest for digest, children in open_children.items() if not children]
-    order: list[str] = []
-    while ready:
-        newest = max(ready, key=lambda digest: (commits[digest].at, commits[digest].depth, digest))
-        ready.remove(newest)
-        order.append(newest)
-        for parent in parents[newest]:
-            open_children[parent] -= 1
-            if not open_children[parent]:
-                ready.append(parent)
-    return order
 
 
 def _drawn(nodes: list[GraphNode]) -> Iterator[tuple[Part, ...]]:

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import agent_names, owner_names
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit
-from perdure.cli.output.answer import Answer, HeadShape, cut_off
+from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import ago, count, now, stamp
+from perdure.cli.output.formatting import ago, count
 from perdure.cli.output.screen import Column, Screen
 from perdure.model.names import near
-from perdure.store.thread import Thread
+from perdure.shapes.text import now
+from perdure.shapes.threads import ThreadPage, ThreadShape
 
 __all__ = ["ThreadShape", "Threads", "ls"]
 
@@ -34,41 +34,8 @@ _COLUMNS = (
 )
 
 
-class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One thread and the head of its main timeline."""
-
-    id: str
-    agent: str
-    owner: str | None
-    begun_at: str
-    last_at: str | None  # of the newest commit of main; null: nothing is committed
-    turns: int
-    timelines: int
-    head: HeadShape
-
-    @classmethod
-    def of(cls, thread: Thread) -> ThreadShape:
-        """Return the thread in the shape of --json."""
-        seen = thread.at()
-        newest = next(iter(seen.log(limit=1)), None)
-        return cls(
-            id=thread.id,
-            agent=thread.agent,
-            owner=thread.owner,
-            begun_at=stamp(thread.begun_at),
-            last_at=stamp(newest.at) if newest else None,
-            turns=newest.turn if newest else 0,
-            timelines=len(thread.timelines()),
-            head=HeadShape.of(seen.head),
-        )
-
-
-class Threads(Answer, frozen=True, kw_only=True):
+class Threads(ThreadPage, Answer, frozen=True, kw_only=True):
     """The threads of a store, by id."""
-
-    threads: list[ThreadShape]
-    more: bool  # whether there are others beyond the limit
-    near: list[str]  # where there is none: agents or owners that may have been meant
 
     def show(self, screen: Screen) -> None:
         """Print a table."""

@@ -12,10 +12,12 @@ from perdure.cli.input.lookup import resolve
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.screen import Screen, safe_json
-from perdure.cli.output.shapes import LossShape, losses_of, show_losses
+from perdure.cli.output.ledger_words import show_losses
+from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
 from perdure.providers import registry
+from perdure.shapes.conversation import LossShape, losses_of
+from perdure.shapes.text import safe_json
 
 __all__ = ["RenderAnswer", "render"]
 

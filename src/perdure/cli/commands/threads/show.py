@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
-from perdure.cli.output.answer import Answer, HeadShape
+from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_message
-from perdure.cli.output.formatting import count, moment, stamp
+from perdure.cli.output.formatting import count, moment
 from perdure.cli.output.screen import Column, Screen
-from perdure.cli.output.shapes import CostShape, MessageShape
 from perdure.model.head import MAIN
-from perdure.store.thread import Thread
-from perdure.store.view import View
+from perdure.shapes.threads import ThreadDetail
 
-__all__ = ["ThreadShowAnswer", "TimelineShape", "show"]
+__all__ = ["ThreadShowAnswer", "show"]
 
 _MESSAGES_SHOWN = 4
 _COLUMNS = (
@@ -28,32 +24,8 @@ _COLUMNS = (
 )
 
 
-class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One timeline and its head."""
-
-    timeline: str
-    version: int
-    commit: str | None
-    turns: int
-    sealed: bool
-
-
-class ThreadShowAnswer(Answer, frozen=True, kw_only=True):
+class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
     """One thread at a moment: its timelines, how much state it has, and what was said last."""
-
-    id: str
-    agent: str
-    owner: str | None
-    backend: str | None  # that takes the next turn
-    server: str | None  # that the conversation is at; null: none is recorded
-    begun_at: str
-    head: HeadShape
-    commit: str | None  # the moment that is shown
-    names: list[str]  # that other frameworks have for it
-    paths: int
-    timelines: list[TimelineShape]
-    messages: list[MessageShape]  # the last few, oldest first
-    cost: CostShape  # of all its runs, over all timelines
 
     def show(self, screen: Screen) -> None:
         """Print facts, timelines and messages."""
@@ -94,31 +66,4 @@ def show(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)
-        return ThreadShowAnswer(
-            id=found.id,
-            agent=found.agent,
-            owner=found.owner,
-            backend=seen.backend,
-            server=seen.server,
-            begun_at=stamp(found.begun_at),
-            head=HeadShape.of(seen.head),
-            commit=seen.digest,
-            names=[name for entry in seen.log(limit=1) for name in entry.names],
-            paths=sum(1 for _ in seen.entries()),
-            timelines=_timelines(found, seen),
-            messages=[MessageShape.of(entry) for entry in seen.transcript(limit=_MESSAGES_SHOWN)],
-            cost=CostShape.of(found.cost()),
-        )
-
-
-def _timelines(thread: Thread, seen: View) -> list[TimelineShape]:
-    return [
-        TimelineShape(
-            timeline=hold.head.timeline,
-            version=hold.head.version,
-            commit=hold.head.commit,
-            turns=next((entry.turn for entry in seen.at(hold.head).log(limit=1)), 0),
-            sealed=hold.sealed,
-        )
-        for hold in thread.timelines()
-    ]
+        return ThreadShowAnswer.of(found, seen)

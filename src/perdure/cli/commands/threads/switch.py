@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import meant_backend
-from perdure.cli.commands.switch_report import REFUSED, ReportShape, agent_for, show_report, show_switch
+from perdure.cli.commands.switch_report import REFUSED, agent_for, report_shape, show_report, show_switch
 from perdure.cli.commands.threads.moves import MoveAnswer
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.user_code import SwitchCode
@@ -30,17 +30,14 @@ from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
 from perdure.errors import Refused
 from perdure.model.head import MAIN
+from perdure.shapes.threads import SwitchShape
 from perdure.switching.report import Report
 
 __all__ = ["HandedOff", "SwitchAnswer", "hand_off", "switch"]
 
 
-class SwitchAnswer(Answer, frozen=True, kw_only=True):
+class SwitchAnswer(SwitchShape, Answer, frozen=True, kw_only=True):
     """A thread that another backend has taken over, or would."""
-
-    dry_run: bool
-    switched: bool
-    report: ReportShape
 
     @property
     def exit_code(self) -> int:
@@ -86,7 +83,7 @@ def switch(
                 if not isinstance(refused.report, Report):
                     raise
                 report = refused.report
-        shape = ReportShape.of(report, store=to_be_named(everywhere.store))
+        shape = report_shape(report, store=to_be_named(everywhere.store))
         return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=shape)
 
 

@@ -26,17 +26,19 @@ from perdure.cli.input.lookup import given, resolve
 from perdure.cli.input.stores import writing
 from perdure.cli.input.user_code import Code, with_code
 from perdure.cli.options import EVERYWHERE, At, DryRun, Everywhere, OpId, Reason, ThreadId, Timeline
-from perdure.cli.output.answer import Answer, HeadShape
+from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count
-from perdure.cli.output.screen import Column, Screen, shortened
-from perdure.cli.output.shapes import in_json, on_one_line, state
+from perdure.cli.output.ledger_words import on_one_line, state
+from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid, NotFound
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN
 from perdure.model.merge_rules import Side
 from perdure.projections.transcript import Turn
 from perdure.runtime.run.replay import ReplayReport
+from perdure.shapes.text import in_json, shortened
+from perdure.shapes.threads import ForkShape, MergeShape, PickShape, PromoteShape
 from perdure.store.thread import Thread
 
 __all__ = [
@@ -55,12 +57,8 @@ __all__ = [
 ]
 
 
-class ForkAnswer(Answer, frozen=True, kw_only=True):
+class ForkAnswer(ForkShape, Answer, frozen=True, kw_only=True):
     """A timeline that began."""
-
-    thread: str
-    timeline: str  # that it was forked from
-    head: HeadShape
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
@@ -96,14 +94,11 @@ def fork(
         found = store.thread(thread, timeline=timeline)
         moment = UNSET if at is None else given(found, at)
         begun = found.fork(name, at=moment, effect_max=effect_max, op_id=op_id)
-        return ForkAnswer(thread=found.id, timeline=timeline, head=HeadShape.of(begun.head))
+        return ForkAnswer.of(found, begun)
 
 
-class Promoted(MoveAnswer, frozen=True, kw_only=True):
+class Promoted(PromoteShape, MoveAnswer, frozen=True, kw_only=True):
     """The head of main, and the name of the old main."""
-
-    source: str
-    kept_as: str
 
     @property
     def summary(self) -> str:
@@ -123,9 +118,7 @@ def promote(
     with writing(everywhere) as store:
         found = store.thread(thread)
         head = found.promote(name, op_id=op_id)
-        moved = MoveAnswer.by(found, head)
-        kept_as = f"{head.timeline}.v{head.version - 1}"  # the old main, by the version that it had
-        return Promoted(**msgspec.structs.asdict(moved), source=name, kept_as=kept_as)
+        return Promoted.of(found, head, name)
 
 
 class SealedLine(MoveAnswer, frozen=True, kw_only=True):
@@ -203,15 +196,8 @@ def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str
     return dict.fromkeys(paths or ["/"], "ours" if ours else "theirs")
 
 
-class MergedLine(Answer, frozen=True, kw_only=True):
+class MergedLine(MergeShape, Answer, frozen=True, kw_only=True):
     """The result of a merge."""
-
-    thread: str
-    source: str
-    head: HeadShape
-    commit: str | None  # null: there was nothing to take in, and nothing was written
-    base: str | None  # where the lines parted
-    paths: int  # how many changed
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
@@ -253,24 +239,11 @@ def merge(
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         outcome = found.merge(name, reason=reason or "merge", prefer=prefer, op_id=op_id)
-        return MergedLine(
-            thread=found.id,
-            source=name,
-            head=HeadShape.of(outcome.head),
-            commit=outcome.commit,
-            base=outcome.base,
-            paths=outcome.paths,
-        )
+        return MergedLine.of(found, name, outcome)
 
 
-class PickedTurn(Answer, frozen=True, kw_only=True):
+class PickedTurn(PickShape, Answer, frozen=True, kw_only=True):
     """One turn, or commit, whose change of state was applied to another timeline."""
-
-    thread: str
-    picked: str  # as it was named
-    head: HeadShape
-    commit: str | None  # null: it changed nothing that is not there already, and nothing was written
-    paths: int  # how many changed
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
@@ -318,13 +291,7 @@ def cherry_pick(
         source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
         for name, picked in _picked(source, turns):
             taken = target.cherry_pick(picked, reason=reason or f"cherry-pick {name}", prefer=prefer)
-            yield PickedTurn(
-                thread=source.id,
-                picked=name,
-                head=HeadShape.of(taken.head),
-                commit=taken.commit,
-                paths=taken.paths,
-            )
+            yield PickedTurn.of(source, name, taken)
 
 
 def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:

@@ -1,0 +1,361 @@
+// What a person does with the page.  Each scenario throws where the page does not do its part.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+const row = (page, number) => page.getByRole('region', { name: `Turn ${number}`, exact: true });
+const state = (page, thread, timeline, path) =>
+  page.evaluate(async ([id, line, at]) => (await (await fetch(`/v1/threads/${encodeURIComponent(id)}/state${at}?timeline=${line}`)).json()).value, [thread, timeline, path]);
+
+async function withPage(open, work, options) {
+  const view = await open(options);
+  try {
+    const found = await work(view);
+    assert.deepEqual(view.faults, []);
+    return found;
+  } catch (error) {
+    await view.picture(`failed-${Date.now()}`).catch(() => {});
+    throw error;
+  } finally {
+    await view.close();
+  }
+}
+
+export const scenarios = {
+  async find({ open }) {
+    await withPage(open, async ({ page, picture }) => {
+      await page.keyboard.press('/');
+      await page.keyboard.type('museum tiles');
+      await page.getByRole('region', { name: 'Messages' }).getByRole('link', { name: /turn 4 · user/ }).click();
+      await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
+      await row(page, 4).getByText('Is there a museum for tiles?', { exact: true }).waitFor();
+      await picture('find');
+    });
+  },
+
+  async blame({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/threads/trip-42');
+      await row(page, 5).getByRole('button', { name: 'Inspect turn 5' }).click();
+      await page.getByRole('tab', { name: 'State' }).click();
+      await page.getByRole('button', { name: /trip\.json/ }).click();
+      await page.getByRole('region', { name: 'Value of /trip.json' }).getByText('12000').waitFor();
+      await page.getByText('Plan a trip to Lisbon for 12000 euros.').last().waitFor();
+      await page.getByRole('link', { name: 'turn 3' }).click();
+      await page.getByRole('heading', { name: 'Turn 3' }).waitFor();
+      await page.getByRole('tab', { name: 'Changed' }).click();
+      const change = page.getByRole('region', { name: 'What changed at /trip.json' });
+      await change.getByText('12000').waitFor();
+      assert.match(await change.textContent(), /-\s*"budget": 1200,.*\+\s*"budget": 12000,/s);
+      await picture('blame');
+    });
+  },
+
+  async fork({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/threads/trip-42');
+      await row(page, 3).hover();
+      await row(page, 3).getByRole('button', { name: 'Fork here' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Fork at turn 3' });
+      assert.equal(await dialog.getByRole('textbox', { name: 'Input' }).inputValue(), 'Plan a trip to Lisbon for 12000 euros.');
+      await dialog.getByText('these external writes were made').waitFor();
+      await picture('fork');
+      await dialog.getByRole('button', { name: 'Fork', exact: true }).click();
+      await page.waitForURL(/timeline=fork-3/);
+      await row(page, 2).waitFor();
+      assert.equal(await row(page, 3).count(), 0, 'a fork runs nothing');
+      const field = page.getByRole('textbox', { name: 'Input', exact: true });
+      assert.equal(await field.inputValue(), 'Plan a trip to Lisbon for 12000 euros.');
+      await field.fill('Plan a trip to Lisbon for 1250 euros.');
+      await page.getByRole('button', { name: 'Run', exact: true }).click();
+      await row(page, 3).getByText('Done. Anything else?').waitFor();
+      assert.equal((await state(page, 'trip-42', 'fork-3', '/trip.json')).budget, 1250);
+      assert.equal((await state(page, 'trip-42', 'main', '/trip.json')).budget, 12000);
+    });
+  },
+
+  async compare({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/threads/trip-42/diff?a=main&b=slower');
+      await page.getByText('They part at').waitFor();
+      const [one, other] = [page.getByRole('region', { name: 'One side' }), page.getByRole('region', { name: 'The other side' })];
+      await one.getByText('Is there a museum for tiles?', { exact: true }).waitFor();
+      await other.getByText('What if we take the train?', { exact: true }).waitFor();
+      assert.equal(await other.getByText('Is there a museum for tiles?').count(), 0);
+      const change = page.getByRole('region', { name: 'Difference at /trip.json' });
+      assert.match(await change.textContent(), /"budget": 12000.*"budget": 1200,/s);
+      await picture('compare');
+    });
+  },
+
+  async mark({ open }) {
+    await withPage(open, async ({ page, go }) => {
+      await go('/threads/trip-42');
+      await row(page, 5).waitFor();
+      for (const key of ['k', 'k', 'k', 'c']) await page.keyboard.press(key);
+      await page.getByText('marked to compare').waitFor();
+      for (const key of ['j', 'c']) await page.keyboard.press(key);
+      await page.waitForURL(/\/diff\?a=[0-9a-f]{64}&b=[0-9a-f]{64}/);
+      await page.getByRole('region', { name: 'Difference at /trip.json' }).count();
+      await page.getByText('They part at').waitFor();
+    });
+  },
+
+  async approve({ open }) {
+    await withPage(open, async ({ page, picture }) => {
+      await page.getByRole('link', { name: /Approvals/ }).click();
+      await page.getByRole('button', { name: /trip-43/ }).click();
+      const card = page.getByRole('article', { name: 'Approval of book' });
+      await card.getByText('I want to see the sea.', { exact: true }).waitFor();
+      await page.keyboard.press('e');
+      const field = card.getByLabel('New arguments');
+      await field.fill((await field.inputValue()).replace('640', '600'));
+      assert.match(await card.getByRole('region', { name: 'What you change' }).textContent(), /-\s*"price": 640\s*\+\s*"price": 600/);
+      await card.getByLabel('Reason').fill('agreed on the phone');
+      await picture('approve');
+      await card.getByRole('button', { name: 'Approve with these arguments' }).click();
+      await card.getByText('edit by local: agreed on the phone.').waitFor();
+      await card.getByRole('link', { name: 'Open the thread' }).click();
+      await row(page, 2).getByText('Done. Anything else?').waitFor();
+      assert.deepEqual(await state(page, 'trip-43', 'main', '/bookings.json'), [{ flight: 'TP Porto', price: 600 }]);
+    });
+  },
+
+  async faster({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/approvals');
+      await page.getByRole('button', { name: /trip-44/ }).click();
+      const card = page.getByRole('article', { name: 'Approval of book' });
+      await card.getByText('910').first().waitFor();
+      const call = new URL(page.url()).searchParams.get('call').split('/')[1];
+      await page.route('**/v1/events', (route) => route.abort()); // nothing tells this page
+      await page.evaluate(async (id) => {
+        const sent = await fetch('/v1/threads/trip-44/decide', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ call: id, verdict: 'deny', why: 'too dear' }) });
+        if (!sent.ok) throw new Error(await sent.text());
+      }, call);
+      await card.getByRole('button', { name: 'Approve', exact: true }).click();
+      await card.getByText('local was faster.').waitFor();
+      await card.getByText('The decision is “deny”').waitFor();
+      await picture('faster');
+    });
+  },
+
+  async switch({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/threads/trip-42?timeline=slower');
+      await row(page, 3).waitFor();
+      await page.keyboard.press('s');
+      const dialog = page.getByRole('dialog', { name: 'Switch the backend' });
+      await dialog.getByRole('combobox', { name: 'To' }).fill('openai:gpt-5');
+      assert.equal(await dialog.getByRole('button', { name: 'Switch', exact: true }).isDisabled(), true);
+      await dialog.getByRole('button', { name: 'Check' }).click();
+      await dialog.getByRole('region', { name: 'Compatibility check' }).waitFor();
+      assert.equal(await row(page, 4).count(), 0, 'a check writes nothing');
+      await picture('switch');
+      await dialog.getByRole('button', { name: 'Switch', exact: true }).click();
+      await dialog.getByText('Switched.').waitFor();
+      await row(page, 4).getByText('openai:gpt-5').waitFor();
+      await dialog.getByRole('button', { name: 'Undo the switch' }).click();
+      await row(page, 4).waitFor({ state: 'detached' });
+      await page.locator('.facts-line').getByText('script:traveller').waitFor();
+    });
+  },
+
+  async live({ open, letGo }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/threads/notes-live');
+      const words = page.locator('[data-live-text]');
+      await page.getByRole('textbox', { name: 'Input', exact: true }).fill('Tell me slowly about Lisbon.');
+      await page.getByRole('textbox', { name: 'Input', exact: true }).press('Control+Enter');
+      await words.getByText('Lisbon is lovely in spring.').waitFor();
+      await page.reload();
+      await words.getByText('Lisbon is lovely in spring.').waitFor();
+      await picture('live');
+      letGo();
+      const said = row(page, 1).getByText('Lisbon is lovely in spring. The tram climbs slowly. Take the early boat.', { exact: true });
+      await said.waitFor();
+      await words.waitFor({ state: 'detached' });
+      assert.equal(await page.getByText('Take the early boat.').count(), 1, 'the answer is shown once');
+      await page.getByText('running', { exact: true }).first().waitFor({ state: 'detached' });
+    });
+  },
+
+  async undo({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/threads/undone');
+      await row(page, 2).waitFor();
+      await page.keyboard.press('u');
+      await row(page, 2).waitFor({ state: 'detached' });
+      await page.keyboard.press('r');
+      await row(page, 2).waitFor();
+      await page.getByRole('link', { name: 'Moves' }).click();
+      await page.getByRole('cell', { name: 'redo', exact: true }).waitFor();
+      await picture('moves');
+      await page.getByRole('row', { name: /undo/ }).getByRole('button', { name: 'Go back here' }).click();
+      await page.getByRole('row').nth(1).getByText('undo').waitFor();
+    });
+  },
+
+  async verify({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/verify');
+      await page.getByRole('button', { name: 'Verify the store' }).click();
+      await page.getByText('The whole store is intact.').waitFor();
+      await picture('verify');
+    });
+  },
+
+  // Hostile words in every field: as a thread, an owner, a message, a path, a value, arguments and a decision.
+  async hostile({ open }) {
+    await withPage(open, async ({ page, go, picture, settled }) => {
+      const thread = encodeURIComponent('<img src=x onerror="window.ran=1">');
+      let asked = 0;
+      page.on('dialog', (dialog) => {
+        asked++;
+        void dialog.dismiss();
+      });
+      const safe = async () => {
+        await settled();
+        assert.equal(await page.evaluate(() => window.ran), undefined, 'a script ran');
+        assert.equal(await page.locator('main iframe, main script, main img[src=x], main svg[onload]').count(), 0);
+      };
+      await go('/threads');
+      await page.getByText('<b>eve</b>').waitFor();
+      await safe();
+      await go(`/threads/${thread}`);
+      await row(page, 6).waitFor();
+      for (const details of await page.locator('main details > summary').all()) await details.click();
+      await safe();
+      await row(page, 2).getByRole('button', { name: 'Inspect turn 2' }).click();
+      for (const tab of ['Changed', 'State', 'Context', 'Calls', 'Raw']) {
+        await page.getByRole('tab', { name: tab }).click();
+        if (tab === 'State') await page.getByRole('button', { name: /onerror/ }).first().click();
+        await safe();
+      }
+      await picture('hostile');
+      await go(`/threads/${thread}/diff?a=turn:1&b=main`);
+      await page.getByText('They part at').waitFor();
+      await safe();
+      for (const path of ['/approvals', `/threads/${thread}/calls`, `/threads/${thread}/moves`, '/agents', '/memory/%3Cimg%20src%3Dx%3E', '/threads?q=%3Cimg+src%3Dx']) {
+        await go(path);
+        await page.locator('main h1, main .empty').first().waitFor();
+        await safe();
+      }
+      assert.equal(asked, 0, 'a dialog of the browser opened');
+    });
+  },
+
+  // The control: the same words do run where they are inserted as HTML without a policy.
+  async control({ open, hostile }) {
+    const view = await open();
+    await view.page.goto('about:blank');
+    await view.page.setContent(`<p>${hostile.join('</p><p>')}</p>`);
+    await view.page.waitForFunction(() => window.ran === 1);
+    await view.close();
+  },
+
+  async keyboard({ open }) {
+    await withPage(open, async ({ page }) => {
+      await page.keyboard.press('?');
+      await page.getByRole('dialog', { name: 'Keys' }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.getByRole('dialog', { name: 'Keys' }).waitFor({ state: 'detached' });
+      await page.getByRole('link', { name: /trip-42/ }).waitFor();
+      await page.keyboard.press('/');
+      await page.keyboard.type('trip-42');
+      await page.waitForURL(/q=trip-42/);
+      await page.getByRole('link', { name: /trip-43/ }).waitFor({ state: 'detached' });
+      await page.keyboard.press('Enter');
+      assert.match(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), /solid|auto/, 'the focus is visible');
+      await page.keyboard.press('Enter');
+      await row(page, 5).waitFor();
+      await page.keyboard.press('k');
+      await page.getByRole('heading', { name: 'Turn 5' }).waitFor();
+      await page.keyboard.press('k');
+      await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
+      await page.keyboard.press('f');
+      await page.getByRole('dialog', { name: 'Fork at turn 4' }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.keyboard.press('g');
+      await page.keyboard.press('a');
+      await page.getByRole('heading', { name: 'Approvals', level: 1 }).waitFor();
+    });
+  },
+
+  // axe finds no serious fault, and nothing is wider than the window, on every page in both themes and two widths.
+  async accessible({ open }) {
+    const paths = ['/threads', '/threads/trip-42?at=turn:3', '/threads/trip-42?at=turn:5&tab=state', '/threads/trip-42?at=turn:5&tab=context', '/threads/trip-42?at=turn:5&tab=calls', '/threads/trip-42?at=turn:5&tab=raw', '/threads/trip-42/diff?a=main&b=slower', '/threads/trip-42/moves', '/threads/trip-42/calls', '/threads/trip-42/artifacts', '/approvals', '/calls', '/memory', '/agents', '/verify'];
+    const faults = [];
+    for (const [width, dark, shown] of [[360, true, paths], [1280, false, ['/threads', '/threads/trip-42?at=turn:3', '/threads/trip-42/diff?a=main&b=slower', '/approvals']]]) {
+      await withPage(open, async ({ page, go, picture, settled }) => {
+        for (const path of shown) {
+          await go(path);
+          await page.locator('main h1').first().waitFor();
+          await settled();
+          await page.evaluate(axe);
+          const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+          for (const each of found.violations) {
+            if (['serious', 'critical'].includes(each.impact)) faults.push(`${width} ${path}: ${each.id}: ${each.nodes.slice(0, 2).map((node) => node.html).join(' | ')}`);
+          }
+          const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+          if (over > 0) faults.push(`${width} ${path}: ${over} pixels too wide`);
+          await picture(`${width}-${dark ? 'dark' : 'light'}${path.replaceAll(/[^a-z0-9]+/gi, '-')}`);
+        }
+      }, { width, height: width < 500 ? 740 : 800, dark });
+    }
+    assert.deepEqual(faults, []);
+  },
+
+  // The picture of the README.
+  async readme({ open }) {
+    await withPage(open, async ({ page, go, picture, settled }) => {
+      await go('/threads/trip-42?at=turn:3');
+      await page.getByRole('region', { name: 'What changed at /trip.json' }).waitFor();
+      await page.getByRole('list', { name: 'Turns of all timelines' }).getByRole('button').first().waitFor();
+      await settled();
+      await picture('page');
+    }, { width: 1280, height: 760 });
+  },
+
+  // A long thread and a large store: how long until it can be used, and how much was fetched.
+  async large({ open, link }) {
+    const measured = {};
+    await withPage(open, async ({ page, go }) => {
+      const session = await page.context().newCDPSession(page);
+      await session.send('Network.enable');
+      await session.send('Network.setCacheDisabled', { cacheDisabled: true });
+      let bytes = 0;
+      let asked = [];
+      session.on('Network.loadingFinished', (event) => (bytes += event.encodedDataLength));
+      session.on('Network.dataReceived', () => {});
+      page.on('request', (request) => asked.push(request.url().replace(new URL(link).origin, '')));
+      const visit = async (name, path, ready) => {
+        bytes = 0;
+        asked = [];
+        await go(path);
+        await ready();
+        const timing = await page.evaluate(() => ({ now: performance.now(), cpu: performance.getEntriesByType('longtask').length }));
+        const metrics = Object.fromEntries((await session.send('Performance.getMetrics')).metrics.map((each) => [each.name, each.value]));
+        measured[name] = { ms: Math.round(timing.now), task_ms: Math.round(metrics.TaskDuration * 1000), bytes, requests: asked.length };
+      };
+      await session.send('Performance.enable');
+      await visit('threads', '/threads', () => page.getByRole('link', { name: /thread-0001/ }).waitFor());
+      await visit('thread', '/threads/long', async () => {
+        const { turns } = await page.evaluate(async () => (await (await fetch('/v1/threads/long')).json()).timelines[0]);
+        measured.turns = turns;
+        await row(page, turns).waitFor();
+      });
+      const middle = Math.floor(measured.turns / 2);
+      await visit('middle', `/threads/long?at=turn:${middle}`, () => row(page, middle).getByText(`Noted line ${middle}.`, { exact: true }).waitFor());
+      bytes = 0;
+      asked = [];
+      await page.getByRole('region', { name: 'Transcript' }).evaluate((node) => (node.scrollTop = node.scrollHeight / 10));
+      await page.getByText(/^Noted line \d+\.$/).first().waitFor();
+      await page.waitForTimeout(500);
+      measured.scrolled = { bytes, turns: asked.filter((url) => url.includes('/turns?')).length, others: asked.filter((url) => !url.includes('/turns?')) };
+    });
+    return measured;
+  },
+};

@@ -1,0 +1,77 @@
+// Requests to the server.  Every failure is a `Problem` with the server's code and facts; no code reads its sentence.
+import type { Json } from './shapes';
+
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    detail: string,
+    readonly advice = '',
+    readonly facts: Record<string, Json> = {},
+  ) {
+    super(detail);
+  }
+}
+
+export type Query = Record<string, string | number | boolean | null | undefined>;
+
+export function query(values: Query): string {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== null && value !== undefined && value !== '') given.set(name, String(value));
+  }
+  const text = given.toString();
+  return text && `?${text}`;
+}
+
+/** The address of a thread's resource; ids are encoded, `/` included. */
+export function threadUrl(thread: string, rest = '', values: Query = {}): string {
+  return `/v1/threads/${encodeURIComponent(thread)}${rest && `/${rest}`}${query(values)}`;
+}
+
+export async function problemOf(answer: Response): Promise<Problem> {
+  try {
+    const body = await answer.json();
+    return new Problem(answer.status, body.code ?? 'unknown', body.detail ?? answer.statusText, body.advice ?? '', body.facts ?? {});
+  } catch {
+    return new Problem(answer.status, 'unknown', `The server answered ${answer.status}.`);
+  }
+}
+
+async function send(url: string, init: RequestInit): Promise<Response> {
+  let answer: Response;
+  try {
+    answer = await fetch(url, { credentials: 'same-origin', ...init });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'AbortError') throw error;
+    throw new Problem(0, 'unreachable', 'The server does not answer.', 'Is `perdure serve` still running?');
+  }
+  if (!answer.ok) throw await problemOf(answer);
+  return answer;
+}
+
+export interface Answered<T> { body: T; etag: string | null }
+
+export async function getWithTag<T>(url: string, signal?: AbortSignal): Promise<Answered<T>> {
+  const answer = await send(url, { headers: { Accept: 'application/json' }, ...(signal && { signal }) });
+  return { body: (await answer.json()) as T, etag: answer.headers.get('ETag') };
+}
+
+export async function get<T>(url: string, signal?: AbortSignal): Promise<T> {
+  return (await getWithTag<T>(url, signal)).body;
+}
+
+/** A name for one act, so that a repeated request is the same act. */
+export function actId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+export interface Act { etag?: string | null; key?: string; method?: string }
+
+export async function post<T>(url: string, body: unknown = {}, act: Act = {}): Promise<T> {
+  const headers: Record<string, string> = { Accept: 'application/json', 'Content-Type': 'application/json', 'Idempotency-Key': act.key ?? actId() };
+  if (act.etag) headers['If-Match'] = act.etag;
+  const answer = await send(url, { method: act.method ?? 'POST', headers, body: JSON.stringify(body) });
+  return (answer.status === 204 ? null : await answer.json()) as T;
+}

@@ -1,0 +1,51 @@
+// How values look to people.
+import type { Cost, Json } from './shapes';
+
+const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', timeZoneName: 'short' });
+const DAY = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', timeZoneName: 'short' });
+
+export const fullTime = (at: string): string => `${FULL.format(new Date(at))} (${ZONE}) · ${at}`;
+
+export function shortTime(at: string, now = Date.now()): string {
+  const time = new Date(at);
+  return now - time.getTime() < 86_400_000 ? CLOCK.format(time) : DAY.format(time);
+}
+
+export function span(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min`;
+  if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  return `${Math.floor(whole / 86_400)} d`;
+}
+
+export const age = (at: string, now = Date.now()): string => `${span((now - Date.parse(at)) / 1000)} ago`;
+export const short = (digest: string | null | undefined): string => (digest ? digest.slice(0, 12) : '–');
+export const count = (number: number, noun: string, plural = `${noun}s`): string => `${number.toLocaleString()} ${number === 1 ? noun : plural}`;
+
+export function dollars(cost: Cost | null | undefined): string {
+  if (!cost || cost.steps === cost.unpriced) return '';
+  const text = cost.usd === 0 ? '$0' : `$${cost.usd < 0.01 ? cost.usd.toPrecision(2) : cost.usd.toFixed(2)}`;
+  return cost.unpriced ? `${text} +` : text;
+}
+
+export function bytes(size: number): string {
+  if (size < 1000) return `${size} B`;
+  return size < 1_000_000 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
+}
+
+export const pretty = (value: Json | undefined): string => (typeof value === 'string' ? value : (JSON.stringify(value ?? null, null, 2) ?? ''));
+
+/** What people call the state of a run or a call. */
+export const inWords = (name: string): string => name.replaceAll('_', ' ');
+
+const TONES: Record<string, string> = {
+  succeeded: 'good', resolved: 'good', approve: 'good', kept: 'good', success: 'good', added: 'good',
+  failed: 'bad', denied: 'bad', error: 'bad', removed: 'bad', deny: 'bad', refused: 'bad',
+  unknown: 'warn', needs_human: 'warn', awaiting_approval: 'warn', waiting: 'warn', interrupted: 'warn', converted: 'warn', stopped: 'warn', changed: 'warn', expired: 'warn',
+  running: 'live', started: 'live', created: 'live',
+};
+export const tone = (name: string | null | undefined): string => TONES[name ?? ''] ?? 'quiet';
+export const isExternal = (effect: string): boolean => !['none', 'read_only', 'local_write'].includes(effect);

@@ -1,0 +1,46 @@
+// Data that follows what it depends on.  The old answer stays on screen until the new one is there.
+import { Problem } from './api';
+
+export class Loaded<T> {
+  data = $state.raw<T | null>(null);
+  problem = $state.raw<Problem | null>(null);
+  loading = $state(false);
+  #again = $state(0);
+
+  /** `load` is called in a component's set-up; what it reads before its first await is followed. Null: nothing to load. */
+  constructor(load: (signal: AbortSignal) => Promise<T> | null) {
+    $effect(() => {
+      void this.#again;
+      const control = new AbortController();
+      const promise = load(control.signal);
+      if (promise === null) {
+        this.data = null;
+        this.problem = null;
+        return;
+      }
+      this.loading = true;
+      promise.then(
+        (data) => {
+          if (control.signal.aborted) return;
+          this.data = data;
+          this.problem = null;
+          this.loading = false;
+        },
+        (error: unknown) => {
+          if (control.signal.aborted) return;
+          this.problem = asProblem(error);
+          this.loading = false;
+        },
+      );
+      return () => control.abort();
+    });
+  }
+
+  again(): void {
+    this.#again++;
+  }
+}
+
+export function asProblem(error: unknown): Problem {
+  return error instanceof Problem ? error : new Problem(0, 'unexpected', String(error));
+}

@@ -1,0 +1,47 @@
+// Where the reader is.  The address holds all of it: thread, timeline, moment and view.
+import { query, type Query } from './api';
+
+function parse() {
+  const segments = location.pathname.split('/').filter(Boolean).map((each) => {
+    try {
+      return decodeURIComponent(each);
+    } catch {
+      return each;
+    }
+  });
+  return { path: location.pathname, segments, query: Object.fromEntries(new URLSearchParams(location.search)) as Record<string, string> };
+}
+
+export const route = $state({ now: parse() });
+
+export function go(to: string, replace = false): void {
+  if (to === location.pathname + location.search) return;
+  if (replace) history.replaceState(null, '', to);
+  else history.pushState(null, '', to);
+  const before = route.now.path;
+  route.now = parse();
+  if (!replace && before !== route.now.path) scrollTo(0, 0);
+}
+
+/** Change parts of the query and keep the rest; null removes a part. */
+export function amend(values: Query, replace = true): void {
+  go(location.pathname + query({ ...route.now.query, ...values }), replace);
+}
+
+/** The page of a thread. */
+export function threadPage(thread: string, rest = '', values: Query = {}): string {
+  return `/threads/${encodeURIComponent(thread)}${rest && `/${rest}`}${query({ ...values, timeline: values['timeline'] === 'main' ? null : values['timeline'] })}`;
+}
+
+export function startRouter(): void {
+  addEventListener('popstate', () => {
+    route.now = parse();
+  });
+  document.addEventListener('click', (event) => {
+    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const link = (event.target as Element).closest('a');
+    if (!link || link.target || link.hasAttribute('download') || link.origin !== location.origin || link.pathname.startsWith('/v1/')) return;
+    event.preventDefault();
+    go(link.pathname + link.search);
+  });
+}

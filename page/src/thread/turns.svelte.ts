@@ -1,0 +1,87 @@
+// The turns of one timeline, fetched in blocks of twenty by number, and only those that are looked at.
+import { SvelteMap, SvelteSet } from 'svelte/reactivity';
+import { get, threadUrl, type Problem } from '../lib/api';
+import { asProblem } from '../lib/load.svelte';
+import type { Turn, TurnPage } from '../lib/shapes';
+
+export const BLOCK = 20;
+const BLOCKS_KEPT = 40;
+const NEWEST = 3;
+
+export class Turns {
+  total = $state(0);
+  problem = $state.raw<Problem | null>(null);
+  readonly byNumber = new SvelteMap<number, Turn>();
+  readonly visible = new SvelteSet<number>();
+  #fetching = new Map<number, AbortController>();
+  #used: number[] = [];
+
+  constructor(readonly thread: string, readonly timeline: string) {}
+
+  get blocks(): number {
+    return Math.ceil(this.total / BLOCK);
+  }
+
+  numbers(block: number): number[] {
+    const first = block * BLOCK + 1;
+    return Array.from({ length: Math.min(BLOCK, this.total - first + 1) }, (_, at) => first + at);
+  }
+
+  show(block: number): void {
+    this.visible.add(block);
+    void this.#fetch(block);
+  }
+
+  hide(block: number): void {
+    this.visible.delete(block);
+    this.#fetching.get(block)?.abort();
+    this.#fetching.delete(block);
+  }
+
+  async #fetch(block: number): Promise<void> {
+    this.#used = [block, ...this.#used.filter((each) => each !== block)];
+    const numbers = this.numbers(block);
+    if (this.#fetching.has(block) || numbers.every((number) => this.byNumber.has(number))) return;
+    const control = new AbortController();
+    this.#fetching.set(block, control);
+    await new Promise((resolve) => setTimeout(resolve, 60)); // a block that only passes by is not fetched
+    if (control.signal.aborted) return;
+    try {
+      const at = `turn:${numbers[numbers.length - 1]}`;
+      const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, at, limit: numbers.length }), control.signal);
+      this.#keep(page.turns);
+      this.problem = null;
+    } catch (error) {
+      if (!control.signal.aborted) this.problem = asProblem(error);
+    } finally {
+      if (this.#fetching.get(block) === control) this.#fetching.delete(block);
+    }
+  }
+
+  #keep(turns: Turn[]): void {
+    for (const turn of turns) this.byNumber.set(turn.number, turn);
+    for (const block of this.#used.splice(BLOCKS_KEPT)) {
+      if (!this.visible.has(block)) for (const number of this.numbers(block)) this.byNumber.delete(number);
+    }
+  }
+
+  /** Read the newest turns again; the line may have grown, or gone back. */
+  async refresh(total: number): Promise<void> {
+    if (total > 0) {
+      try {
+        const grown = Math.max(0, total - this.total);
+        const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, limit: Math.min(total, Math.min(BLOCK, grown + NEWEST)) }));
+        const first = page.turns[0];
+        const before = first && this.byNumber.get(first.number - 1);
+        if (before && before.after !== first.before) this.byNumber.clear();
+        this.#keep(page.turns);
+        total = page.turns[page.turns.length - 1]?.number ?? total;
+      } catch (error) {
+        this.problem = asProblem(error);
+      }
+    }
+    for (const number of [...this.byNumber.keys()]) if (number > total) this.byNumber.delete(number);
+    this.total = total;
+    for (const block of this.visible) if (block < this.blocks) void this.#fetch(block);
+  }
+}

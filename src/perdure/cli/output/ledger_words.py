@@ -1,0 +1,62 @@
+"""How the states of runs and calls, arguments and losses look to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from perdure.cli.output.formatting import count
+from perdure.cli.output.screen import Cell, Column, Part, Screen
+from perdure.shapes.conversation import LossShape
+from perdure.shapes.text import safe_json, shortened
+
+__all__ = ["on_one_line", "show_losses", "state", "way"]
+
+
+_LENGTH = 60
+_STYLES = {
+    "succeeded": "good",
+    "resolved": "good",
+    "failed": "bad",
+    "unknown": "warn",
+    "needs_human": "warn",
+    "awaiting_approval": "warn",
+    "waiting": "warn",
+    "interrupted": "warn",
+    "waiting, decided": "good",
+    "started": "line",
+    "running": "line",
+}
+
+
+def state(name: str) -> Cell:
+    """Return a state of a run or a call, in its colour."""
+    return name, _STYLES.get(name, "quiet")
+
+
+def on_one_line(value: object) -> str:
+    """Return a JSON value, short, for a table."""
+    return shortened(value if isinstance(value, str) else safe_json(value, indent=None), _LENGTH)
+
+
+def way(states: Sequence[str]) -> Iterator[Part]:
+    """Return the states of a call, one after another."""
+    for at, each in enumerate(states):
+        yield (" → " if at else "", "quiet")
+        yield state(each)
+
+
+_COLUMNS = (
+    Column("loss"),
+    Column("where", "name", gives_way=True),
+    Column("what", gives_way=True),
+    Column("why", "quiet", gives_way=True),
+)
+
+
+def show_losses(screen: Screen, losses: Sequence[LossShape]) -> None:
+    """Print how many there are, and a table of them."""
+    if not losses:
+        screen.say(("✓ ", "good"), "nothing is lost")
+        return
+    screen.say(("! ", "warn"), f"{count(len(losses), 'thing')} could not be carried over unchanged:")
+    screen.table(_COLUMNS, [(each.kind, each.where, each.what, each.why) for each in losses], indent=2)

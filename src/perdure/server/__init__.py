@@ -1,0 +1,16 @@
+"""The HTTP server of a store, and what one's own ASGI application takes from it.
+
+    app = perdure.server.app(store, agents=[planner])         # the whole server, to be mounted
+    return perdure.server.events(thread.stream(text))         # any stream as server-sent events
+
+It needs `perdure[server]`.
+"""
+
+from __future__ import annotations
+
+from perdure.server.access import Access
+from perdure.server.app import app
+from perdure.server.serve import serve
+from perdure.server.streams import events
+
+__all__ = ["Access", "app", "events", "serve"]

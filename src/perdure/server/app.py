@@ -1,0 +1,584 @@
+"""The server as an ASGI application: checks a request, lets its handler answer, and sends the answer.
+
+It has no rules of its own: every route calls the public classes of a store, through `perdure.aio`.  A request passes
+these checks in this order: host name, origin, credential, role, limits, size and type of its body.  A request that is to
+change something is recorded in the server's own thread before it is carried out, and refused if that fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import mimetypes
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import parse_qsl, quote, urlencode
+
+import msgspec
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from perdure import aio
+from perdure.errors import Invalid, Unavailable
+from perdure.runtime.agent.agent import Agent
+from perdure.runtime.session.environment import WorkerPool
+from perdure.server import openapi
+from perdure.server.access import LOOPBACK, Access, bearer, check_origin, is_own_host, same
+from perdure.server.keys import Audit, AuditEntry, Keys
+from perdure.server.problems import MEDIA_TYPE, HttpProblem, problem_of
+from perdure.server.routing import HttpCall, HttpRoute, Paged, Router, entity_tag, read_query
+from perdure.server.streams import EventStream, Inbox
+from perdure.shapes.text import now, spelled, stamp
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+from perdure.version import __version__
+
+__all__ = ["HttpServer", "app"]
+
+PAGE = Path(__file__).with_name("page")
+
+_SAFE = frozenset({"GET", "HEAD"})
+_SINGLE = frozenset(
+    {
+        "host",
+        "authorization",
+        "content-length",
+        "content-type",
+        "if-match",
+        "idempotency-key",
+        "origin",
+        "last-event-id",
+    }
+)
+_RECEIVE_SECONDS = 30.0
+_BODY_BYTES_MAX = 8 * 1024 * 1024
+_WORKERS = 16
+_RUNS_MAX = 64  # runs whose clients wait for the result; further ones wait for their turn
+_LOCAL = "local"  # the name of the credential in the start link
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+}
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_IMMUTABLE = "private, max-age=60, immutable"
+
+_log = logging.getLogger("perdure.server")
+_T = TypeVar("_T")
+
+
+class HttpServer:
+    """An ASGI application over one open store."""
+
+    def __init__(
+        self,
+        store: aio.Store | Store,
+        agents: Sequence[Agent] = (),
+        *,
+        token: str | None = None,
+        hosts: Sequence[str] = LOOPBACK,
+        access: Callable[[Mapping[str, str]], Access | None] | None = None,
+        body_bytes_max: int = _BODY_BYTES_MAX,
+    ) -> None:
+        """Serve `store`, and run `agents`.
+
+        `token` is a secret that opens everything, None: there is none.  `hosts` are the names that requests may
+        address, "*": any.  `access` says by the headers of a request who asks, for an application with a login of its
+        own; None: only keys and the token are known.
+        """
+        self.store = (
+            store if isinstance(store, aio.Store) else aio.Store(WorkerPool(_WORKERS, "perdure"), store)
+        )
+        self.agents = {agent.name: agent for agent in agents}
+        self.version = __version__
+        self.inbox = Inbox(self.store)
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        self.streams_open = 0
+        self.is_draining = False
+        self._token, self._hosts, self._access = token, tuple(hosts), access
+        self._body_bytes_max = body_bytes_max
+        self._router = Router()
+        self._keys, self._audit = Keys(self.store.target()), Audit(self.store.target())
+        self._entries: list[tuple[AuditEntry, asyncio.Future[None]]] = []
+        self._auditing: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[Any]] = set()
+        self._run_threads = WorkerPool(_RUNS_MAX, "perdure-run")
+        self._drained: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one connection."""
+        self._loop = asyncio.get_running_loop()
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    # ---- what handlers use
+
+    def can_run(self, agent: str) -> bool:
+        """True if this server has the agent with its tools, or its definition needs none; on a worker thread."""
+        return agent in self.agents or self._defined(agent) is not None
+
+    def declared(self, thread: Thread) -> Thread:
+        """Return the same timeline with its agent as far as this server has it; on a worker thread."""
+        agent = self.agents.get(thread.agent) or self._defined(thread.agent)
+        if agent is None:
+            return thread
+        return self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
+
+    def _defined(self, agent: str) -> Agent | None:
+        kept = self.store.target().definitions.find(agent)
+        return None if kept is None or kept.definition.tools else kept.agent()
+
+    def new_id(self) -> str:
+        """Return an id for a message or a thread whose client gave none."""
+        return secrets.token_hex(16)
+
+    def keep(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Do work that goes on when its client has left; the server waits for it before it ends."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._kept)
+        return task
+
+    async def in_own_thread(self, work: Callable[[], _T]) -> _T:
+        """Do blocking work that may take long, such as a run, on a thread that reads do not wait for."""
+        return await asyncio.get_running_loop().run_in_executor(self._run_threads, work)
+
+    def _kept(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # the client that waited for it has it, or has left
+
+    def stream(self, call: HttpCall, frames: AsyncIterator[bytes]) -> EventStream:
+        """Return a stream that ends when the server drains, or the credential is no longer valid."""
+
+        async def is_allowed() -> bool:
+            try:
+                return await self._known_by(call.headers) is not None
+            except HttpProblem:
+                return False
+
+        return EventStream(self._counted(frames), drained=self._drain_event(), is_allowed=is_allowed)
+
+    async def _counted(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self.streams_open += 1
+        try:
+            async for each in frames:
+                yield each
+        finally:
+            self.streams_open -= 1
+
+    async def known(self, secret: str, headers: Mapping[str, str]) -> Access | None:
+        """Return what a secret may do; None if it is not known."""
+        if self._token is not None and same(secret, self._token):
+            return Access(name=_LOCAL, roles=("admin",))
+        key = await self.store.off_loop(partial(self._keys.find, secret))
+        if key is None:
+            return None
+        person = None if key.person_header is None else headers.get(key.person_header.lower(), "").strip()
+        if key.person_header is not None and not person:
+            return None  # a proxy that names no person has nobody to answer for
+        return key.access(None if person is None else f"{key.name}:{spelled(person)[:100]}")
+
+    # ---- starting and stopping
+
+    def drain(self) -> None:
+        """End streams and take no new work; called from any thread, also from a signal handler."""
+        self.is_draining = True
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._drain_event().set)
+
+    def _drain_event(self) -> asyncio.Event:
+        if self._drained is None:
+            self._drained = asyncio.Event()
+        return self._drained
+
+    async def finish(self) -> None:
+        """Wait for the runs that live here, and stop watching."""
+        self.is_draining = True
+        self._drain_event().set()
+        while self._running:
+            await asyncio.wait(set(self._running))
+        await self.inbox.close()
+        self._run_threads.shutdown(wait=False)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.finish()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    # ---- one request
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method: str = scope["method"]
+        counted: list[str] = ["other"]
+        try:
+            answer = await self._answer(scope, receive, counted)
+        except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
+            had_precondition = any(name == b"if-match" for name, _ in scope["headers"])
+            answer = _problem(error, had_precondition=had_precondition)
+        status = answer.status_code if isinstance(answer, Response) else 200
+        self.requests[method if method in _METHODS else "OTHER", counted[0], status] += 1
+        if isinstance(answer, Response):
+            for name, value in _HEADERS.items():
+                answer.headers.setdefault(name, value)
+            answer.headers.setdefault("cache-control", "no-store")
+        await answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, counted: list[str]) -> Response | EventStream:
+        method: str = scope["method"]
+        headers = _headers(scope)
+        host = headers.get("host", "")
+        if not is_own_host(host, self._hosts):
+            raise HttpProblem(421, "host_unknown", "this server does not answer to that host name.")
+        check_origin(headers, host, is_safe=method in _SAFE)
+        path, query = _path(scope), scope["query_string"].decode("latin-1")
+        if not path.startswith("/v1/") and path not in _PLAIN:
+            if not _wants_json(headers) or method not in _SAFE:
+                return await self._page(scope, method, path, query, headers)
+            path = "/v1" + path.rstrip("/")
+        if path == openapi.ADDRESS:
+            return Response(openapi.document(), media_type="application/json")
+        is_open = path in _PLAIN - {"/metrics"} or (path == "/v1/session" and method in ("POST", "DELETE"))
+        access = _NOBODY if is_open else await self._allowed(headers)
+        route, segments = self._router.find(method, path)
+        counted[0] = route.path
+        call = HttpCall(self, access, segments, headers)
+        entry = self._entry(scope, call, path, query)
+        self._check_permission(call, route, entry)
+        arguments = await self._arguments(route, call, query, receive, entry)
+        if method not in _SAFE and route.permission is not None:
+            if self.is_draining:
+                raise HttpProblem(
+                    503, "draining", "the server is being stopped.", headers={"Retry-After": "5"}
+                )
+            await self._record(msgspec.structs.replace(entry, body=arguments.pop("_digest", "")))
+        arguments.pop("_digest", None)
+        found = await self._handled(route, call, arguments)
+        return self._response(scope, route, call, found)
+
+    async def _handled(self, route: HttpRoute, call: HttpCall, arguments: dict[str, Any]) -> Any:
+        if route.is_async:
+            return await route.handler(call, **arguments)
+        return await self.store.off_loop(partial(route.handler, call, **arguments))
+
+    def _check_permission(self, call: HttpCall, route: HttpRoute, entry: AuditEntry) -> None:
+        if route.permission is None:
+            return
+        if route.is_whole_store and call.access.is_limited:
+            code, why = "outside_limits", "this credential is limited to a part of the store"
+        elif not call.access.may(route.permission):
+            code, why = (
+                "role_insufficient",
+                f"the roles of '{call.access.name}' do not allow to {route.permission}",
+            )
+        else:
+            return
+        if route.method not in _SAFE:
+            self.keep(self._record(msgspec.structs.replace(entry, refused=code)))
+        raise HttpProblem(403, code, f"{why}; nothing was done.")
+
+    async def _arguments(
+        self, route: HttpRoute, call: HttpCall, query: str, receive: Receive, entry: AuditEntry
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if route.query is not None:
+            found["query"] = read_query(route.query, query)
+        elif query:
+            raise Invalid("this address takes no query; nothing was done.", code="query_invalid")
+        if route.method in _SAFE:
+            return found
+        content = await _body(receive, call.headers, self._body_bytes_max)
+        found["_digest"] = sha256(content).hexdigest()
+        if route.body is not None:
+            found["body"] = _decoded(route.body, content, call)
+        return found
+
+    def _response(self, scope: Scope, route: HttpRoute, call: HttpCall, found: Any) -> Response | EventStream:
+        if isinstance(found, EventStream):
+            return found
+        if isinstance(found, Response):
+            response = found
+        elif found is None:
+            response = Response(status_code=route.status)
+        else:
+            response = Response(_encoded(found), call.status or route.status, media_type="application/json")
+        if call.head is not None:
+            response.headers["etag"] = entity_tag(call.head)
+        if call.is_by_digest:
+            response.headers["cache-control"] = _IMMUTABLE
+        if call.cookie is not None:
+            self._set_cookie(scope, response, call.cookie)
+        if scope["method"] == "HEAD":
+            response.body = b""
+        return response
+
+    # ---- who asks
+
+    async def _allowed(self, headers: Mapping[str, str]) -> Access:
+        access = await self._known_by(headers)
+        if access is None:
+            raise HttpProblem(
+                401,
+                "credential_missing",
+                "this request has no valid credential; nothing was done.",
+                advice="Send a key as a bearer token.",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return access
+
+    async def _known_by(self, headers: Mapping[str, str]) -> Access | None:
+        if self._access is not None:
+            found = self._access(headers)
+            if found is not None:
+                return found
+        secret = bearer(headers, _cookie_name(headers))
+        return None if secret is None else await self.known(secret, headers)
+
+    def _set_cookie(self, scope: Scope, response: Response, secret: str) -> None:
+        name = _cookie_name(_headers(scope))
+        if not secret:
+            response.delete_cookie(name, path="/", httponly=True, samesite="strict")
+            return
+        secure = scope["scheme"] == "https" or _headers(scope).get("x-forwarded-proto") == "https"
+        response.set_cookie(name, secret, path="/", httponly=True, samesite="strict", secure=secure)
+
+    # ---- the record of requests
+
+    def _entry(self, scope: Scope, call: HttpCall, path: str, query: str) -> AuditEntry:
+        client = scope.get("client")
+        return AuditEntry(
+            at=stamp(now()),
+            by=call.access.name,
+            roles=call.access.roles,
+            method=scope["method"],
+            path=spelled(path)[:500],
+            query=spelled(query)[:500],
+            op_id=call.op_id,
+            body="",
+            client=None if client is None else str(client[0]),
+        )
+
+    async def _record(self, entry: AuditEntry) -> None:
+        """Make an entry durable; those that come together are one write."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._entries.append((entry, done))
+        if self._auditing is None or self._auditing.done():
+            self._auditing = asyncio.create_task(self._write_entries())
+        await done
+
+    async def _write_entries(self) -> None:
+        while self._entries:
+            batch, self._entries = self._entries, []
+            try:
+                await self.store.off_loop(partial(self._audit.write, [entry for entry, _ in batch]))
+            except Exception as error:  # noqa: BLE001  # each request that waits gets it
+                _fail(batch, error)
+            else:
+                for _, done in batch:
+                    if not done.done():
+                        done.set_result(None)
+
+    # ---- the page
+
+    async def _page(
+        self, scope: Scope, method: str, path: str, query: str, headers: Mapping[str, str]
+    ) -> Response:
+        if method not in _SAFE:
+            raise HttpProblem(
+                405, "method_not_allowed", "this address is only read.", headers={"Allow": "GET, HEAD"}
+            )
+        parameters = parse_qsl(query, keep_blank_values=True)
+        token = next((value for name, value in parameters if name == "token"), None)
+        if token is not None:
+            return await self._entered(scope, path, parameters, token, headers)
+        file = _asset(path)
+        if file is None:
+            raise HttpProblem(404, "address_not_found", "there is nothing at this address.")
+        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        is_index = file.name == "index.html"
+        caching = "no-cache" if is_index or "/assets/" not in path else "public, max-age=31536000, immutable"
+        sent = {"content-security-policy": _PAGE_POLICY, "cache-control": caching, "vary": "accept-encoding"}
+        if "gzip" in headers.get("accept-encoding", ""):
+            return Response(_compressed(file), media_type=kind, headers=sent | {"content-encoding": "gzip"})
+        return FileResponse(file, media_type=kind, headers=sent)
+
+    async def _entered(
+        self,
+        scope: Scope,
+        path: str,
+        parameters: list[tuple[str, str]],
+        token: str,
+        headers: Mapping[str, str],
+    ) -> Response:
+        """Answer the start link: set the cookie, and lead to the same address without the token."""
+        if await self.known(token, headers) is None:
+            raise HttpProblem(401, "credential_unknown", "the token of this link is not known here.")
+        left = urlencode([each for each in parameters if each[0] != "token"])
+        root = scope.get("root_path", "")
+        address = root + "/" + path.lstrip("/")  # one slash: two would lead to another host
+        response = RedirectResponse(address + (f"?{left}" if left else ""), status_code=303)
+        self._set_cookie(scope, response, token)
+        return response
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
+_PLAIN = frozenset({"/healthz", "/readyz", "/metrics"})
+_NOBODY = Access(name="nobody", roles=())
+
+
+def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception) -> None:
+    _log.error("requests were not recorded, and not carried out: %s", spelled(str(error)))
+    for _, done in batch:
+        if not done.done():
+            problem = Unavailable(
+                "the request could not be recorded, so it was not carried out.", code="audit_unavailable"
+            )
+            problem.__cause__ = error
+            done.set_exception(problem)
+
+
+def _problem(error: BaseException, *, had_precondition: bool) -> Response:
+    document, headers = problem_of(error, had_precondition=had_precondition)
+    return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
+
+
+def _encoded(found: Any) -> bytes:
+    if not isinstance(found, Paged):
+        return msgspec.json.encode(found)
+    paged = cast("Paged[msgspec.Struct]", found)
+    body = msgspec.json.encode(paged.page)
+    return body if paged.next is None else body[:-1] + b',"next":' + msgspec.json.encode(paged.next) + b"}"
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Return the headers of a request by name; raises a problem if one that decides something comes twice."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name = raw_name.decode("latin-1").lower()
+        if name in found and name in _SINGLE:
+            raise HttpProblem(400, "header_repeated", f"the header {name} comes twice; nothing was done.")
+        found[name] = raw_value.decode("latin-1")
+    return found
+
+
+def _path(scope: Scope) -> str:
+    """Return the path as the client sent it, percent-encoded, without the part under which the server is mounted."""
+    raw: bytes | None = scope.get("raw_path")
+    path = raw.decode("latin-1").partition("?")[0] if raw is not None else quote(scope["path"], safe="/%")
+    root = quote(scope.get("root_path", ""), safe="/%")
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
+def _wants_json(headers: Mapping[str, str]) -> bool:
+    accept = headers.get("accept", "")
+    return ("application/json" in accept or "text/event-stream" in accept) and "text/html" not in accept
+
+
+def _cookie_name(headers: Mapping[str, str]) -> str:
+    """Return the name of the cookie: a host's cookies are shared by all its ports, so the name has the port."""
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"perdure_{port}" if port.isdecimal() else "perdure"
+
+
+async def _body(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
+    """Read the body of a request; raises a problem if it is too large or does not come."""
+    length = headers.get("content-length", "0")
+    too_large = HttpProblem(413, "body_too_large", f"a body has at most {bytes_max} bytes; nothing was done.")
+    if length.isdecimal() and int(length) > bytes_max:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        try:
+            message = await asyncio.wait_for(receive(), _RECEIVE_SECONDS)
+        except TimeoutError as error:
+            raise HttpProblem(
+                408, "body_too_slow", "the body did not come in time; nothing was done."
+            ) from error
+        if message["type"] == "http.disconnect":
+            raise HttpProblem(
+                400, "body_cut_off", "the client left before its body was whole; nothing was done."
+            )
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > bytes_max:
+            raise too_large
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _decoded(kind: Any, content: bytes, call: HttpCall) -> Any:
+    media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind is Any and media != "application/json":
+        call.media_type = media or "application/octet-stream"
+        return content
+    if media != "application/json" and content:
+        raise HttpProblem(415, "media_type_unknown", "a body is application/json; nothing was done.")
+    try:
+        return msgspec.json.decode(content or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(
+            f"the body is not as it should be: {spelled(str(error))[:300]}; nothing was done.",
+            code="body_invalid",
+        ) from error
+
+
+_VIEWS = frozenset(
+    {"", "threads", "approvals", "calls", "memory", "agents", "verify"}
+)  # first parts of addresses
+
+
+def _asset(path: str) -> Path | None:
+    """Return the file of the page at an address; the index for the addresses of its views; None if there is none."""
+    wanted = (PAGE / path.lstrip("/")).resolve()
+    if not wanted.is_relative_to(PAGE):
+        return None
+    is_view = path.lstrip("/").partition("/")[0] in _VIEWS
+    found = PAGE / "index.html" if is_view else wanted
+    return found if found.is_file() else None
+
+
+@cache
+def _compressed(file: Path) -> bytes:
+    """Return a file of the page after gzip; it does not change while the server runs."""
+    return gzip.compress(file.read_bytes(), mtime=0)
+
+
+def app(
+    store: aio.Store | Store,
+    agents: Sequence[Agent] = (),
+    *,
+    hosts: Sequence[str] = LOOPBACK,
+    access: Callable[[Mapping[str, str]], Access | None] | None = None,
+    token: str | None = None,
+) -> HttpServer:
+    """Return the server as an ASGI application, to be mounted in one's own or served by any ASGI server.
+
+    Clients present keys of the store (`perdure keys add`).  `access` maps the headers of a request to who asks, for an
+    application with a login of its own.  `hosts` are the names that requests may address, "*": any.  The caller opens
+    and closes the store.
+    """
+    return HttpServer(store, agents, hosts=hosts, access=access, token=token)

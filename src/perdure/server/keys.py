@@ -1,0 +1,204 @@
+"""The server's own thread: the keys that clients present, and the record of what they did with them.
+
+Keys are values in the state of that thread, so every key that was ever added or removed is in its history, and what is
+stored is the hash of a key.  Each request that changes something leaves a commit there: who, when, and what was asked.
+Both are verified like any other thread.  The server lets no client write to this thread, and only an admin read it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from perdure.engines.loops import Attempts
+from perdure.errors import Conflict, Invalid, NotFound, StaleHead
+from perdure.server.access import Access, Role, check_roles
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+__all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys"]
+
+SERVER = "perdure.server"  # the id of the thread, and the name of its agent
+
+_PREFIX = "pk_"
+_PATH = "/keys/"
+_ENTRY = "/request.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+_FRESH_SECONDS = 1.0  # a key that was removed is refused after at most this time
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as it is stored; None as a limit: there is none."""
+
+    name: str
+    hash: str  # SHA-256 of the key, which has 256 random bits
+    roles: tuple[Role, ...]
+    agents: tuple[str, ...] | None = None
+    owners: tuple[str, ...] | None = None
+    threads: tuple[str, ...] | None = None
+    person_header: str | None = (
+        None  # of a proxy: the header that names the person who asks; None: the key is a person's
+    )
+
+    def access(self, person: str | None) -> Access:
+        """Return what the key may do; `person` is the name that a proxy vouches for, None: the key's own name."""
+        return Access(
+            name=person or self.name,
+            roles=self.roles,
+            agents=self.agents,
+            owners=self.owners,
+            threads=self.threads,
+        )
+
+
+class Keys:
+    """The keys of one store."""
+
+    def __init__(self, store: Store) -> None:
+        """Read and write the keys of `store`."""
+        self._store = store
+        self._lock = threading.Lock()
+        self._by_hash: dict[str, Key] = {}
+        self._read_at = float("-inf")
+
+    def add(
+        self,
+        name: str,
+        roles: Sequence[str],
+        *,
+        agents: Sequence[str] | None = None,
+        owners: Sequence[str] | None = None,
+        threads: Sequence[str] | None = None,
+        person_header: str | None = None,
+        by: str | None = None,
+    ) -> str:
+        """Make a key and return it; only its hash is stored.  Raises `Conflict` if there is a key of that name."""
+        if not _NAME.match(name):
+            raise Invalid(
+                f"{name!r} is no name for a key: letters, digits and . _ @ + - are allowed; nothing was added.",
+                code="key_name_invalid",
+                name=name,
+            )
+        if person_header is not None and not _HEADER.match(person_header):
+            raise Invalid(
+                f"{person_header!r} is no name of a header; nothing was added.", code="header_invalid"
+            )
+        secret = _PREFIX + secrets.token_urlsafe(32)
+        key = Key(
+            name=name,
+            hash=_hash(secret),
+            roles=check_roles(roles),
+            agents=_limit(agents),
+            owners=_limit(owners),
+            threads=_limit(threads),
+            person_header=person_header,
+        )
+        thread = server_thread(self._store)
+        with thread.change(f"add key {name}", author=by) as change:
+            if change.get(_path(name), default=None) is not None:
+                raise Conflict(
+                    f"there is a key '{name}'; nothing was added.",
+                    code="key_exists",
+                    advice="Remove it first, or choose another name.",
+                    name=name,
+                )
+            change.put(_path(name), _json(key))
+        return secret
+
+    def ls(self) -> list[Key]:
+        """Read all keys, by name."""
+        try:
+            values = self._store.thread(SERVER).values(_PATH)
+        except NotFound:
+            return []
+        return [msgspec.convert(value, Key) for value in values.values()]
+
+    def rm(self, name: str, *, by: str | None = None) -> None:
+        """Remove a key; it is refused within a second.  Raises `NotFound` if there is none of that name."""
+        if name not in {key.name for key in self.ls()}:
+            raise NotFound(f"there is no key '{name}'; nothing was removed.", code="key_not_found", name=name)
+        with self._store.thread(SERVER).change(f"remove key {name}", author=by) as change:
+            change.delete(_path(name))
+
+    def find(self, secret: str) -> Key | None:
+        """Return the key with that secret, as it was at most a second ago; None if there is none."""
+        with self._lock:
+            if time.monotonic() - self._read_at > _FRESH_SECONDS:
+                self._by_hash = {key.hash: key for key in self.ls()}
+                self._read_at = time.monotonic()
+            return self._by_hash.get(_hash(secret))
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One request that was to change something."""
+
+    at: str
+    by: str
+    roles: tuple[str, ...]
+    method: str
+    path: str
+    query: str
+    op_id: str | None
+    body: str  # the SHA-256 of its bytes
+    client: str | None
+    refused: str | None = None  # the code of the refusal; None: the request was let pass
+
+
+class Audit:
+    """The record of what clients did."""
+
+    def __init__(self, store: Store) -> None:
+        """Write to the server's thread in `store`."""
+        self._store = store
+        self._thread: Thread | None = None  # once it is needed: a store that is only read has none
+
+    def write(self, entries: Sequence[AuditEntry]) -> None:
+        """Make these entries durable, each as a commit of its own, in one write."""
+        thread = self._thread = self._thread or server_thread(self._store)
+        attempts = Attempts(f"thread '{SERVER}'", "the request was not recorded")
+        while True:
+            attempts.begin()
+            with suppress(StaleHead), thread.change("request", chain=True) as change:
+                for entry in entries:
+                    change.put(_ENTRY, _json(entry))
+                return
+
+    def read(self, limit: int) -> list[dict[str, Any]]:
+        """Read the last entries, newest first."""
+        thread = server_thread(self._store)
+        found: list[dict[str, Any]] = []
+        for entry in thread.log(limit=limit):
+            seen = thread.at(entry)
+            if seen.get(_ENTRY, default=None) is not None:
+                found.append(seen.get(_ENTRY))
+        return found
+
+
+def server_thread(store: Store) -> Thread:
+    """Open the server's own thread, which is begun if need be."""
+    return store.thread(SERVER, agent=SERVER)
+
+
+def _json(value: msgspec.Struct) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _hash(secret: str) -> str:
+    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _path(name: str) -> str:
+    return f"{_PATH}{name}.json"
+
+
+def _limit(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return tuple(dict.fromkeys(names)) if names else None

@@ -1,0 +1,3 @@
+"""The functions that answer requests, by noun; importing a module declares its routes."""
+
+from __future__ import annotations

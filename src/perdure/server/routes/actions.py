@@ -1,0 +1,475 @@
+"""Changing threads: runs, forks, moves of heads, merges, switches, decisions, state.
+
+Each handler calls the method of the same name.  `Idempotency-Key` is the op_id, or the id of the message; `If-Match`
+is the head that the change is made on; the name that a decision is recorded under is that of the credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET
+
+from perdure import aio
+from perdure.errors import Conflict, Invalid, NotFound, RunFailed
+from perdure.model.effect import Effect
+from perdure.model.merge_rules import Side as MergeSide
+from perdure.model.ticket import Verdict
+from perdure.runtime.events import Happening, RunEnded
+from perdure.runtime.session.result import Result
+from perdure.server.keys import SERVER
+from perdure.server.problems import HttpProblem
+from perdure.server.routing import HttpCall, LineQuery, route
+from perdure.server.streams import EventStream, frames
+from perdure.shapes.ledger import DecidedCall, OneRun, RunResult, RunShape, SettledCall
+from perdure.shapes.lookup import call_seen_from, name_of, run_of
+from perdure.shapes.threads import (
+    BegunThread,
+    ForkShape,
+    HeadMove,
+    MergeShape,
+    PickShape,
+    PromoteShape,
+    ReportShape,
+    SwitchShape,
+)
+from perdure.store.thread import Thread
+
+__all__ = ["Steered"]
+
+
+class BaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a request asks for; a field that is unknown is refused."""
+
+
+class NoBody(BaseBody, frozen=True, kw_only=True):
+    """Nothing: the address says it all."""
+
+
+class BeginBody(BaseBody, frozen=True, kw_only=True):
+    """A thread of an agent; id null: a new one."""
+
+    agent: str
+    id: str | None = None
+    owner: str | None = None
+
+
+@route("POST", "/v1/threads", "operate", status=201)
+def begin_thread(call: HttpCall, body: BeginBody) -> BegunThread:
+    """Begin a thread for an agent, or open the existing one."""
+    id = body.id if body.id is not None else call.op_id or call.server.new_id()
+    if body.agent == SERVER or not call.access.sees(id, body.agent, body.owner):
+        raise HttpProblem(
+            403, "outside_limits", "this credential may not begin such a thread; nothing was begun."
+        )
+    try:
+        call.thread(id=id)  # one that the credential may not see does not become visible by being begun
+        call.status = 200
+    except NotFound:
+        call.status = 201
+    try:
+        thread = call.store.thread(id, agent=call.server.agents.get(body.agent, body.agent), owner=body.owner)
+    except Conflict as conflict:
+        raise Conflict(
+            f"thread '{id}' is another agent's or owner's; nothing was begun.", code="thread_taken", thread=id
+        ) from conflict
+    call.check_seen(thread)
+    call.head = thread.head
+    return BegunThread.of(thread)
+
+
+class RunBody(BaseBody, frozen=True, kw_only=True):
+    """What the user says; with `wait` false the answer comes when the run has begun."""
+
+    text: str
+    wait: bool = True
+
+
+@route("POST", "/v1/threads/{thread}/run", "operate")
+async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | OneRun:
+    """Run the agent with an input, to its end or until it waits for a decision.
+
+    With `Accept: text/event-stream` the answer is the events of the run.  Leaving does not stop it.
+    """
+    thread = await _runner(call, query.timeline)
+    id = call.op_id or call.server.new_id()
+    if thread is None:
+        return await _queued(call, query.timeline, body, id)
+    if _wants_events(call):
+        return _streamed(call, thread, thread.stream(body.text, id=id))  # pyright: ignore[reportReturnType]
+    if not body.wait:
+        return await _begun(call, thread, thread.stream(body.text, id=id))
+    return await _ended(call, thread, lambda: thread.target().run(body.text, id=id))
+
+
+class ResumeBody(BaseBody, frozen=True, kw_only=True):
+    """Which run; null: the one on the timeline."""
+
+    run: str | None = None
+    wait: bool = True
+
+
+@route("POST", "/v1/threads/{thread}/resume", "operate")
+async def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | OneRun:
+    """Resume a run that was interrupted, or whose approval was decided."""
+    thread = await _runner(call, query.timeline)
+    if thread is None:
+        raise _not_served(call)
+    if _wants_events(call):
+        return _streamed(call, thread, thread.resume_stream(body.run))  # pyright: ignore[reportReturnType]
+    if not body.wait:
+        return await _begun(call, thread, thread.resume_stream(body.run))
+    return await _ended(call, thread, lambda: thread.target().resume(body.run))
+
+
+async def _runner(call: HttpCall, timeline: str) -> aio.Thread | None:
+    """Open the thread with its agent, tools included; None if this server cannot run the agent."""
+    call.check_changeable()
+
+    def opened() -> Thread | None:
+        found = call.thread(timeline)
+        if not call.server.can_run(found.agent):
+            return None
+        declared = call.server.declared(found)
+        return declared if call.expected is None else declared.expecting(call.expected)
+
+    thread = await call.server.store.off_loop(opened)
+    return None if thread is None else aio.Thread(call.server.store.tool_threads, thread)
+
+
+async def _queued(call: HttpCall, timeline: str, body: RunBody, id: str) -> OneRun:
+    """Queue the input for a worker that has the agent; raises if there may be none."""
+    if body.wait or _wants_events(call):
+        raise _not_served(call)
+
+    def queued() -> OneRun:
+        thread = call.target(timeline)
+        record = run_of(thread, thread.start(body.text, id=id), None)
+        assert record is not None, "a run that was queued has a record"
+        return OneRun(thread=thread.id, run=RunShape.now(thread, record))
+
+    call.status = 202
+    return await call.server.store.off_loop(queued)
+
+
+def _not_served(call: HttpCall) -> Invalid:
+    return Invalid(
+        f"this server does not have the agent of '{call.segments['thread']}' with its tools; nothing was run.",
+        code="agent_not_served",
+        advice="Start it with --code, or send wait: false and let a worker run it.",
+        served=tuple(sorted(call.server.agents)),
+    )
+
+
+def _wants_events(call: HttpCall) -> bool:
+    return "text/event-stream" in call.headers.get("accept", "")
+
+
+def _streamed(call: HttpCall, thread: aio.Thread, happenings: AsyncIterator[Happening]) -> EventStream:
+    """Answer with the events of a run, which goes on if the client leaves."""
+
+    async def shape(result: Any) -> RunResult:
+        return await thread.off_loop(lambda: RunResult.of(thread.target(), result))
+
+    return call.server.stream(call, frames(happenings, shape))
+
+
+async def _ended(call: HttpCall, thread: aio.Thread, run: Callable[[], Result]) -> RunResult:
+    """Answer with the result of a run, which goes on if the client leaves.
+
+    The run has a thread of its own to its end: it is faster there than on the loop, which other requests share.
+    """
+
+    def ended() -> RunResult:
+        try:
+            result = run()
+        except RunFailed as failed:
+            if not isinstance(failed.run, Result):
+                raise
+            result = failed.run
+        return RunResult.of(thread.target(), result)
+
+    return await asyncio.shield(call.server.keep(call.server.in_own_thread(ended)))
+
+
+async def _begun(
+    call: HttpCall, thread: aio.Thread, happenings: AsyncIterator[Happening]
+) -> RunResult | OneRun:
+    """Answer as soon as a run has begun; with its result, if it has ended by then."""
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = call.server.keep(_watched(happenings, begun))
+    await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done() and task.exception() is not None:
+        raise task.exception() or AssertionError
+    call.status = 202
+    return await thread.off_loop(lambda: _last_run(thread.target()))
+
+
+async def _watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[None]) -> Result:
+    """Read the events of a run to its end, and return its result."""
+    async for event in happenings:
+        if not begun.done():
+            begun.set_result(None)
+        if isinstance(event, RunEnded):
+            return event.result
+    raise AssertionError("a stream of a run ends with its result, or raises")
+
+
+def _last_run(thread: Thread) -> OneRun:
+    record = run_of(thread, None, thread.timeline)
+    assert record is not None, "a run that has begun has a record"
+    return OneRun(thread=thread.id, run=RunShape.now(thread, record))
+
+
+class SteerBody(BaseBody, frozen=True, kw_only=True):
+    """What the run should take into account."""
+
+    text: str
+
+
+class Steered(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that waits for the next step of a run."""
+
+    thread: str
+    id: str
+
+
+@route("POST", "/v1/threads/{thread}/steer", "operate")
+def steer(call: HttpCall, query: LineQuery, body: SteerBody) -> Steered:
+    """Queue a message for the run on a timeline, which reads it at its next step."""
+    thread = call.target(query.timeline)
+    return Steered(thread=thread.id, id=thread.steer(body.text, id=call.op_id))
+
+
+class ForkBody(BaseBody, frozen=True, kw_only=True):
+    """The name of the new timeline, where it begins (null: now), and the strongest effect of calls there."""
+
+    name: str
+    at: str | None = None
+    effect_max: Effect | None = None
+
+
+@route("POST", "/v1/threads/{thread}/fork", "operate", status=201)
+def fork(call: HttpCall, query: LineQuery, body: ForkBody) -> ForkShape:
+    """Fork a timeline at any of its moments; nothing is copied, and nothing runs."""
+    thread = call.target(query.timeline)
+    at = UNSET if body.at is None else name_of(thread, body.at)
+    begun = thread.fork(body.name, at=at, effect_max=body.effect_max, op_id=call.op_id)
+    call.head = begun.head
+    return ForkShape.of(thread, begun)
+
+
+class UndoBody(BaseBody, frozen=True, kw_only=True):
+    """How many turns to go back over, or the moment to go back to."""
+
+    turns: int | None = None
+    to: str | None = None
+
+
+@route("POST", "/v1/threads/{thread}/undo", "operate")
+def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> HeadMove:
+    """Undo the last turns, or go back to any moment."""
+    if body.turns is not None and body.to is not None:
+        raise Invalid("turns and to were both given; nothing was moved.", code="options_conflict")
+    thread = call.target(query.timeline)
+    if body.to is None:
+        head = thread.undo(1 if body.turns is None else body.turns, op_id=call.op_id)
+    else:
+        head = thread.undo(to=name_of(thread, body.to), op_id=call.op_id)
+    call.head = head
+    return HeadMove.by(thread, head)
+
+
+@route("POST", "/v1/threads/{thread}/redo", "operate")
+def redo(call: HttpCall, query: LineQuery, body: NoBody) -> HeadMove:
+    """Reverse the last undo."""
+    thread = call.target(query.timeline)
+    call.head = head = thread.redo(op_id=call.op_id)
+    return HeadMove.by(thread, head)
+
+
+@route("POST", "/v1/threads/{thread}/seal", "operate")
+def seal(call: HttpCall, query: LineQuery, body: NoBody) -> HeadMove:
+    """Seal a timeline: it takes no more writes."""
+    thread = call.target(query.timeline)
+    call.head = head = thread.seal(op_id=call.op_id)
+    return HeadMove.by(thread, head)
+
+
+class NameBody(BaseBody, frozen=True, kw_only=True):
+    """The name of the other timeline."""
+
+    name: str
+
+
+@route("POST", "/v1/threads/{thread}/promote", "operate")
+def promote(call: HttpCall, body: NameBody) -> PromoteShape:
+    """Make another timeline main; the old main is kept, sealed."""
+    thread = call.target()
+    call.head = head = thread.promote(body.name, op_id=call.op_id)
+    return PromoteShape.of(thread, head, body.name)
+
+
+class MergeBody(BaseBody, frozen=True, kw_only=True):
+    """The other timeline, and which side wins a conflict: for all paths, or by path prefix."""
+
+    name: str
+    prefer: MergeSide | dict[str, MergeSide] | None = None
+    reason: str | None = None
+
+
+@route("POST", "/v1/threads/{thread}/merge", "operate")
+def merge(call: HttpCall, query: LineQuery, body: MergeBody) -> MergeShape:
+    """Merge the changes of another timeline."""
+    thread = call.target(query.timeline)
+    taken = thread.merge(body.name, reason=body.reason or "merge", prefer=body.prefer, op_id=call.op_id)
+    call.head = taken.head
+    return MergeShape.of(thread, body.name, taken)
+
+
+class PickBody(BaseBody, frozen=True, kw_only=True):
+    """The moment whose change of state is applied again, and which side wins a conflict."""
+
+    commit: str
+    prefer: MergeSide | dict[str, MergeSide] | None = None
+    reason: str | None = None
+
+
+@route("POST", "/v1/threads/{thread}/cherry-pick", "operate")
+def cherry_pick(call: HttpCall, query: LineQuery, body: PickBody) -> PickShape:
+    """Apply the change of state of one commit to a timeline again."""
+    thread = call.target(query.timeline)
+    picked = name_of(thread, body.commit)
+    reason = body.reason or f"cherry-pick {body.commit}"
+    taken = thread.cherry_pick(picked, reason=reason, prefer=body.prefer, op_id=call.op_id)
+    call.head = taken.head
+    return PickShape.of(thread, body.commit, taken)
+
+
+class SwitchQuery(LineQuery, frozen=True, kw_only=True):
+    """Which timeline, and whether nothing is to be changed."""
+
+    dry_run: bool = False
+
+
+class SwitchBody(BaseBody, frozen=True, kw_only=True):
+    """The backend that takes over, and why."""
+
+    to: str
+    reason: str | None = None
+
+
+@route("POST", "/v1/threads/{thread}/switch", "operate")
+def switch(call: HttpCall, query: SwitchQuery, body: SwitchBody) -> SwitchShape:
+    """Switch a thread to another backend, after a check of what that keeps and loses."""
+    call.check_changeable()
+    thread = call.server.declared(call.thread(query.timeline))
+    if call.expected is not None:
+        thread = thread.expecting(call.expected)
+    if query.dry_run:
+        report = thread.check_switch(body.to)
+    else:
+        approved_by = call.access.name if call.access.may("decide") else None
+        report = thread.switch(body.to, reason=body.reason, approved_by=approved_by, op_id=call.op_id)
+    call.head = thread.head
+    shape = ReportShape.of(report, told=str(report))
+    return SwitchShape(dry_run=query.dry_run, switched=report.switched, report=shape)
+
+
+class DecideBody(BaseBody, frozen=True, kw_only=True):
+    """The call, the verdict, new arguments (edit) or a result (answer), and why."""
+
+    call: str
+    verdict: Verdict
+    value: Any = None
+    why: str | None = None
+
+
+@route("POST", "/v1/threads/{thread}/decide", "decide")
+def decide(call: HttpCall, body: DecideBody) -> DecidedCall:
+    """Decide about a call that waits; the decision is recorded under the name of the credential."""
+    call.check_changeable()
+    thread = call.thread()
+    asked = call_seen_from(thread, body.call, None)
+    on = thread if asked.ticket is None else thread.on(asked.ticket.timeline)
+    ticket = on.decide(asked.record.id, body.verdict, value=body.value, by=call.access.name, why=body.why)
+    return DecidedCall.of(on, ticket, again=asked.ticket is not None and asked.ticket == ticket)
+
+
+class CancelBody(BaseBody, frozen=True, kw_only=True):
+    """Which run (null: the one on the timeline), and why."""
+
+    run: str | None = None
+    why: str = "cancelled"
+
+
+@route("POST", "/v1/threads/{thread}/cancel", "operate")
+def cancel(call: HttpCall, query: LineQuery, body: CancelBody) -> OneRun:
+    """Cancel a run; one that waits or was interrupted ends at once."""
+    thread = call.target(query.timeline)
+    record = thread.cancel(body.run, why=body.why, by=call.access.name)
+    return OneRun(thread=thread.id, run=RunShape.now(thread, record))
+
+
+@route("POST", "/v1/threads/{thread}/calls/{call}/reconcile", "operate")
+async def reconcile(call: HttpCall, body: NoBody) -> SettledCall:
+    """Ask a call's tool for the outcome, and settle the call by the answer."""
+    call.check_changeable()
+    server = call.server
+
+    def opened() -> tuple[Thread, str, str]:
+        thread = call.thread()
+        record = thread.trace(call.segments["call"], history=False).record
+        return server.declared(thread.on(record.timeline)), record.id, record.state
+
+    thread, id, before = await server.store.off_loop(opened)
+    await aio.Thread(server.store.tool_threads, thread).reconcile(id, by=call.access.name)
+    return await server.store.off_loop(lambda: SettledCall.by(thread, id, before))
+
+
+class ResolveBody(BaseBody, frozen=True, kw_only=True):
+    """The outcome that a person states, the result if it was done, and why."""
+
+    outcome: Literal["done", "not_done"]
+    value: Any = None
+    why: str | None = None
+
+
+@route("POST", "/v1/threads/{thread}/calls/{call}/resolve", "decide")
+def resolve(call: HttpCall, body: ResolveBody) -> SettledCall:
+    """Record the outcome of a call, if it is unknown."""
+    call.check_changeable()
+    thread = call.thread()
+    record = thread.trace(call.segments["call"], history=False).record
+    if body.outcome == "not_done" and body.value is not None:
+        raise Invalid(
+            "a call that was not done has no result; nothing was resolved.", code="result_not_taken"
+        )
+    thread.resolve(record.id, body.outcome, value=body.value, by=call.access.name, why=body.why)
+    return SettledCall.by(thread, record.id, record.state)
+
+
+@route("PUT", "/v1/threads/{thread}/state/{path}", "operate")
+def put_state(call: HttpCall, query: LineQuery, body: Any) -> HeadMove:
+    """Write a JSON value to a path, in a commit of its own."""
+    thread = call.target(query.timeline)
+    path = "/" + call.segments["path"]
+    with thread.change("put", op_id=call.op_id, author=call.access.name) as change:
+        change.put(path, body, media_type=call.media_type)
+    assert change.head is not None, "a block that was left has a head"
+    call.head = change.head
+    return HeadMove.by(thread, change.head)
+
+
+@route("DELETE", "/v1/threads/{thread}/state/{path}", "operate")
+def delete_state(call: HttpCall, query: LineQuery) -> HeadMove:
+    """Delete the value at a path, in a commit of its own; its history stays."""
+    thread = call.target(query.timeline)
+    with thread.change("delete", op_id=call.op_id, author=call.access.name) as change:
+        change.delete("/" + call.segments["path"])
+    assert change.head is not None, "a block that was left has a head"
+    call.head = change.head
+    return HeadMove.by(thread, change.head)

@@ -1,0 +1,395 @@
+"""Reading what spans threads: approvals, open runs, unknown calls, agents, memory, artifacts, search, and the whole store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+from starlette.responses import Response
+
+from perdure.errors import Invalid, NotFound
+from perdure.model.memory import ItemKind
+from perdure.model.run import Cost, Usage
+from perdure.model.ticket import Ticket
+from perdure.providers import catalog
+from perdure.server.keys import SERVER
+from perdure.server.routes.threads import OfThread
+from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
+from perdure.shapes.conversation import MessageShape
+from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
+from perdure.shapes.store import (
+    AgentDetail,
+    AgentPage,
+    AgentShape,
+    ArtifactPage,
+    ArtifactShape,
+    CostPage,
+    FoundShape,
+    MemoryOwners,
+    MemoryPage,
+    MemorySearch,
+    MemoryShape,
+    VerifyShape,
+    VersionShape,
+)
+from perdure.shapes.text import now
+from perdure.store.thread import Thread
+
+__all__ = ["BackendPage", "BackendShape", "SearchPage", "SessionShape", "waiting_tickets"]
+
+_VERSIONS_SHOWN = 10
+_MESSAGES_SCANNED_MAX = 5_000  # that one page of a search reads
+_THREAD_MESSAGES_MAX = 1_000  # of one thread that a search reads, the newest ones
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+
+def waiting_tickets(call: HttpCall) -> list[tuple[Thread, Ticket]]:
+    """Return the approvals that can still be decided and that the credential may see, oldest first."""
+    found: list[tuple[Thread, Ticket]] = []
+    for id in dict.fromkeys(each.thread for each in call.store.approvals()):
+        with suppress(NotFound):  # the thread was removed, or is not for this credential
+            thread = call.thread(id=id)
+            lines = [hold.head.timeline for hold in thread.timelines()]
+            tickets = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
+            found += ((thread, ticket) for ticket in tickets.values())
+    return sorted(found, key=lambda each: each[1].asked_at)
+
+
+@route("GET", "/v1/approvals", "read")
+def list_approvals(call: HttpCall, query: PageQuery) -> Paged[ApprovalPage]:
+    """List the calls that wait for a decision, oldest first."""
+    tickets = waiting_tickets(call)
+    if query.after is not None:
+        tickets = [each for each in tickets if _place(each[1]) > query.after]
+    kept, at_now = tickets[: query.size], now()
+    page = ApprovalPage(
+        thread=None,
+        approvals=[TicketShape.of(thread, ticket, at_now=at_now) for thread, ticket in kept],
+        more=len(kept) < len(tickets),
+    )
+    return Paged(page, _place(kept[-1][1]) if page.more else None)
+
+
+def _place(ticket: Ticket) -> str:
+    return f"{ticket.asked_at:020}.{ticket.id}"
+
+
+@route("GET", "/v1/calls", "read")
+def list_unknown_calls(call: HttpCall, query: PageQuery) -> CallPage:
+    """List the calls whose outcome is unknown, oldest first, over all threads."""
+    found: list[CallRecordShape] = []
+    records = call.store.unclear_calls()
+    for id, record in records:
+        with suppress(NotFound):
+            found.append(CallRecordShape.traced(call.thread(id=id), record))
+        if len(found) > query.size:
+            break
+    return CallPage(thread=None, calls=found[: query.size], more=len(found) > query.size)
+
+
+class OpenRunsQuery(PageQuery, frozen=True, kw_only=True):
+    """Which of the runs that have not ended."""
+
+    state: Literal["created", "running", "waiting"] | None = None
+
+
+@route("GET", "/v1/runs", "read")
+def list_open_runs(call: HttpCall, query: OpenRunsQuery) -> RunPage:
+    """List the runs that have not ended, oldest first, over all threads."""
+    found: list[RunShape] = []
+    for id, record in call.store.open_runs():
+        if query.state in (None, record.state):
+            with suppress(NotFound):
+                found.append(RunShape.now(call.thread(id=id), record))
+    return RunPage(thread=None, runs=found[: query.size], more=len(found) > query.size)
+
+
+class ServedAgent(AgentShape, frozen=True, kw_only=True):
+    """One agent, and whether this server can run it."""
+
+    served: bool
+
+
+class ServedAgents(msgspec.Struct, frozen=True, kw_only=True):
+    """The agents of a store, by name."""
+
+    agents: list[ServedAgent]
+
+
+@route("GET", "/v1/agents", "read")
+def list_agents(call: HttpCall) -> ServedAgents:
+    """List agents by name, with their backends, versions and threads."""
+    listed = [each for each in AgentPage.of(call.store).agents if each.name != SERVER]
+    return ServedAgents(
+        agents=[
+            ServedAgent(**msgspec.structs.asdict(each), served=call.server.can_run(each.name))
+            for each in listed
+            if call.access.sees_agent(each.name)
+        ]
+    )
+
+
+@route("GET", "/v1/agents/{agent}", "read")
+def show_agent(call: HttpCall) -> AgentDetail:
+    """Show one agent: its definition, its versions and its threads."""
+    name, store = call.segments["agent"], call.store
+    versions = [VersionShape.of(kept) for kept in islice(store.definitions.versions(name), _VERSIONS_SHOWN)]
+    threads = [each.id for each in store.threads(agent=name)]
+    is_hidden = name == SERVER or not call.access.sees_agent(name)
+    if is_hidden or (not versions and not threads and name not in set(store.agents())):
+        raise NotFound(f"there is no agent '{name}'; nothing was read.", code="agent_not_found", agent=name)
+    return AgentDetail(name=name, threads=threads, versions=versions)
+
+
+class BackendShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of the catalog, and what it costs for a million tokens; null: unknown."""
+
+    name: str
+    window: int | None
+    input_usd: float | None
+    output_usd: float | None
+
+
+class BackendPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The models that a switch can name."""
+
+    backends: list[BackendShape]
+
+
+@route("GET", "/v1/backends", "read")
+def list_backends(call: HttpCall) -> BackendPage:
+    """List the models of the catalog."""
+    cards = catalog.shipped().cards()
+    return BackendPage(
+        backends=[
+            BackendShape(
+                name=card.backend,
+                window=card.context_window,
+                input_usd=card.prices.input if card.prices else None,
+                output_usd=card.prices.output if card.prices else None,
+            )
+            for card in cards
+        ]
+    )
+
+
+@route("GET", "/v1/memory", "read")
+def list_owners(call: HttpCall, query: PageQuery) -> Paged[MemoryOwners]:
+    """List the owners that have a memory, by name."""
+    seen = (
+        owner
+        for owner in call.store.owners()
+        if call.access.sees_owner(owner) and (query.after is None or owner > query.after)
+    )
+    found = list(islice(seen, query.size + 1))
+    kept = found[: query.size]
+    page = MemoryOwners(owners=kept, more=len(found) > len(kept))
+    return Paged(page, kept[-1] if page.more else None)
+
+
+class MemoryQuery(PageQuery, frozen=True, kw_only=True):
+    """What to look for, of which kind and scope."""
+
+    q: str | None = None
+    kind: ItemKind | None = None
+    scope: str | None = None
+
+
+@route("GET", "/v1/memory/{owner}", "read")
+def show_memory(call: HttpCall, query: MemoryQuery) -> MemorySearch | MemoryPage:
+    """Search the memory of an owner; without words, list it."""
+    owner = call.segments["owner"]
+    if not call.access.sees_owner(owner):
+        raise NotFound(f"'{owner}' has no memory; nothing was read.", code="owner_not_found", owner=owner)
+    memory = call.store.memory(owner)
+    if query.q is not None:
+        found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
+        shapes = [FoundShape.of(each) for each in found]
+        return MemorySearch(
+            owner=owner, query=query.q, legs=list(found.legs), found=shapes, near=[], missing=None
+        )
+    items = memory.items(kind=query.kind, scope=query.scope)
+    later = (item for item in items if query.after is None or item.id > query.after)
+    listed = list(islice(later, query.size + 1))
+    shown = [MemoryShape.of(each) for each in listed[: query.size]]
+    return MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
+
+
+class ArtifactsQuery(PageQuery, frozen=True, kw_only=True):
+    """Which artifacts: with `calls` also the results of calls."""
+
+    calls: bool = False
+    timeline: str = "main"
+
+
+@route("GET", "/v1/threads/{thread}/artifacts", "read")
+def list_artifacts(call: HttpCall, query: ArtifactsQuery) -> Paged[ArtifactPage]:
+    """List the artifacts of a thread."""
+    thread = call.thread(query.timeline)
+    listed = iter(thread.artifacts.ls(calls=query.calls))
+    if query.after is not None:
+        for each in listed:
+            if each.digest == query.after:
+                break
+    found = list(islice(listed, query.size + 1))
+    kept = found[: query.size]
+    page = ArtifactPage(
+        thread=thread.id,
+        artifacts=[ArtifactShape.of(each) for each in kept],
+        more=len(found) > len(kept),
+    )
+    return Paged(page, kept[-1].digest if page.more else None)
+
+
+@route("GET", "/v1/artifacts/{digest}", "read", media="application/octet-stream")
+def get_artifact(call: HttpCall, query: OfThread) -> Response:
+    """Read the content of an artifact of a thread, as an attachment."""
+    artifacts = call.thread(query.timeline, id=query.thread).artifacts
+    known = artifacts.show(call.segments["digest"])
+    call.is_by_digest = True
+    content = b"".join(artifacts.get(known.digest))
+    essence = known.media_type.partition(";")[0].strip().lower()
+    name = (known.name or known.digest).rpartition("/")[2][:100]
+    return Response(
+        content,
+        media_type=essence if essence in _IMAGES else "application/octet-stream",
+        headers={
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+        },
+    )
+
+
+class SearchQuery(PageQuery, frozen=True, kw_only=True):
+    """Which words, in the messages of which threads."""
+
+    q: str
+    thread: str | None = None
+    owner: str | None = None
+    agent: str | None = None
+    limit: int = 20
+
+
+class FoundMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that has all the words."""
+
+    thread: str
+    timeline: str
+    turn: int
+    message: MessageShape
+
+
+class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of main timelines that have all the words, thread by thread, the newest first."""
+
+    query: str
+    found: list[FoundMessage]
+    scanned: int  # messages that were read for this page
+    more: bool  # whether there are threads that were not read
+
+
+@route("GET", "/v1/search", "read")
+def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
+    """Search the newest messages of threads for words; a page reads a bounded number of them."""
+    words = query.q.casefold().split()
+    if not words:
+        raise Invalid("a search needs a word; nothing was read.", code="query_invalid")
+    found: list[FoundMessage] = []
+    scanned, last = 0, None
+    for thread in _searched(call, query):
+        if scanned >= _MESSAGES_SCANNED_MAX or len(found) >= query.size:
+            return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=True), last)
+        last = thread.id
+        for turn in reversed(thread.turns(limit=_THREAD_MESSAGES_MAX // 4)):
+            for entry in reversed(turn.entries):
+                scanned += 1
+                text = entry.text.casefold()
+                if all(word in text for word in words) and len(found) < 2 * query.size:
+                    shape = MessageShape.of(entry)
+                    found.append(
+                        FoundMessage(
+                            thread=thread.id, timeline=thread.timeline, turn=turn.number, message=shape
+                        )
+                    )
+    return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=False), None)
+
+
+def _searched(call: HttpCall, query: SearchQuery) -> Iterator[Thread]:
+    if query.thread is not None:
+        yield call.thread(id=query.thread)
+        return
+    for thread in call.store.threads(owner=query.owner, agent=query.agent, after=query.after):
+        with suppress(NotFound):
+            call.check_seen(thread)
+            yield thread
+
+
+class CostsQuery(BaseQuery, frozen=True, kw_only=True):
+    """What to add up."""
+
+    by: Literal["thread", "owner", "agent"] = "thread"
+    thread: str | None = None
+
+
+@route("GET", "/v1/costs", "read")
+def show_costs(call: HttpCall, query: CostsQuery) -> CostPage:
+    """Show what models cost."""
+    threads = _visible(call) if query.thread is None else iter((call.thread(id=query.thread),))
+    return CostPage.of(query.by, _spent(threads, query.by))
+
+
+def _visible(call: HttpCall) -> Iterator[Thread]:
+    return (each for each in call.store.threads() if each.id != SERVER and call.access.sees_thread(each))
+
+
+def _spent(threads: Iterator[Thread], by: str) -> Iterator[tuple[str | None, Cost, Usage]]:
+    for thread in threads:
+        of = {"thread": thread.id, "owner": thread.owner, "agent": thread.agent}[by]
+        for _, cost, usage in thread.costs():
+            yield of, cost, usage
+
+
+@route("GET", "/v1/verify", "administer", whole_store=True)
+def verify(call: HttpCall) -> VerifyShape:
+    """Verify everything that is stored."""
+    return VerifyShape.of(call.store.url, call.store.verify())
+
+
+class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, and what there is to ask about."""
+
+    name: str
+    roles: list[str]
+    agents: list[str] | None
+    owners: list[str] | None
+    threads: list[str] | None
+    version: str
+    store: str
+    read_only: bool
+    served: list[str]  # agents that this server can run
+
+    @classmethod
+    def of(cls, call: HttpCall) -> SessionShape:
+        """Return what a credential may do here."""
+        access, server = call.access, call.server
+        return cls(
+            name=access.name,
+            roles=list(access.roles),
+            agents=None if access.agents is None else list(access.agents),
+            owners=None if access.owners is None else list(access.owners),
+            threads=None if access.threads is None else list(access.threads),
+            version=server.version,
+            store=call.store.url,
+            read_only=call.store.read_only,
+            served=sorted(name for name in server.agents if access.agents is None or name in access.agents),
+        )
+
+
+@route("GET", "/v1/session", "read")
+def show_session(call: HttpCall) -> SessionShape:
+    """Show who asks, and what that credential may do."""
+    return SessionShape.of(call)

@@ -1,0 +1,112 @@
+"""Streams, sessions and what monitors ask: events of a thread, the inbox, signing in, health and metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+from starlette.responses import Response
+
+from perdure import aio
+from perdure.server.problems import HttpProblem
+from perdure.server.routes.store import SessionShape
+from perdure.server.routing import HttpCall, LineQuery, route
+from perdure.server.streams import EventStream, frames
+
+__all__ = ["Health", "metrics_text"]
+
+
+class EventsQuery(LineQuery, frozen=True, kw_only=True):
+    """Where to begin: after a cursor, unless Last-Event-ID names one; `wait` false ends when no run is live."""
+
+    after: str | None = None
+    wait: bool = True
+
+
+@route("GET", "/v1/threads/{thread}/events", "read", media="text/event-stream")
+async def follow(call: HttpCall, query: EventsQuery) -> EventStream:
+    """Stream the events of a timeline: durable ones once and in order, and text as it is written."""
+    after = call.headers.get("last-event-id") or query.after
+    thread = await call.server.store.off_loop(lambda: call.thread(query.timeline))
+    handle = aio.Thread(call.server.store.tool_threads, thread)
+    return call.server.stream(call, frames(handle.follow(after, wait=query.wait)))
+
+
+@route("GET", "/v1/events", "read", media="text/event-stream")
+async def inbox(call: HttpCall) -> EventStream:
+    """Stream which threads have changed and how many approvals wait, over all threads."""
+    return call.server.stream(call, call.server.inbox.frames(call.access.sees))
+
+
+class SignIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key, or the token of the start link."""
+
+    key: str
+
+
+@route("POST", "/v1/session", None)
+async def sign_in(call: HttpCall, body: SignIn) -> SessionShape:
+    """Exchange a key for a cookie."""
+    access = await call.server.known(body.key, call.headers)
+    if access is None:
+        raise HttpProblem(401, "credential_unknown", "this key is not known here; nobody was signed in.")
+    call.access, call.cookie = access, body.key
+    return await call.server.store.off_loop(lambda: SessionShape.of(call))
+
+
+@route("DELETE", "/v1/session", None, status=204)
+async def sign_out(call: HttpCall) -> None:
+    """Remove the cookie."""
+    call.cookie = ""
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the server can do its work."""
+
+    status: str
+
+
+@route("GET", "/healthz", None)
+async def health(call: HttpCall) -> Health:
+    """Say that the process answers."""
+    return Health(status="ok")
+
+
+@route("GET", "/readyz", None)
+async def ready(call: HttpCall) -> Health:
+    """Say whether the server takes requests: its store answers, and it is not being stopped."""
+    if call.server.is_draining:
+        raise HttpProblem(503, "draining", "the server is being stopped.", headers={"Retry-After": "5"})
+    await call.server.store.facts()
+    return Health(status="ready")
+
+
+@route("GET", "/metrics", "read", media="text/plain", whole_store=True)
+def metrics(call: HttpCall) -> Response:
+    """Return counters and gauges in the text format of Prometheus."""
+    text = metrics_text(call)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def metrics_text(call: HttpCall) -> str:
+    """Return what the server has counted, and what waits in the store."""
+    server, store = call.server, call.store
+    lines = ["# TYPE perdure_http_requests_total counter"]
+    lines += [
+        f'perdure_http_requests_total{{method="{method}",route="{path}",status="{status}"}} {number}'
+        for (method, path, status), number in sorted(server.requests.items())
+    ]
+    runs = Counter(record.state for _, record in store.open_runs())
+    gauges = {
+        "perdure_streams_open": server.streams_open,
+        "perdure_runs_running": runs["running"],
+        "perdure_runs_waiting": runs["waiting"],
+        "perdure_runs_queued": runs["created"],
+        "perdure_approvals_waiting": len(store.approvals()),
+        "perdure_calls_unknown": len(store.unclear_calls()),
+    }
+    for name, number in gauges.items():
+        lines += [f"# TYPE {name} gauge", f"{name} {number}"]
+    for name, number in sorted(store.counters().items()):
+        lines += [f"# TYPE perdure_store_{name}_total counter", f"perdure_store_{name}_total {number}"]
+    return "\n".join(lines) + "\n"

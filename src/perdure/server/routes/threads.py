@@ -1,0 +1,463 @@
+"""Reading threads: lists, one thread, its history, state, calls and runs.  Every answer is a shape of `--json`."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Literal
+
+import msgspec
+
+from perdure.errors import Forgotten, Invalid, NotFound
+from perdure.model.call import CallRecord, CallState
+from perdure.model.commit import MoveRecord
+from perdure.model.run import RunRecord, RunState
+from perdure.server.keys import SERVER
+from perdure.server.routing import (
+    HttpCall,
+    LineQuery,
+    MomentQuery,
+    Paged,
+    PageQuery,
+    WindowQuery,
+    no_thread,
+    page_size,
+    route,
+)
+from perdure.shapes.conversation import CommitLog, GraphNode, GraphPage, TranscriptPage, TurnPage
+from perdure.shapes.ledger import (
+    ApprovalDetail,
+    CallDetail,
+    CallPage,
+    CallRecordShape,
+    RunDetail,
+    RunPage,
+    RunShape,
+)
+from perdure.shapes.lookup import call_seen_from, commit_of, lately, run_of
+from perdure.shapes.store import BlameShape, EntryShape, StatePage, StateValue, whose
+from perdure.shapes.text import shortened, stamp
+from perdure.shapes.threads import (
+    Comparison,
+    ContextShape,
+    ThreadDetail,
+    ThreadShape,
+    TimelineShape,
+)
+from perdure.store.thread import Thread
+from perdure.store.view import View
+
+__all__ = ["MovePage", "MoveShape", "ObjectShape", "ThreadRow", "ThreadRows", "TimelinePage"]
+
+_SCANNED_MAX = 20_000  # threads that one page of a filtered list looks at
+_WORDS_MAX = 120  # characters of a message in an overview
+
+
+class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
+    """Which threads: words of their ids, agents and owners, one owner or agent, a run in a state."""
+
+    q: str | None = None
+    owner: str | None = None
+    agent: str | None = None
+    state: Literal["running", "waiting"] | None = None
+
+
+class ThreadRow(ThreadShape, frozen=True, kw_only=True):
+    """One thread of a list, with what an overview shows of it."""
+
+    backend: str | None  # that takes the next turn
+    last: str  # the beginning of the newest message of main
+    approvals: int  # calls that wait for a person
+    running: bool  # a run is under way, or was interrupted
+    unknown: int  # calls whose outcome is unknown
+
+
+class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
+    """The threads of a store, by id."""
+
+    threads: list[ThreadRow]
+    more: bool  # whether there are others beyond the limit
+    near: list[str]  # always empty here: names that may have been meant
+
+
+@route("GET", "/v1/threads", "read")
+def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
+    """List threads by id."""
+    found = list(islice(_threads(call, query), query.size + 1))
+    kept = found[: query.size]
+    waiting = Counter(each.thread for each in call.store.approvals())
+    unknown = Counter(thread for thread, _ in call.store.unclear_calls())
+    running = {thread for thread, record in call.store.open_runs() if record.state == "running"}
+    rows = [
+        _row(each, approvals=waiting[each.id], unknown=unknown[each.id], running=each.id in running)
+        for each in kept
+    ]
+    page = ThreadRows(threads=rows, more=len(found) > len(kept), near=[])
+    return Paged(page, kept[-1].id if page.more else None)
+
+
+def _row(thread: Thread, *, approvals: int, unknown: int, running: bool) -> ThreadRow:
+    seen = thread.at()
+    return ThreadRow(
+        **msgspec.structs.asdict(ThreadShape.of(thread)),
+        backend=seen.backend,
+        last=shortened("".join(entry.text for entry in seen.transcript(limit=1)), _WORDS_MAX),
+        approvals=approvals,
+        running=running,
+        unknown=unknown,
+    )
+
+
+def _threads(call: HttpCall, query: ThreadsQuery) -> Iterator[Thread]:
+    words = (query.q or "").casefold().split()
+    listed = call.store.threads(owner=query.owner, agent=query.agent, state=query.state, after=query.after)
+    for thread in islice(listed, _SCANNED_MAX):
+        named = f"{thread.id} {thread.agent} {thread.owner or ''}".casefold()
+        is_own = thread.id == SERVER and not call.access.may("administer")
+        if not is_own and call.access.sees_thread(thread) and all(word in named for word in words):
+            yield thread
+
+
+@route("GET", "/v1/threads/{thread}", "read")
+def show_thread(call: HttpCall, query: MomentQuery) -> ThreadDetail:
+    """Show one thread: its timelines, the size of its state, and its last messages."""
+    thread, seen = call.seen(query)
+    call.is_by_digest = False  # its timelines and its cost change
+    return ThreadDetail.of(thread, seen)
+
+
+@route("GET", "/v1/threads/{thread}/turns", "read")
+def list_turns(call: HttpCall, query: WindowQuery) -> Paged[TurnPage]:
+    """List the turns of a timeline up to a moment, oldest first."""
+    thread, seen = _window(call, query)
+    call.is_by_digest = False  # the state of a run that has not ended changes
+    page = TurnPage.of(thread, seen, limit=query.size)
+    return Paged(page, page.turns[0].before if page.more else None)
+
+
+@route("GET", "/v1/threads/{thread}/log", "read")
+def list_commits(call: HttpCall, query: WindowQuery) -> Paged[CommitLog]:
+    """List the commits of a timeline up to a moment, newest first."""
+    thread, seen = _window(call, query)
+    call.is_by_digest = False  # the heads that it names move
+    page = CommitLog.of(thread, seen, limit=query.size)
+    return Paged(page, page.commits[-1].parents[0] if page.more else None)
+
+
+@route("GET", "/v1/threads/{thread}/transcript", "read")
+def list_messages(call: HttpCall, query: WindowQuery) -> Paged[TranscriptPage]:
+    """List the messages of a timeline up to a moment, oldest first."""
+    thread, seen = _window(call, query)
+    page = TranscriptPage.of(thread, seen, limit=query.size)
+    if not page.more:
+        return Paged(page, None)
+    # A page begins with a whole commit, so that the next one goes on before it.
+    first = page.messages[0].commit
+    return Paged(page, next(iter(thread.at(first).log(limit=1))).parents[0])
+
+
+def _window(call: HttpCall, query: WindowQuery) -> tuple[Thread, View]:
+    at = query.at if query.after is None else query.after
+    return call.seen(MomentQuery(timeline=query.timeline, at=at))
+
+
+class GraphQuery(PageQuery, frozen=True, kw_only=True):
+    """How many turns of the graph; with `brief` only the beginning of what was said in them."""
+
+    brief: bool = False
+
+
+@route("GET", "/v1/threads/{thread}/graph", "read")
+def show_graph(call: HttpCall, query: GraphQuery) -> GraphPage:
+    """Show the turns of all timelines, newest first, each after those that follow it."""
+    page = GraphPage.of(call.thread(), limit=query.size)
+    return msgspec.structs.replace(page, nodes=[_brief(node) for node in page.nodes]) if query.brief else page
+
+
+def _brief(node: GraphNode) -> GraphNode:
+    turn = node.turn
+    said = {"input": shortened(turn.input, _WORDS_MAX), "text": shortened(turn.text, _WORDS_MAX)}
+    return msgspec.structs.replace(node, turn=msgspec.structs.replace(turn, messages=[], changed=[], **said))
+
+
+class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):
+    """The timelines of a thread, `main` first."""
+
+    thread: str
+    timelines: list[TimelineShape]
+
+
+@route("GET", "/v1/threads/{thread}/timelines", "read")
+def list_timelines(call: HttpCall) -> TimelinePage:
+    """List the timelines of a thread."""
+    thread = call.thread()
+    return TimelinePage(thread=thread.id, timelines=TimelineShape.every(thread, thread.at()))
+
+
+class MoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """One recorded move of a head."""
+
+    version: int
+    act: str  # commit, fork, undo, redo, promote, keep or seal
+    from_: str | None
+    to: str | None
+    at: str | None  # when the commit was written that it led to; null: it led before the first
+    turn: int
+    reason: str | None
+
+    @classmethod
+    def of(cls, thread: Thread, move: MoveRecord) -> MoveShape:
+        """Return the move as programs read it."""
+        entry = next(iter(thread.at(move.to).log(limit=1)), None) if move.to else None
+        return cls(
+            version=move.version,
+            act=str(move.act),
+            from_=move.from_,
+            to=move.to,
+            at=stamp(entry.at) if entry else None,
+            turn=entry.turn if entry else 0,
+            reason=entry.reason if entry else None,
+        )
+
+
+class MovePage(msgspec.Struct, frozen=True, kw_only=True):
+    """The moves of a timeline's head, newest first."""
+
+    thread: str
+    timeline: str
+    moves: list[MoveShape]
+    more: bool  # whether there are older ones beyond the limit
+
+
+class MovesQuery(LineQuery, frozen=True, kw_only=True):
+    """Which moves: those before a version, which `after` names."""
+
+    limit: int = 50
+    after: str | None = None
+
+
+@route("GET", "/v1/threads/{thread}/moves", "read")
+def list_moves(call: HttpCall, query: MovesQuery) -> Paged[MovePage]:
+    """List the moves of a timeline's head, newest first."""
+    thread = call.thread(query.timeline)
+    before = None if query.after is None else _number(query.after)
+    size = page_size(query.limit)
+    found = thread.moves(before=before, limit=size + 1)
+    kept = found[:size]
+    call.head = thread.head
+    page = MovePage(
+        thread=thread.id,
+        timeline=thread.timeline,
+        moves=[MoveShape.of(thread, each) for each in kept],
+        more=len(found) > len(kept),
+    )
+    return Paged(page, str(kept[-1].version) if page.more else None)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise Invalid(
+            f"{text!r} is no cursor of this list; nothing was read.", code="cursor_invalid", cursor=text
+        )
+    return int(text)
+
+
+class StateQuery(WindowQuery, frozen=True, kw_only=True):
+    """Which paths of which moment."""
+
+    prefix: str = "/"
+    limit: int = 200
+
+
+@route("GET", "/v1/threads/{thread}/state", "read")
+def list_state(call: HttpCall, query: StateQuery) -> Paged[StatePage]:
+    """List the paths of a state and their values."""
+    thread, seen = call.seen(query)
+    later = (entry for entry in seen.entries(query.prefix) if query.after is None or entry.path > query.after)
+    found = list(islice(later, query.size + 1))
+    kept = found[: query.size]
+    page = StatePage(
+        **whose(thread),
+        commit=seen.digest,
+        prefix=query.prefix,
+        paths=[EntryShape.of(seen, entry) for entry in kept],
+        more=len(found) > len(kept),
+    )
+    return Paged(page, kept[-1].path if page.more else None)
+
+
+@route("GET", "/v1/threads/{thread}/state/{path}", "read")
+def get_state(call: HttpCall, query: MomentQuery) -> StateValue:
+    """Read the value at a path."""
+    thread, seen = call.seen(query)
+    return StateValue.of(thread, seen, "/" + call.segments["path"])
+
+
+class BlameQuery(MomentQuery, frozen=True, kw_only=True):
+    """Which path of which moment."""
+
+    path: str
+
+
+@route("GET", "/v1/threads/{thread}/blame", "read")
+def blame(call: HttpCall, query: BlameQuery) -> BlameShape:
+    """Find which commit, turn, message and backend wrote a value."""
+    thread, seen = call.seen(query)
+    return BlameShape.of(thread, seen, query.path)
+
+
+class DiffQuery(LineQuery, frozen=True, kw_only=True):
+    """Which two moments; `b` null: now."""
+
+    a: str
+    b: str | None = None
+    prefix: str = "/"
+
+
+@route("GET", "/v1/threads/{thread}/diff", "read")
+def diff(call: HttpCall, query: DiffQuery) -> Comparison:
+    """Compare two moments: state, messages and tool calls."""
+    thread = call.thread(query.timeline)
+    one = commit_of(thread, query.a)
+    other = thread.at().digest if query.b is None else commit_of(thread, query.b)
+    call.is_by_digest = (query.a, query.b) == (one, other)
+    return Comparison.of(
+        thread, query.a, query.b or query.timeline, thread.diff(one, other, prefix=query.prefix)
+    )
+
+
+class ContextQuery(MomentQuery, frozen=True, kw_only=True):
+    """Which moment, for which backend; `to` null: the one that took or takes the step."""
+
+    to: str | None = None
+
+
+@route("GET", "/v1/threads/{thread}/context", "read")
+def context(call: HttpCall, query: ContextQuery) -> ContextShape:
+    """Show the context that a backend gets, or got: each item, its tokens, and why it is in or out."""
+    thread = call.server.declared(call.thread(query.timeline))
+    at = None if query.at is None else commit_of(thread, query.at)
+    if query.at is not None and query.to is None:
+        shown = thread.shown(at)
+        return ContextShape.of(thread, shown.plan, shown)
+    plan = thread.plan(query.to) if query.at is None else thread.plan(query.to, at=at)
+    return ContextShape.of(thread, plan, None)
+
+
+class CallsQuery(PageQuery, frozen=True, kw_only=True):
+    """Which calls of a thread."""
+
+    run: str | None = None
+    state: CallState | None = None
+    timeline: str | None = None
+
+
+@route("GET", "/v1/threads/{thread}/calls", "read")
+def list_calls(call: HttpCall, query: CallsQuery) -> CallPage:
+    """List the tool calls of a thread, oldest first, over all its timelines."""
+    thread = call.thread()
+
+    def wanted(each: CallRecord) -> bool:
+        return query.state in (None, each.state) and query.timeline in (None, each.timeline)
+
+    found = lately(lambda last: thread.calls(run=query.run, limit=last), wanted, query.size)
+    kept = found[-query.size :]
+    return CallPage(
+        thread=thread.id,
+        calls=[CallRecordShape.traced(thread, each) for each in kept],
+        more=len(kept) < len(found),
+    )
+
+
+@route("GET", "/v1/threads/{thread}/calls/{call}", "read")
+def show_call(call: HttpCall) -> CallDetail:
+    """Show one call: its arguments, its result and its changes of state."""
+    thread = call.thread()
+    return CallDetail.of(thread, thread.trace(call.segments["call"]))
+
+
+@route("GET", "/v1/threads/{thread}/approvals/{call}", "read")
+def show_approval(call: HttpCall) -> ApprovalDetail:
+    """Show one approval: the call, the question and the deadline."""
+    thread = call.thread()
+    return ApprovalDetail.of(thread, call_seen_from(thread, call.segments["call"], None))
+
+
+class RunsQuery(PageQuery, frozen=True, kw_only=True):
+    """Which runs."""
+
+    state: RunState | None = None
+    timeline: str | None = None
+
+
+@route("GET", "/v1/threads/{thread}/runs", "read")
+def list_runs(call: HttpCall, query: RunsQuery) -> RunPage:
+    """List the runs of a thread, oldest first."""
+    thread = call.thread()
+
+    def wanted(each: RunRecord) -> bool:
+        return query.state in (None, each.state) and query.timeline in (None, each.timeline)
+
+    found = lately(lambda last: thread.runs(limit=last), wanted, query.size)
+    kept = found[-query.size :]
+    return RunPage(
+        thread=thread.id,
+        runs=[RunShape.now(thread, each) for each in kept],
+        more=len(kept) < len(found),
+    )
+
+
+@route("GET", "/v1/threads/{thread}/runs/{run}", "read")
+def show_run(call: HttpCall) -> RunDetail:
+    """Show one run: its state, its messages and its calls."""
+    thread, wanted = call.thread(), call.segments["run"]
+    record = run_of(thread, wanted, None)
+    if record is None:
+        raise NotFound(
+            f"'{thread.id}' has no run '{wanted}'; nothing was read.", code="run_not_found", run=wanted
+        )
+    return RunDetail.of(thread, record)
+
+
+class ObjectShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored object: its bytes, as text if they are UTF-8."""
+
+    thread: str
+    digest: str
+    kind: str
+    size: int
+    text: str | None
+    base64: str | None
+
+
+class OfThread(LineQuery, frozen=True, kw_only=True):
+    """Whose content: objects and artifacts belong to a thread."""
+
+    thread: str
+
+
+@route("GET", "/v1/objects/{digest}", "read")
+def show_object(call: HttpCall, query: OfThread) -> ObjectShape:
+    """Read a stored object of a thread."""
+    thread = call.thread(id=query.thread)
+    try:
+        found = thread.stored(call.segments["digest"])
+    except Forgotten:
+        raise
+    except NotFound as error:
+        raise error if error.code == "object_not_found" else no_thread(query.thread) from error
+    call.is_by_digest = True
+    try:
+        text, coded = found.body.decode(), None
+    except UnicodeDecodeError:
+        text, coded = None, base64.b64encode(found.body).decode()
+    return ObjectShape(
+        thread=thread.id,
+        digest=found.digest,
+        kind=str(found.kind),
+        size=len(found.body),
+        text=text,
+        base64=coded,
+    )

@@ -1,0 +1,184 @@
+"""Serving a store from a process of its own: the address, the start link, a worker beside it, and how both end.
+
+On a loopback address a store without keys is served with a token that only the start link has.  On any other address a
+store without keys is not served.  The first SIGTERM or SIGINT ends streams, lets runs end, and then ends the process;
+the second ends it at once, and what runs counts as interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from threading import Event
+from types import FrameType
+
+import msgspec
+import uvicorn
+
+from perdure import aio
+from perdure.errors import Invalid, PerdureError, Refused, Unavailable
+from perdure.runtime.agent.agent import Agent
+from perdure.server.access import LOOPBACK
+from perdure.server.app import HttpServer
+from perdure.server.keys import Keys
+from perdure.store.store import Store
+from perdure.store.worker import Worked
+
+__all__ = ["PORT", "Serving", "serve"]
+
+PORT = 7333
+
+_KEEP_ALIVE_SECONDS = 5
+_HEADERS_BYTES_MAX = 64 * 1024
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server listens."""
+
+    url: str  # without a secret
+    link: str  # the start link; the same as `url` if clients need keys
+    has_keys: bool
+
+
+def serve(
+    store: Store,
+    agents: Sequence[Agent] = (),
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    names: Sequence[str] = (),
+    work: bool = False,
+    at_once: int = 8,
+    started: Callable[[Serving], None] | None = None,
+    report: Callable[[Worked], None] | None = None,
+) -> None:
+    """Serve a store until a signal ends it; with `work` also run what is due of the agents, as `store.work` does.
+
+    `names` are further host names that requests may address, such as that of a proxy.  `started` is called when the
+    server listens.  Raises `Refused` on an address that others reach if the store has no key, `Unavailable` if the
+    port is taken.  The caller opens and closes the store.
+    """
+    has_keys = bool(Keys(store).ls())
+    if not has_keys and not is_loopback(host):
+        raise Refused(
+            f"{host} can be reached by others, and the store has no key; nothing is served.",
+            code="keys_missing",
+            advice="Add one with `perdure keys add NAME --role ROLE`, or serve on 127.0.0.1.",
+            host=host,
+        )
+    if work and not agents:
+        raise Invalid(
+            "a worker needs agents; nothing is served.", code="code_missing", advice="Name them with --code."
+        )
+    listening = _bound(host, port)
+    token = None if has_keys else secrets.token_urlsafe(32)
+    hosts = (*LOOPBACK, host.lower(), *(name.lower() for name in names))
+    application = HttpServer(store, agents, token=token, hosts=hosts)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
+    place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
+    asyncio.run(
+        _serving(application, listening, place, work=work, at_once=at_once, started=started, report=report)
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """True if only programs on this machine reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raises `Unavailable` if the port is taken, `Invalid` for no address."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        found = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, OverflowError) as error:
+        raise Invalid(
+            f"{host}:{port} is no address of this machine; nothing is served.", code="address_invalid"
+        ) from error
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        found.listen(1024)
+    except OSError as error:
+        found.close()
+        raise Unavailable(
+            f"port {port} of {host} cannot be used ({error.strerror}); nothing is served.",
+            code="port_taken",
+            advice="Choose another with --port, or 0 for any that is free.",
+            host=host,
+            port=port,
+        ) from error
+    found.setblocking(False)
+    return found
+
+
+class _Uvicorn(uvicorn.Server):
+    """The web server, which tells the application when it is to end."""
+
+    def __init__(self, config: uvicorn.Config, application: HttpServer, stop: Event) -> None:
+        super().__init__(config)
+        self._application, self._stop = application, stop
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain at the first signal, and end the process at the second."""
+        if self.should_exit:
+            os._exit(128 + sig)  # what runs here counts as interrupted, and can be resumed
+        os.write(2, b"Stopping: the runs under way end first; once more to stop at once.\n")
+        self.should_exit = True
+        self._stop.set()
+        self._application.drain()
+
+
+async def _serving(
+    application: HttpServer,
+    listening: socket.socket,
+    place: Serving,
+    *,
+    work: bool,
+    at_once: int,
+    started: Callable[[Serving], None] | None,
+    report: Callable[[Worked], None] | None,
+) -> None:
+    stop = Event()
+    config = uvicorn.Config(
+        application,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        ws="none",
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
+    )
+    server = _Uvicorn(config, application, stop)
+    working = asyncio.create_task(_work(application, stop, at_once, report)) if work else None
+    if started is not None:
+        started(place)
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        stop.set()
+        if working is not None:
+            await working
+        application.store.tool_threads.shutdown(wait=False)
+
+
+async def _work(
+    application: HttpServer, stop: Event, at_once: int, report: Callable[[Worked], None] | None
+) -> None:
+    store: aio.Store = application.store
+    try:
+        await store.work(list(application.agents.values()), at_once=at_once, stop=stop, report=report)
+    except PerdureError:
+        if not stop.is_set():
+            raise

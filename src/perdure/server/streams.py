@@ -1,0 +1,261 @@
+"""Server-sent events that resume: what happens on a timeline, what happens in a run, and what changed anywhere.
+
+A durable event has an `id:`, its cursor; a client that was cut off sends the last one as `Last-Event-ID` and goes on
+after it, each event once and in order, in whichever process.  Text that is being written has no id: a client that
+comes back gets one `text.so_far` and then deltas.  Leaving a stream never stops a run.
+
+An idle stream sends a comment now and then, so that proxies keep it and a client that is gone is noticed.  A client that
+does not read is cut off after a while; it can come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from perdure import aio
+from perdure.errors import NotFound, PerdureError
+from perdure.runtime.events import Committed, Happened, Happening, RunEnded
+from perdure.server.problems import problem_of
+from perdure.shapes.conversation import EventShape
+from perdure.shapes.threads import HeadShape
+from perdure.store.store import Store
+
+__all__ = ["EventStream", "Inbox", "events", "frame", "frame_of", "frames"]
+
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+IDLE_SECONDS = 15.0
+SLOW_SECONDS = 30.0
+
+_IDLE = b": idle\n\n"
+_FRAMES_MAX = 1_000  # that wait for one reader of the inbox
+_NEWS_SECONDS = 10.0
+_NEWS_PAUSE_SECONDS = 0.25
+
+
+def frame(kind: str, data: object, *, id: str | None = None) -> bytes:
+    """Return one server-sent event; `data` is JSON on one line."""
+    head = b"" if id is None else b"id: " + id.encode() + b"\n"
+    return head + b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def frame_of(event: Happening, ended: Callable[[Any], object] | None = None) -> bytes:
+    """Return an event of a stream as a server-sent event; `ended` makes the shape of a run's result."""
+    if isinstance(event, Happened | Committed):
+        return frame(event.type, EventShape.of(event), id=event.cursor)
+    if isinstance(event, RunEnded):
+        result = {"status": event.result.status, "text": event.result.text, "run": event.result.run}
+        return frame(event.type, {"type": event.type, "result": ended(event.result) if ended else result})
+    fields = {name: value for name, value in msgspec.structs.asdict(event).items() if name != "cursor"}
+    return frame(event.type, {"type": event.type, **fields})
+
+
+async def frames(
+    happenings: AsyncIterator[Happening], ended: Callable[[Any], Awaitable[object]] | None = None
+) -> AsyncIterator[bytes]:
+    """Yield the events of a stream as server-sent events; an error is the last of them."""
+    try:
+        async for event in happenings:
+            if ended is not None and isinstance(event, RunEnded):
+                shape = await ended(event.result)
+                yield frame(event.type, {"type": event.type, "result": shape})
+            else:
+                yield frame_of(event)
+    except PerdureError as error:
+        yield frame("error", problem_of(error)[0])
+
+
+class EventStream:
+    """An ASGI response that sends frames as they come, until they end, the client leaves, or the server drains."""
+
+    def __init__(
+        self,
+        frames: AsyncIterator[bytes],
+        *,
+        drained: asyncio.Event | None = None,
+        is_allowed: Callable[[], Awaitable[bool]] | None = None,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        idle_seconds: float = IDLE_SECONDS,
+        slow_seconds: float = SLOW_SECONDS,
+    ) -> None:
+        """Send `frames`; `drained` ends the stream, `is_allowed` is asked now and then whether it may go on."""
+        self._frames, self._drained, self._is_allowed = frames, drained, is_allowed
+        self._headers = [*HEADERS, *headers]
+        self._idle, self._slow = idle_seconds, slow_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream; a client that reads nothing for too long is cut off."""
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        leaving = asyncio.ensure_future(_gone(receive))
+        draining = asyncio.ensure_future(self._drained.wait()) if self._drained is not None else None
+        try:
+            await self._send(send, leaving, draining)
+        except (TimeoutError, OSError):
+            return  # the connection is closed without an end, so that the client comes back
+        finally:
+            for task in (leaving, draining):
+                if task is not None:
+                    task.cancel()
+            with suppress(Exception):
+                await self._frames.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+    async def _send(
+        self, send: Send, leaving: asyncio.Future[None], draining: asyncio.Future[Any] | None
+    ) -> None:
+        others = {leaving} if draining is None else {leaving, draining}
+        coming: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(self._frames))  # pyright: ignore[reportArgumentType]
+                done, _ = await asyncio.wait(
+                    {coming, *others}, timeout=self._idle, return_when=asyncio.FIRST_COMPLETED
+                )
+                if leaving in done:
+                    return
+                if coming in done:
+                    try:
+                        body = coming.result()
+                    except StopAsyncIteration:
+                        break
+                    coming = None
+                    await self._part(send, body)
+                    continue
+                if draining is not None and draining in done:
+                    break
+                if self._is_allowed is not None and not await self._is_allowed():
+                    break
+                await self._part(send, _IDLE)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            if coming is not None:
+                coming.cancel()
+                with suppress(BaseException):
+                    await coming
+
+    async def _part(self, send: Send, body: bytes) -> None:
+        await asyncio.wait_for(
+            send({"type": "http.response.body", "body": body, "more_body": True}), self._slow
+        )
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def events(stream: AsyncIterator[Happening]) -> EventStream:
+    """Return any stream of `perdure.aio` as a response of server-sent events, for one's own ASGI application."""
+    return EventStream(frames(stream))
+
+
+class Subscriber:
+    """One reader of the inbox: what it may see, and the frames that wait for it."""
+
+    def __init__(self, sees: Callable[[str, str, str | None], bool]) -> None:
+        """Show the threads that `sees` lets pass, by id, agent and owner."""
+        self.sees = sees
+        self.waiting = -1  # open approvals, as they were told last
+        self.frames: asyncio.Queue[bytes] = asyncio.Queue(_FRAMES_MAX)
+
+    def give(self, body: bytes) -> None:
+        """Add a frame; a reader that is too far behind is told to read its lists again instead."""
+        if self.frames.full():
+            while not self.frames.empty():
+                self.frames.get_nowait()
+            body = frame("hello", {"type": "hello", "approvals": self.waiting, "missed": True})
+        self.frames.put_nowait(body)
+
+
+class Inbox:
+    """Tells any number of readers which threads have changed, by one wait for the whole store."""
+
+    def __init__(self, store: aio.Store) -> None:
+        """Watch `store` while there is a reader."""
+        self._store = store
+        self._subscribers: set[Subscriber] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._woken = threading.Event()
+
+    async def frames(self, sees: Callable[[str, str, str | None], bool]) -> AsyncIterator[bytes]:
+        """Yield what a reader is told, for ever: first how many approvals wait."""
+        reader = Subscriber(sees)
+        self._subscribers.add(reader)
+        try:
+            threads, approvals = await self._store.off_loop(self._now)
+            reader.waiting = _visible(reader, threads, approvals)
+            yield frame("hello", {"type": "hello", "approvals": reader.waiting, "missed": False})
+            if self._task is None or self._task.done():
+                self._woken.clear()
+                self._task = asyncio.create_task(self._watch())
+            while True:
+                yield await reader.frames.get()
+        finally:
+            self._subscribers.discard(reader)
+            if not self._subscribers:
+                self._woken.set()
+
+    async def close(self) -> None:
+        """Stop watching."""
+        self._woken.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _watch(self) -> None:
+        seen = await self._store.news({}, 0)
+        while self._subscribers:
+            changed = await self._store.news(seen, _NEWS_SECONDS, woken=self._woken)
+            seen |= changed
+            threads, approvals = await self._store.off_loop(self._now)
+            heads = await self._store.off_loop(partial(_heads_of, self._store.target(), tuple(changed)))
+            for reader in tuple(self._subscribers):
+                self._tell(reader, threads, approvals, heads)
+            await asyncio.sleep(_NEWS_PAUSE_SECONDS)  # so that a busy store is not read all the time
+
+    def _tell(
+        self,
+        reader: Subscriber,
+        threads: dict[str, tuple[str, str | None]],
+        approvals: Counter[str],
+        heads: dict[str, HeadShape],
+    ) -> None:
+        for id, head in heads.items():
+            if id in threads and reader.sees(id, *threads[id]):
+                told = {"type": "thread", "thread": id, "head": head, "approvals": approvals[id]}
+                reader.give(frame("thread", told))
+        waiting = _visible(reader, threads, approvals)
+        if waiting != reader.waiting:
+            reader.waiting = waiting
+            reader.give(frame("approvals", {"type": "approvals", "waiting": waiting}))
+
+    def _now(self) -> tuple[dict[str, tuple[str, str | None]], Counter[str]]:
+        """Return the agent and owner of each thread, and how many approvals wait in it."""
+        store = self._store.target()
+        threads = {each.id: (each.agent, each.owner) for each in store.threads()}
+        return threads, Counter(each.thread for each in store.approvals())
+
+
+def _visible(reader: Subscriber, threads: dict[str, tuple[str, str | None]], approvals: Counter[str]) -> int:
+    return sum(number for id, number in approvals.items() if id in threads and reader.sees(id, *threads[id]))
+
+
+def _heads_of(store: Store, ids: tuple[str, ...]) -> dict[str, HeadShape]:
+    """Return the heads of threads; one that was removed in the meantime has none."""
+    found: dict[str, HeadShape] = {}
+    for id in ids:
+        with suppress(NotFound):
+            found[id] = HeadShape.of(store.thread(id).head)
+    return found

@@ -1,0 +1,454 @@
+"""The shapes of a conversation: messages, turns, commits, and the pages and graphs that list them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+import msgspec
+
+from perdure.history.query import StateChange
+from perdure.model.digest import Digest
+from perdure.model.event import AgentHandedOff
+from perdure.model.message import view
+from perdure.projections.transcript import TranscriptEntry, Turn
+from perdure.providers.contract import Loss
+from perdure.runtime.events import Committed, Happened
+from perdure.shapes.text import stamp
+from perdure.store.plumbing.revisions import LogEntry
+from perdure.store.thread import Thread
+from perdure.store.view import View
+
+__all__ = [
+    "MessageShape",
+    "PathShape",
+    "TurnShape",
+    "CommitShape",
+    "LossShape",
+    "StepLossShape",
+    "TurnPage",
+    "LogPage",
+    "TurnLog",
+    "CommitLog",
+    "TranscriptPage",
+    "EventShape",
+    "GraphNode",
+    "GraphPage",
+    "losses_of",
+    "place_name",
+    "step_losses",
+    "turn_name",
+]
+
+_COMMITS_A_TURN = 50  # that are read to find a turn of the graph
+
+
+class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One message: who said it, in which commit, and what."""
+
+    id: str
+    role: str
+    text: str
+    commit: str
+    at: str
+    run: str | None
+    provider: str | None
+    model: str | None
+    message: dict[str, Any] | None  # None: forgotten
+    forgotten: str | None  # why
+
+    @classmethod
+    def of(cls, entry: TranscriptEntry) -> MessageShape:
+        """Return the message in the shape of --json."""
+        return cls(
+            id=entry.id,
+            role=entry.role,
+            text=entry.text,
+            commit=entry.commit,
+            at=stamp(entry.at),
+            run=entry.run,
+            provider=entry.provider,
+            model=entry.model,
+            message=view(entry.words) if entry.words else None,
+            forgotten=entry.forgotten,
+        )
+
+
+class PathShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One path whose value changed: added, changed or removed."""
+
+    path: str
+    what: str
+
+    @classmethod
+    def of(cls, change: StateChange) -> PathShape:
+        """Return the change in the shape of --json."""
+        return cls(path=change.path, what=change.what)
+
+
+class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn: the commits it lies between, what was said in it, and which paths it changed."""
+
+    number: int  # of the message; a turn of another kind has that of the message before it
+    before: str | None
+    after: str
+    reason: str
+    at: str
+    kind: str  # message, switch, hand-off, merge, pick, call, edit or resumed
+    run: str | None
+    status: str | None  # the state that its run ended in; null: it has not ended, or there was none
+    why: str | None  # if the run did not simply succeed
+    handed_off: str | None  # of a hand-off: from which agent to which, and why
+    backend: str | None
+    input: str
+    text: str
+    names: list[str]  # that other frameworks have for its commits
+    messages: list[MessageShape]
+    changed: list[PathShape]
+
+    @classmethod
+    def of(cls, turn: Turn, seen: View) -> TurnShape:
+        """Return the turn as programs read it; `seen` is a view of its thread."""
+        return cls(
+            number=turn.number,
+            before=turn.before,
+            after=turn.after,
+            reason=turn.reason,
+            at=stamp(turn.at),
+            kind=turn.kind,
+            run=turn.run,
+            status=turn.status,
+            why=turn.why,
+            handed_off=None if turn.handed is None else _handed(turn.handed),
+            backend=turn.backend,
+            input=turn.input,
+            text=turn.text,
+            names=list(turn.names),
+            messages=[MessageShape.of(entry) for entry in turn.entries],
+            changed=[PathShape.of(change) for change in seen.diff(turn.before, turn.after).state],
+        )
+
+
+class CommitShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit, with its events and the ops of its patch."""
+
+    digest: str
+    parents: list[str]
+    root: str
+    reason: str
+    at: str
+    depth: int
+    turn: int  # the number of its message, or of the message before it; 0 before the first
+    apart: bool  # it belongs to no message: an edit, a switch, a merge or a cherry-pick, by itself
+    run: str | None
+    parent_run: str | None
+    run_meta: dict[str, str] | None
+    author: str | None
+    events: list[dict[str, Any]]
+    ops: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> CommitShape:
+        """Return the commit in the shape of --json."""
+        return cls(
+            digest=entry.digest,
+            parents=list(entry.parents),
+            root=entry.root,
+            reason=entry.reason,
+            at=stamp(entry.at),
+            depth=entry.depth,
+            turn=entry.turn,
+            apart=entry.is_apart,
+            run=entry.run,
+            parent_run=entry.parent_run,
+            run_meta=None if entry.run_meta is None else msgspec.to_builtins(entry.run_meta),
+            author=entry.author,
+            events=[msgspec.to_builtins(event) for event in entry.events],
+            ops=[msgspec.to_builtins(op) for op in entry.patch.ops],
+        )
+
+
+def _handed(event: AgentHandedOff) -> str:
+    why = f": {event.why}" if event.why else ""
+    return f"{event.from_agent} to {event.to_agent}{why}"
+
+
+def turn_name(turn: TurnShape) -> str:
+    """Return the name of a turn for people: only messages have numbers."""
+    return f"turn {turn.number}" if turn.kind == "message" else turn.kind
+
+
+def place_name(turn: int, *, is_apart: bool) -> str:
+    """Return where a commit is for people, by the number of its message or of the message before it; empty: nowhere."""
+    if not turn:
+        return ""
+    return f"after turn {turn}" if is_apart else f"in turn {turn}"
+
+
+class LossShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was converted, repaired or dropped: where in the conversation, what, and why."""
+
+    kind: str
+    where: str
+    what: str
+    why: str
+
+
+class StepLossShape(LossShape, frozen=True, kw_only=True):
+    """One thing of that kind in a step of a run; `message` is what the model said in the step."""
+
+    message: str
+
+
+def step_losses(message: str, losses: Iterable[Loss]) -> list[StepLossShape]:
+    """Return the losses of the step that said a message, in the shape of --json."""
+    return [
+        StepLossShape(kind=each.kind, where=each.where, what=each.what, why=each.why, message=message)
+        for each in losses
+    ]
+
+
+def losses_of(losses: Iterable[Loss]) -> list[LossShape]:
+    """Return the losses in the shape of --json."""
+    return [LossShape(kind=each.kind, where=each.where, what=each.what, why=each.why) for each in losses]
+
+
+class TurnPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The turns of a line, oldest first."""
+
+    thread: str
+    timeline: str
+    turns: list[TurnShape]
+    more: bool  # whether there are older ones beyond the limit
+
+    @classmethod
+    def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
+        """Return the last turns at a moment; None: all."""
+        turns = seen.turns(limit=limit)
+        return cls(
+            thread=thread.id,
+            timeline=thread.timeline,
+            turns=_with_states(thread, seen, turns),
+            more=bool(turns) and turns[0].before is not None,
+        )
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What both kinds of log have."""
+
+    thread: str
+    timeline: str
+    heads: dict[str, list[str]]  # from a commit to the timelines whose head it is
+    more: bool  # whether there are older ones beyond the limit
+
+
+class TurnLog(LogPage, frozen=True, kw_only=True):
+    """The turns of a line, newest first."""
+
+    turns: list[TurnShape]
+
+    @classmethod
+    def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
+        """Return the last turns at a moment; None: all."""
+        turns = seen.turns(limit=limit)
+        return cls(
+            thread=thread.id,
+            timeline=thread.timeline,
+            heads=_heads(thread, {turn.after for turn in turns}),
+            more=bool(turns) and turns[0].before is not None,
+            turns=_with_states(thread, seen, reversed(turns)),
+        )
+
+
+class CommitLog(LogPage, frozen=True, kw_only=True):
+    """The commits of a line, newest first."""
+
+    commits: list[CommitShape]
+
+    @classmethod
+    def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
+        """Return the last commits at a moment; None: all."""
+        entries = seen.log(limit=limit)
+        return cls(
+            thread=thread.id,
+            timeline=thread.timeline,
+            heads=_heads(thread, {entry.digest for entry in entries}),
+            more=bool(entries) and entries[-1].depth > 0,
+            commits=[CommitShape.of(entry) for entry in entries],
+        )
+
+
+class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a line up to a moment, oldest first."""
+
+    thread: str
+    timeline: str
+    commit: str | None
+    messages: list[MessageShape]
+    more: bool  # whether there are older ones beyond the limit
+
+    @classmethod
+    def of(cls, thread: Thread, seen: View, *, limit: int) -> Self:
+        """Return the last messages at a moment."""
+        found = seen.transcript(limit=limit + 1)
+        return cls(
+            thread=thread.id,
+            timeline=thread.timeline,
+            commit=seen.digest,
+            messages=[MessageShape.of(entry) for entry in found[-limit:]],
+            more=len(found) > limit,
+        )
+
+
+class EventShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One durable event of a timeline, or the commit that holds those before it."""
+
+    type: str  # as in the catalogue of events; `committed` for a commit
+    cursor: str  # to go on after it
+    commit: str
+    run: str | None
+    reason: str | None  # of a commit
+    event: dict[str, Any] | None
+    message: dict[str, Any] | None  # the words, where a message was appended
+
+    @classmethod
+    def of(cls, event: Happened | Committed) -> Self:
+        """Return the event as programs read it."""
+        happened = event if isinstance(event, Happened) else None
+        message = happened.message if happened else None
+        return cls(
+            type=event.type,
+            cursor=event.cursor,
+            commit=event.commit,
+            run=event.run,
+            reason=event.reason if isinstance(event, Committed) else None,
+            event=msgspec.to_builtins(happened.event) if happened else None,
+            message=view(message) if message else None,
+        )
+
+
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    """The last commit of a turn on a timeline, or a commit at which a timeline parted."""
+
+    commit: str
+    parents: list[str]  # that are shown: before it on its line, then those that it merged
+    timelines: list[str]  # whose head it is
+    turn: TurnShape
+
+
+class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The turns of all timelines of a thread, newest first, each after those that follow it."""
+
+    thread: str
+    nodes: list[GraphNode]
+    more: bool  # whether there are older ones beyond the limit
+
+    @classmethod
+    def of(cls, thread: Thread, *, limit: int) -> Self:
+        """Return the newest turns of all timelines; 0: all."""
+        heads: dict[str, list[str]] = {}
+        commits: dict[str, LogEntry] = {}
+        for hold in thread.timelines():
+            if hold.head.commit is not None:
+                heads.setdefault(hold.head.commit, []).append(hold.head.timeline)
+                _collect(thread.at(hold.head), commits, limit * _COMMITS_A_TURN if limit else None)
+        after: dict[str, list[LogEntry]] = {}
+        for entry in commits.values():
+            for parent in entry.parents:
+                after.setdefault(parent, []).append(entry)
+        shown = {
+            digest
+            for digest in commits
+            if digest in heads or _is_shown(commits[digest], after.get(digest, []))
+        }
+        parents = {digest: list(_shown_parents(commits, digest, shown)) for digest in shown}
+        order = _newest_first(commits, parents)
+        kept = order[:limit] if limit else order
+        return cls(
+            thread=thread.id,
+            nodes=[
+                GraphNode(
+                    commit=digest,
+                    parents=parents[digest],
+                    timelines=heads.get(digest, []),
+                    turn=_with_states(thread, thread.at(digest), thread.at(digest).turns(limit=1))[0],
+                )
+                for digest in kept
+            ],
+            more=len(kept) < len(order)
+            or any(entry.parents and entry.parents[0] not in commits for entry in commits.values()),
+        )
+
+
+def _with_states(thread: Thread, seen: View, turns: Iterable[Turn]) -> list[TurnShape]:
+    """Return turns as programs read them; a run without an end on this line has the state that its record has.
+
+    Such a run waits, is under way, or failed on a timeline of its own.
+    """
+    found = [TurnShape.of(turn, seen) for turn in turns]
+    unended = {each.run for each in found if each.run is not None and each.status is None}
+    records = {each.id: each for each in thread.runs() if each.id in unended} if unended else {}
+    return [
+        msgspec.structs.replace(each, status=records[each.run].state, why=records[each.run].why)
+        if each.run is not None and each.run in records
+        else each
+        for each in found
+    ]
+
+
+def _heads(thread: Thread, shown: set[Digest]) -> dict[str, list[str]]:
+    heads: dict[str, list[str]] = {}
+    for hold in thread.timelines():
+        commit = hold.head.commit
+        if commit is not None and commit in shown:
+            heads.setdefault(commit, []).append(hold.head.timeline)
+    return heads
+
+
+def _collect(seen: View, commits: dict[str, LogEntry], limit: int | None) -> None:
+    """Add the commits of a line, back to one that is there already."""
+    for entry in seen.log(limit=limit):
+        if entry.digest in commits:
+            return
+        commits[entry.digest] = entry
+
+
+def _is_shown(entry: LogEntry, after: list[LogEntry]) -> bool:
+    """True if a turn ends with a commit, or lines part there."""
+    return (
+        len(after) != 1
+        or after[0].parents[0] != entry.digest
+        or after[0].run is None
+        or after[0].run != entry.run
+    )
+
+
+def _shown_parents(commits: dict[str, LogEntry], digest: str, shown: set[str]) -> Iterator[str]:
+    """Yield the nearest shown commits before one: on its line, and on the lines that were merged on the way."""
+    entry: LogEntry | None = commits[digest]
+    while entry is not None:
+        merged = [each for each in entry.parents[1:] if each in shown]
+        first = entry.parents[0] if entry.parents else None
+        if first in shown:
+            yield first
+        yield from merged
+        entry = None if first is None or first in shown else commits.get(first)
+
+
+def _newest_first(commits: dict[str, LogEntry], parents: dict[str, list[str]]) -> list[str]:
+    """Return the shown commits, each after all that follow it, the newer first."""
+    open_children = dict.fromkeys(parents, 0)
+    for found in parents.values():
+        for parent in found:
+            open_children[parent] += 1
+    ready = [digest for digest, children in open_children.items() if not children]
+    order: list[str] = []
+    while ready:
+        newest = max(ready, key=lambda digest: (commits[digest].at, commits[digest].depth, digest))
+        ready.remove(newest)
+        order.append(newest)
+        for parent in parents[newest]:
+            open_children[parent] -= 1
+            if not open_children[parent]:
+                ready.append(parent)
+    return order

@@ -1,0 +1,99 @@
+"""What a name in a request means: a moment of a thread, a call, a run.
+
+Beside the names that every moment has, a request may give the name of a timeline, meaning its head.  A name that fits
+both is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from perdure.errors import Invalid, NotFound
+from perdure.ledger.trace import Traced
+from perdure.model.run import RunRecord
+from perdure.store.agents import AgentMap
+from perdure.store.thread import Thread
+from perdure.store.view import View
+
+__all__ = ["call_seen_from", "commit_of", "lately", "name_of", "run_of", "view_at"]
+
+_T = TypeVar("_T")
+_GROWTH = 8
+
+
+def view_at(line: Thread | AgentMap, at: str | None) -> View:
+    """Return a view of `line` at a moment, now if None; later writes do not change the view."""
+    return line.at() if at is None else line.at(commit_of(line, at))
+
+
+def commit_of(line: Thread | AgentMap, name: str) -> str | None:
+    """Return the commit that `name` means; None: before the first commit.  Raises `NotFound` or `Invalid`."""
+    if not isinstance(line, Thread):
+        return line.at(name).digest
+    heads = {hold.head.timeline: hold.head for hold in line.timelines()}
+    try:
+        found = line.at(name).digest
+    except NotFound:
+        if name in heads:
+            return heads[name].commit
+        raise
+    if name in heads and heads[name].commit != found:
+        raise Invalid(
+            f"{name!r} is a timeline, and the name of another moment too; nothing was done.",
+            code="ambiguous_name",
+            advice="Give a digest.",
+            name=name,
+        )
+    return found
+
+
+def name_of(thread: Thread, name: str) -> str | None:
+    """Return `name` as the library takes it: for the name of a timeline, the commit of its head."""
+    if any(hold.head.timeline == name for hold in thread.timelines()):
+        return commit_of(thread, name)
+    thread.at(name)
+    return name
+
+
+def call_seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:
+    """Read a call and its approval as a timeline sees them; None: the timeline on which it was asked.
+
+    What was decided elsewhere than where it was asked is a call of its own there.
+    """
+    traced = thread.trace(call, history=False)
+    if timeline is None or traced.ticket is None or traced.ticket.timeline == timeline:
+        return traced
+    thread.on(timeline)
+    try:
+        return thread.trace(f"{traced.ticket.id}/{timeline}", history=False)
+    except NotFound:
+        return traced
+
+
+def run_of(thread: Thread, id: str | None, timeline: str | None) -> RunRecord | None:
+    """Return the run of that id, None: the last, of one timeline if it is named; None if there is none."""
+
+    def wanted(each: RunRecord) -> bool:
+        return timeline in (None, each.timeline) and id in (None, each.id)
+
+    found = lately(lambda last: thread.runs(limit=last), wanted, 1, others=False)
+    return found[-1] if found else None
+
+
+def lately(
+    read: Callable[[int | None], list[_T]], wanted: Callable[[_T], bool], limit: int, *, others: bool = True
+) -> list[_T]:
+    """Return the last that are wanted: more than `limit` if there are more (0: all), else all there are.
+
+    `read` gives the last so many, None: all; it is called for more until that is enough.  Without `others`,
+    `limit` of them are enough.
+    """
+    enough = limit + others
+    last = enough if limit else None  # one more shows whether there are others
+    while True:
+        given = read(last)
+        found = [each for each in given if wanted(each)]
+        if last is None or len(found) >= enough or len(given) < last:
+            return found
+        last *= _GROWTH

@@ -1,0 +1,153 @@
+"""A store with a story and a server on it, in a process of its own: what the browser tests look at.
+
+`python -m tests.page.story STORE DIRECTORY [TURNS THREADS]` makes the story in the store if it is empty, serves the
+store and prints the start link.  With numbers it makes one thread of that many turns and that many threads instead.  The model of the story follows what people write.  It holds an answer back in the
+middle until a file named `go` is in DIRECTORY, so that a test can look at a run that is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import perdure
+from perdure import Agent, Call, Store, server
+from perdure.model.context import Context
+from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
+from perdure.model.run import Usage
+from perdure.providers.contract import Finished, ModelEvent, ReasoningChunk, TextChunk
+
+__all__ = ["HOSTILE"]
+
+_SLOW_WORDS = "Lisbon is lovely in spring. The tram climbs slowly. Take the early boat."
+HOSTILE = (
+    '<img src=x onerror="window.ran=1">',
+    "<script>window.ran=1</script>",
+    'javascript:window.ran=1//"><svg onload=window.ran=1>',
+    "</textarea></pre></code><iframe srcdoc='<script>parent.ran=1</script>'>",
+    "{{constructor.constructor('window.ran=1')()}} ${window.ran=1}",
+    "\x1b]0;title\x07 \u202e gnp.exe \u2066",
+)
+
+_DIRECTORY = Path(sys.argv[2]) if __name__ == "__main__" else Path()
+
+
+@perdure.tool(effect="local_write")
+def plan(destination: str, budget: int, call: Call) -> str:
+    """Write the plan of the trip."""
+    call.put("/trip.json", {"destination": destination, "budget": budget, "currency": "EUR"})
+    return f"planned {destination}"
+
+
+@perdure.tool(effect="financial", ask=lambda call: call.arguments["price"] > 200)
+def book(flight: str, price: int, call: Call) -> str:
+    """Book a flight; dear ones need a person."""
+    bookings = call.get("/bookings.json", default=[])
+    call.put("/bookings.json", [*bookings, {"flight": flight, "price": price}])
+    return f"booked {flight} for {price} EUR"
+
+
+class Traveller:
+    """A model that plans trips by simple rules, and answers the rest in words."""
+
+    backend = "script:traveller"
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Take one step: a call if the words ask for one that was not made yet, then an answer."""
+        asked = max(at for at, message in enumerate(context.messages) if message.role == "user")
+        words = context.messages[asked].text
+        results = [message for message in context.messages[asked:] if message.tool_results]
+        usage = Usage(input_tokens=40 + 12 * len(context.messages), output_tokens=25)
+        call = _call(words) if not results else None
+        if call is not None:
+            thought = "The traveller wants this done, so the tool is the way."
+            yield ReasoningChunk(thought)
+            yield Finished(message=Message("assistant", (ReasoningSummary(thought),), (call,)), usage=usage)
+            return
+        text = _SLOW_WORDS if "slowly" in words else _answer(words, done=bool(results))
+        for index, piece in enumerate(text.split(" ")):
+            yield TextChunk(piece if index == 0 else f" {piece}")
+            if "slowly" in words and index == 5:
+                await _until_told()
+        yield Finished(message=Message("assistant", (Text(text),)), usage=usage)
+
+
+def _call(words: str) -> ToolCall | None:
+    place = words.partition(" to ")[2].partition(" ")[0].strip(".,")
+    numbers = [int(each.strip(".,")) for each in words.split() if each.strip(".,").isdigit()]
+    if words.startswith("Plan") and numbers:
+        return ToolCall("plan", "plan", json.dumps({"destination": place, "budget": numbers[0]}))
+    if words.startswith("Book") and numbers:
+        return ToolCall("book", "book", json.dumps({"flight": f"TP {place}", "price": numbers[0]}))
+    return None
+
+
+def _answer(words: str, *, done: bool) -> str:
+    return "Done. Anything else?" if done else f"Noted: {words}"
+
+
+async def _until_told() -> None:
+    while not (_DIRECTORY / "go").exists():
+        await asyncio.sleep(0.02)
+
+
+planner = Agent(
+    "planner",
+    backend=Traveller(),
+    tools=[plan, book],
+    instructions="You plan trips, and book what was agreed.",
+)
+
+
+def _tell(store: Store) -> None:
+    """Make the threads of the story."""
+    trip = store.thread("trip-42", agent=planner, owner="ann")
+    trip.run("Plan a trip to Lisbon for 1200 euros.", id="m1")
+    trip.run("Ann likes trams and small hotels.", id="m2")
+    trip.run("Plan a trip to Lisbon for 12000 euros.", id="m3")
+    trip.run("Is there a museum for tiles?", id="m4")
+    trip.run("Book the flight to Lisbon for 180 euros.", id="m5")
+    trip.fork("slower", at="turn:2").run("What if we take the train?", id="m6")
+    for name, price in (("trip-43", 640), ("trip-44", 910)):
+        waiting = store.thread(name, agent=planner, owner="ben")
+        waiting.run("I want to see the sea.", id=f"{name}-1")
+        waiting.run(f"Book the flight to Porto for {price} euros.", id=f"{name}-2")
+    store.thread("notes", agent="writer").put("/list.json", ["milk"])
+    store.thread("notes-live", agent=planner)
+    undone = store.thread("undone", agent=planner)
+    undone.run("First.", id="u1")
+    undone.run("Second.", id="u2")
+    hostile = store.thread('<img src=x onerror="window.ran=1">', agent=planner, owner="<b>eve</b>")
+    for number, text in enumerate(HOSTILE):
+        hostile.run(
+            f"Book {text} to {text} for 900 euros." if number == len(HOSTILE) - 1 else text, id=f"h{number}"
+        )
+        if number == 0:
+            hostile.put("/<img src=x onerror='window.ran=1'>.json", {text: list(HOSTILE)})
+
+
+def _tell_long(store: Store, turns: int, threads: int) -> None:
+    """Make one thread of many turns, and many threads."""
+    long = store.thread("long", agent="writer")
+    for number in range(1, turns + 1):
+        with long.change("say") as change:
+            change.say("user", f"Line {number} of the log.")
+            change.say("assistant", f"Noted line {number}.")
+    for number in range(threads):
+        store.thread(f"thread-{number:04}", agent="writer", owner="ann").put("/n.json", number)
+
+
+def main() -> None:
+    """Make the story where there is none, and serve it until a signal."""
+    sizes = [int(each) for each in sys.argv[3:]]
+    with perdure.open(sys.argv[1]) as store:
+        if not any(True for _ in store.threads()):
+            _tell_long(store, *sizes) if sizes else _tell(store)
+        server.serve(store, [planner], port=0, started=lambda serving: print(serving.link, flush=True))
+
+
+if __name__ == "__main__":
+    main()

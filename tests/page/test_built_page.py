@@ -1,0 +1,72 @@
+"""The built page: it is what its sources make, it is small, and no source inserts text as HTML."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from perdure import server
+from tests.page import browser
+
+_BUILT = Path(server.__file__).with_name("page")
+_GZIP_BYTES_MAX = 120_000
+_AS_HTML = re.compile(
+    r"\{@html|innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(|new Function"
+)
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    return {
+        str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()
+    }
+
+
+@pytest.mark.skipif(browser.build_missing() is not None, reason=browser.build_missing() or "")
+def test_the_built_page_is_what_the_sources_make(tmp_path: Path) -> None:
+    """A build of the sources has the same files, byte for byte."""
+    made = tmp_path / "page"
+
+    subprocess.run(
+        ["node", "node_modules/vite/bin/vite.js", "build", "--logLevel", "error"],
+        cwd=browser.SOURCES,
+        env=os.environ | {"OUT": str(made)},
+        check=True,
+    )
+
+    assert _files(made) == _files(_BUILT)
+
+
+def test_the_page_is_small() -> None:
+    """All scripts and styles together have at most 120 kB after gzip."""
+    sizes = {
+        name: len(gzip.compress(body))
+        for name, body in _files(_BUILT).items()
+        if name.endswith((".js", ".css"))
+    }
+
+    assert sizes
+    assert sum(sizes.values()) <= _GZIP_BYTES_MAX, sizes
+
+
+def test_no_source_inserts_text_as_html() -> None:
+    """The sources of the page use none of the ways in which text becomes markup or code."""
+    sources = [each for each in (browser.SOURCES / "src").rglob("*") if each.is_file()]
+
+    found = {each.name: _AS_HTML.findall(each.read_text(encoding="utf-8")) for each in sources}
+
+    assert len(sources) > 30
+    assert {name: uses for name, uses in found.items() if uses} == {}
+
+
+def test_the_page_names_no_other_address() -> None:
+    """Nothing is loaded from elsewhere: the only addresses in the built page are names of XML spaces and Svelte's help."""
+    text = b"".join(_files(_BUILT).values()).decode()
+
+    found = {each for each in re.findall(r"https?://[^\s\"'`)]+", text) if "www.w3.org/" not in each}
+
+    assert {each for each in found if not each.startswith("https://svelte.dev/e/")} == set()

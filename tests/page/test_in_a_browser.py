@@ -1,0 +1,75 @@
+"""The page in a real browser: what a person does with it, hostile text, the keyboard, accessibility and large stores.
+
+Pictures of each step are kept in build/page.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.campaign import sized
+from tests.engines.postgres.stores import new_store
+from tests.page import browser
+
+pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
+
+_FETCHED_BYTES_MAX = 300_000
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store on each engine that a server process can open."""
+    return new_store(request) if request.param == "postgres" else str(tmp_path / "agents.db")
+
+
+def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: str, tmp_path: Path) -> None:
+    """A thread is found by words, forked, compared, approved with an edit, switched and back, and watched live."""
+    with browser.serving(store_url, tmp_path) as link:
+        browser.play(
+            link,
+            tmp_path,
+            (
+                "find",
+                "blame",
+                "readme",
+                "fork",
+                "compare",
+                "mark",
+                "approve",
+                "faster",
+                "switch",
+                "live",
+                "undo",
+                "verify",
+            ),
+        )
+
+
+def test_hostile_text_never_runs(tmp_path: Path) -> None:
+    """Hostile words in every field are shown as words; the control shows that they are live elsewhere."""
+    with browser.serving(str(tmp_path / "agents.db"), tmp_path) as link:
+        browser.play(link, tmp_path, ("hostile", "control"))
+
+
+def test_the_page_works_by_keyboard_and_with_a_screen_reader(tmp_path: Path) -> None:
+    """Keys alone suffice, axe finds no serious fault in either theme, and nothing is wider than 360 pixels."""
+    with browser.serving(str(tmp_path / "agents.db"), tmp_path) as link:
+        browser.play(link, tmp_path, ("keyboard", "accessible"))
+
+
+def test_a_large_store_is_fetched_in_windows(tmp_path: Path) -> None:
+    """Opening a long thread or a large store fetches one window, and so does scrolling to any turn."""
+    turns, threads = sized(500, 10_000), sized(200, 5_000)
+
+    with browser.serving(str(tmp_path / "agents.db"), tmp_path, turns, threads) as link:
+        found = browser.play(link, tmp_path, ("large",))["large"]
+
+    assert found["turns"] == turns
+    for visit in ("threads", "thread", "middle"):
+        assert found[visit]["bytes"] <= _FETCHED_BYTES_MAX, found
+        assert found[visit]["requests"] <= 20, found
+    assert found["scrolled"]["turns"] in range(1, 5), found
+    assert found["scrolled"]["others"] == [], found
+    print(found)

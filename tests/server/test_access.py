@@ -1,0 +1,301 @@
+"""Who may do what: every role on every route, ids of others, other sites, other hosts, and tricks with headers and paths."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from perdure.server import openapi
+from perdure.server.access import Access
+from perdure.server.keys import SERVER, Audit
+from perdure.server.routing import HttpRoute, Router
+from perdure.store.store import Store
+from tests.server.client import Client, assistant, key, serving
+
+assert openapi.ADDRESS  # importing it declares every route
+ROUTES = Router().routes
+ALLOWED = {
+    "viewer": {"read"},
+    "operator": {"read", "operate"},
+    "approver": {"read", "decide"},
+    "admin": {"read", "operate", "decide", "administer"},
+}
+BODIES: dict[str, Any] = {
+    "run": {"text": "hi"},
+    "steer": {"text": "hi"},
+    "fork": {"name": "x"},
+    "promote": {"name": "x"},
+    "merge": {"name": "x"},
+    "cherry-pick": {"commit": "HEAD"},
+    "switch": {"to": "openai:gpt-5"},
+    "decide": {"call": "c", "verdict": "deny"},
+    "resolve": {"outcome": "done"},
+}
+QUERIES = {
+    "diff": "a=HEAD",
+    "blame": "path=/x.json",
+    "search": "q=secret",
+    "objects": "thread=T",
+    "artifacts/": "thread=T",
+}
+
+
+def address(route: HttpRoute, thread: str) -> str:
+    """An address that the route answers, about a thread."""
+    names = {"thread": thread, "owner": "bob", "agent": "other", "digest": "0" * 64, "path": "x.json"}
+    path = re.sub(r"\{(\w+)\}", lambda match: quote(names.get(match[1], "x"), safe=""), route.path)
+    query = next((text for part, text in QUERIES.items() if part in route.path), "")
+    return path + ("?" + query.replace("T", quote(thread, safe="")) if query else "")
+
+
+def body(route: HttpRoute) -> Any:
+    """A body that the route takes."""
+    return BODIES.get(
+        route.path.rpartition("/")[2], {"agent": "assistant"} if route.path == "/v1/threads" else {}
+    )
+
+
+def tried(client: Client, route: HttpRoute, thread: str = "chat") -> int:
+    """The status of one request to a route; of a stream, without reading it."""
+    with client.connected() as connection:
+        content = None if route.method == "GET" else body(route)
+        reply = client._sent(connection, route.method, address(route, thread), content, None, None)
+        return reply.status
+
+
+@pytest.mark.parametrize("role", ALLOWED)
+def test_a_role_reaches_the_routes_of_its_permissions_and_no_other(
+    client: Client, store: Store, role: str
+) -> None:
+    """403 on exactly those routes that need a permission which the role does not have."""
+    mine = Client(client.port, key(store, "me", role))
+    routes = [route for route in ROUTES if route.permission is not None]
+
+    refused = {route.handler.__name__ for route in routes if tried(mine, route, "nothing") == 403}
+
+    assert refused == {each.handler.__name__ for each in routes if each.permission not in ALLOWED[role]}
+
+
+def test_without_a_credential_every_route_is_401(client: Client) -> None:
+    """Only what monitors ask, and signing in, needs none."""
+    nobody = Client(client.port, None)
+
+    statuses = {tried(nobody, route) for route in ROUTES if route.permission is not None}
+
+    assert statuses == {401}
+    assert Client(client.port, "pk_guessed").get("/v1/threads").status == 401
+
+
+@pytest.mark.parametrize("limit", [{"owners": ["ann"]}, {"agents": ["assistant"]}, {"threads": ["chat"]}])
+def test_what_lies_outside_the_limits_does_not_exist(client: Client, store: Store, limit: Any) -> None:
+    """Another owner's thread is answered like a thread that nobody has, on every route; lists leave it out."""
+    store.thread("theirs", agent="other", owner="bob").put("/x.json", "secret words")
+    with store.thread("theirs").change("say") as change:
+        change.say("user", "secret words")
+    mine = Client(client.port, key(store, "me", "operator", "approver", **limit))
+
+    for route in ROUTES:
+        if "{thread}" in route.path or "thread=" in address(route, "t"):
+            assert tried(mine, route, "theirs") == tried(mine, route, "nothing") == 404, route
+    shown = "".join(
+        mine.get(path).body.decode()
+        for path in (
+            "/v1/threads",
+            "/v1/search?q=secret",
+            "/v1/agents",
+            "/v1/memory",
+            "/v1/approvals",
+            "/v1/runs",
+            "/v1/costs",
+        )
+    )
+
+    assert "theirs" not in shown
+    assert "secret words" not in shown
+    assert mine.get("/v1/verify").status == mine.get("/metrics").status == 403
+    assert "chat" in mine.get("/v1/threads").body.decode()
+
+
+def test_a_key_without_limits_sees_the_other_thread(client: Client, store: Store) -> None:
+    """Control: it is the limit that hides it."""
+    store.thread("theirs", agent="other", owner="bob").put("/x.json", "secret words")
+
+    reply = Client(client.port, key(store, "me", "viewer")).get("/v1/threads/theirs/state/x.json")
+
+    assert reply.json["value"] == "secret words"
+
+
+def test_a_thread_cannot_be_begun_for_another_owner(client: Client, store: Store) -> None:
+    """A key of one owner begins threads of that owner only."""
+    mine = Client(client.port, key(store, "me", "operator", owners=["ann"]))
+
+    statuses = [
+        mine.post("/v1/threads", {"id": f"t{at}", "agent": "assistant", "owner": owner}).status
+        for at, owner in enumerate(("ann", "bob", None))
+    ]
+
+    assert statuses == [201, 403, 403]
+
+
+def test_a_removed_key_is_refused(client: Client, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key is read again after a second; here at once."""
+    monkeypatch.setattr("perdure.server.keys._FRESH_SECONDS", 0)
+    from perdure.server.keys import Keys
+
+    mine = Client(client.port, key(store, "me", "viewer"))
+    before = mine.get("/v1/threads").status
+    Keys(store).rm("me")
+
+    assert (before, mine.get("/v1/threads").status) == (200, 401)
+
+
+def test_the_servers_own_thread_is_read_by_admins_and_written_by_no_request(
+    client: Client, store: Store
+) -> None:
+    """An undo there would bring a removed key back."""
+    secret = key(store, "me", "operator", "approver")
+    mine, path = Client(client.port, secret), f"/v1/threads/{SERVER}"
+
+    assert mine.get(path).status == 404
+    assert SERVER not in mine.get("/v1/threads").body.decode()
+    assert client.get(path).status == 200
+    for route in ROUTES:
+        if "{thread}" in route.path and route.method != "GET":
+            assert tried(client, route, SERVER) in (403, 404), route
+    assert secret not in client.get(path + "/state/keys/me.json").body.decode()
+
+
+def test_another_site_can_change_nothing(client: Client) -> None:
+    """A browser sends the origin of the page that caused a request; with the cookie of the user, too."""
+    cookie = (
+        client.post("/v1/session", {"key": "the token of the start link"})
+        .headers["set-cookie"]
+        .partition(";")[0]
+    )
+    nobody = Client(client.port, None)
+    mine = f"http://127.0.0.1:{client.port}"
+    undo = lambda **headers: nobody.post("/v1/threads/chat/undo", {}, Cookie=cookie, **headers).status  # noqa: E731
+
+    assert undo(Origin="https://evil.example") == 403
+    assert undo(Origin="null") == 403
+    assert undo(Origin=f"{mine}.evil.example") == 403
+    assert undo(Sec_Fetch_Site="cross-site") == 403
+    assert undo(Origin=mine, Sec_Fetch_Site="same-origin") == 200
+
+
+def test_the_cookie_is_kept_from_scripts_and_other_sites(client: Client) -> None:
+    """HttpOnly and SameSite=Strict, for every cookie that the server sets."""
+    cookies = [
+        client.post("/v1/session", {"key": "the token of the start link"}).headers["set-cookie"],
+        client.get("/?token=the%20token%20of%20the%20start%20link").headers["set-cookie"],
+    ]
+
+    assert all("HttpOnly" in each and "samesite=strict" in each.lower() for each in cookies)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost@evil.example"])
+def test_another_host_name_is_not_answered(client: Client, host: str) -> None:
+    """A name that an attacker points to this machine (rebinding) is no name of the server."""
+    assert client.get("/v1/threads", Host=host).status == 421
+
+
+def test_its_own_host_names_are_answered(client: Client) -> None:
+    """Control: the name of the machine's loopback address, with any port."""
+    assert client.get("/v1/threads", Host="localhost:1").status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/threads/chat/../../../etc/passwd",
+        "/assets/..%2f..%2f..%2fkeys.py",
+        "/..%2f..%2fpyproject.toml",
+        "/v1/threads/chat%00/turns",
+        "/v1/threads/%ff",
+        "/v1/threads/chat/state/..%2f..%2fx",
+        "/v1//threads",
+    ],
+)
+def test_tricks_with_paths_lead_nowhere(client: Client, path: str) -> None:
+    """No path leaves the page's directory, and none is a server error."""
+    reply = client.ask("GET", path)
+
+    assert reply.status in (200, 404, 422), reply
+    assert reply.status != 200 or reply.headers["content-type"].startswith(
+        "text/html"
+    )  # the page, at any address
+    assert not any(text in reply.body for text in (b"root:", b"[project]", b"__future__"))
+
+
+def test_a_start_link_leads_to_this_host_only(client: Client) -> None:
+    """A path that begins with two slashes would be the address of another host."""
+    reply = client.get("//evil.example/?token=the%20token%20of%20the%20start%20link")
+
+    assert reply.headers["location"] == "/evil.example/"
+
+
+def test_repeated_headers_and_large_bodies_are_refused(client: Client) -> None:
+    """Two headers that a proxy and the server could read differently, and a body beyond the limit."""
+    with client.connected() as connection:
+        connection.putrequest("GET", "/v1/threads")
+        for secret in ("the token of the start link", "other"):
+            connection.putheader("Authorization", f"Bearer {secret}")
+        connection.endheaders()
+        repeated = connection.getresponse().status
+
+    large = client.ask("PUT", "/v1/threads/chat/state/x.json", raw=b"1" * (8 * 1024 * 1024 + 1))
+
+    assert (repeated, large.status) == (400, 413)
+
+
+def test_artifacts_are_attachments_and_text_is_never_html(client: Client, store: Store) -> None:
+    """A page in an artifact is downloaded, not shown, whatever its media type says."""
+    digest = store.thread("chat").artifacts.put(b"<script>alert(1)</script>", media_type="text/html")
+
+    reply = client.get(f"/v1/artifacts/{digest}?thread=chat")
+
+    assert reply.body == b"<script>alert(1)</script>"
+    assert reply.headers["content-type"] == "application/octet-stream"
+    assert reply.headers["content-disposition"].startswith("attachment")
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in reply.headers["content-security-policy"]
+
+
+def test_each_change_is_recorded_under_the_name_of_its_credential(client: Client, store: Store) -> None:
+    """Who asked for what, also if it was refused; the record is verified like the rest."""
+    operator = Client(client.port, key(store, "olga", "operator"))
+    viewer = Client(client.port, key(store, "vera", "viewer"))
+    operator.post("/v1/threads/chat/undo", {}, Idempotency_Key="u1")
+    viewer.post("/v1/threads/chat/redo")
+    client.get("/v1/threads")
+
+    entries = [(each["by"], each["path"], each["op_id"], each["refused"]) for each in Audit(store).read(10)]
+
+    assert ("olga", "/v1/threads/chat/undo", "u1", None) in entries
+    assert ("vera", "/v1/threads/chat/redo", None, "role_insufficient") in entries
+    assert store.verify().ok
+
+
+def test_a_proxys_key_names_the_person_who_asks(client: Client, store: Store) -> None:
+    """Without the header that the proxy sets, its key opens nothing."""
+    proxy = Client(client.port, key(store, "sso", "viewer", person_header="X-Forwarded-Email"))
+
+    assert proxy.get("/v1/session", X_Forwarded_Email="ann@example.org").json["name"] == "sso:ann@example.org"
+    assert proxy.get("/v1/session").status == 401
+
+
+def test_an_application_with_its_own_login_says_who_asks(store: Store) -> None:
+    """`access` maps the headers of a request to a name and its roles."""
+    known = {"ann": Access(name="ann", roles=("viewer",), owners=("ann",))}
+    store.thread("hers", agent="a", owner="ann")
+    store.thread("his", agent="a", owner="bob")
+
+    with serving(store, assistant(), access=lambda headers: known.get(headers.get("x-user", ""))) as client:
+        nobody = Client(client.port, None)
+        threads = nobody.get("/v1/threads", X_User="ann").json["threads"]
+
+        assert [each["id"] for each in threads] == ["hers"]
+        assert nobody.get("/v1/threads", X_User="eve").status == 401

@@ -1,0 +1,174 @@
+"""Starting and ending a server: signals, a port that is taken, a full disk, a store without keys."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.errors import Refused, Unavailable
+from perdure.server.keys import Audit
+from perdure.server.serve import is_loopback, serve
+from perdure.store.store import Store
+from tests.server.client import Client
+
+WAIT_SECONDS = 60.0
+
+CODE = """
+    import asyncio
+    import perdure
+    from perdure import Agent
+    from perdure.testing import Script, say, use
+
+    @perdure.tool(effect="read_only")
+    async def look(where: str) -> str:
+        "Look somewhere."
+        open("looking", "w").close()
+        await asyncio.sleep(1.0)
+        return "seen"
+
+    agent = Agent("assistant", backend=Script(*[use("look", where="there"), say("Done.")] * 5), tools=[look])
+"""
+
+
+def started(place: Path, *options: str) -> tuple[subprocess.Popen[str], Client]:
+    """A server in a process of its own that runs the agent of `code.py`, and a client of it."""
+    (place / "agents_here.py").write_text(textwrap.dedent(CODE))
+    command = [sys.executable, "-m", "perdure", "serve", "--port", "0", "--json", "--store", "store.db"]
+    process = subprocess.Popen(
+        [*command, "--code", "agents_here:agent", *options],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    serving = json.loads(process.stdout.readline())
+    return process, Client(
+        int(serving["url"].rstrip("/").rpartition(":")[2]), serving["link"].partition("token=")[2]
+    )
+
+
+def looks(place: Path) -> None:
+    """Wait until the tool is at work."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not (place / "looking").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("options", [(), ("--work",)])
+def test_sigterm_lets_a_run_end_and_then_ends_the_server(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The run that is under way, of a request or of the worker, is finished; streams end; the exit code is 0."""
+    with perdure.open(tmp_path / "store.db") as store:
+        store.thread("chat", agent="assistant")
+        if options:
+            store.thread("chat").start("Look", id="m")
+    process, client = started(tmp_path, *options)
+    if not options:
+        client.post("/v1/threads/chat/run", {"text": "Look", "wait": False})
+    reader = client.events("/v1/threads/chat/events")
+    looks(tmp_path)
+
+    process.send_signal(signal.SIGTERM)
+    list(reader)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert process.returncode == 0
+    assert errors == "Stopping: the runs under way end first; once more to stop at once.\n"
+    with perdure.open(tmp_path / "store.db") as store:
+        assert [run.state for run in store.thread("chat").runs()] == ["succeeded"]
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """Control: without the time to end it, the run is interrupted, and can be resumed."""
+    with perdure.open(tmp_path / "store.db") as store:
+        store.thread("chat", agent="assistant")
+    process, client = started(tmp_path)
+    client.post("/v1/threads/chat/run", {"text": "Look", "wait": False})
+    looks(tmp_path)
+
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        process.stderr.readline()
+    process.communicate(timeout=WAIT_SECONDS)
+
+    assert process.returncode == 128 + signal.SIGTERM
+    with perdure.open(tmp_path / "store.db") as store:
+        run = store.thread("chat").runs()[0]
+        assert store.thread("chat").interrupted(run.id)
+
+
+def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
+    """The error names the port and says what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = subprocess.run(
+            [sys.executable, "-m", "perdure", "serve", "--port", str(port), "--store", "store.db"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert ended.returncode == 7
+    assert len(ended.stderr.splitlines()) == 1
+    assert str(port) in ended.stderr
+
+
+def test_a_taken_port_has_a_code(store: Store) -> None:
+    """A program that serves gets a typed error."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Unavailable) as raised:
+        serve(store, port=taken.getsockname()[1])
+
+    assert raised.value.code == "port_taken"
+
+
+def test_a_store_without_keys_is_not_served_to_others(store: Store) -> None:
+    """On an address that others reach, the token of the start link is not enough."""
+    with pytest.raises(Refused) as raised:
+        serve(store, host="0.0.0.0", port=0)
+
+    assert raised.value.code == "keys_missing"
+    assert [is_loopback(each) for each in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "192.0.2.1")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_what_cannot_be_recorded_is_not_done(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk: the change is refused with 503, and reading goes on."""
+    version = store.thread("chat").head.version
+
+    def full(*_: Any) -> None:
+        raise Unavailable("the disk is full; nothing was written.", code="disk_full")
+
+    monkeypatch.setattr(Audit, "write", full)
+    reply = client.post("/v1/threads/chat/undo")
+
+    assert (reply.status, reply.json["code"]) == (503, "audit_unavailable")
+    assert reply.headers["retry-after"]
+    assert store.thread("chat").head.version == version
+    assert client.get("/v1/threads/chat").status == 200
+
+
+def test_ready_says_whether_the_server_takes_requests(client: Client) -> None:
+    """Health and readiness need no credential."""
+    nobody = Client(client.port, None)
+
+    assert [nobody.get(path).status for path in ("/healthz", "/readyz")] == [200, 200]

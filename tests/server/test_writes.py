@@ -1,0 +1,147 @@
+"""Two clients, one head; one request, sent twice: HTTP's own means carry Perdure's promises."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from perdure.store.store import Store
+from tests.server.client import TOKEN, Client, Reply
+
+THREAD = "/v1/threads/chat"
+
+
+def both(*acts: Any) -> list[Reply]:
+    """Do two things at the same time."""
+    found: list[Reply] = []
+    gate = threading.Barrier(len(acts))
+
+    def act(each: Any) -> None:
+        gate.wait()
+        found.append(each())
+
+    threads = [threading.Thread(target=act, args=(each,)) for each in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/undo", {}),
+        ("/seal", {}),
+        ("/run", {"text": "Go on"}),
+        ("/switch", {"to": "script:test"}),
+        ("/merge", {"name": "other"}),
+        ("/promote", {"name": "other"}),
+    ],
+)
+def test_of_two_writers_with_one_etag_the_second_gets_412_with_both_heads(
+    client: Client, store: Store, path: str, body: dict[str, Any]
+) -> None:
+    """A head is good for one move; the refusal has the head that was expected and the one that is there."""
+    if path in ("/merge", "/promote"):
+        store.thread("chat").fork("other").put("/there.json", 1)
+    tag = client.get(THREAD).headers["etag"]
+    client.ask("PUT", THREAD + "/state/a.json", 1, headers={"If-Match": tag})
+
+    late = client.post(THREAD + path, body, If_Match=tag)
+
+    assert late.status == 412
+    now = store.thread("chat").head.version
+    assert [late.json["facts"][side]["version"] for side in ("expected", "actual")] == [now - 1, now]
+
+
+def test_of_two_simultaneous_writers_with_one_etag_one_wins(client: Client, store: Store) -> None:
+    """The engine decides between them, not the server."""
+    before = store.thread("chat").head.version
+    tag = client.get(THREAD).headers["etag"]
+    put = lambda value: client.ask("PUT", THREAD + "/state/a.json", value, headers={"If-Match": tag})  # noqa: E731
+
+    replies = both(lambda: put(1), lambda: put(2))
+
+    assert sorted(reply.status for reply in replies) == [200, 412]
+    assert store.thread("chat").head.version == before + 1
+
+
+def test_without_if_match_both_writers_succeed(client: Client, store: Store) -> None:
+    """Control: the precondition is what refuses the second writer."""
+    before = store.thread("chat").head.version
+
+    for value in (1, 2):
+        assert client.ask("PUT", THREAD + "/state/a.json", value).status == 200
+
+    assert store.thread("chat").head.version == before + 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/run", {"text": "Book it"}),
+        ("/undo", {}),
+        ("/fork", {"name": "what-if"}),
+        ("/promote", {"name": "other"}),
+        ("/merge", {"name": "other"}),
+    ],
+)
+def test_a_post_that_is_repeated_after_its_answer_was_cut_has_one_effect(
+    client: Client, store: Store, path: str, body: dict[str, Any]
+) -> None:
+    """The client hangs up without reading, asks again with the same key, and twice gets the first answer."""
+    store.thread("chat").fork("other").put("/there.json", 1)
+    before = len(_moves(store, "main"))
+    headers = {"Idempotency-Key": "once", "If-Match": client.get(THREAD).headers["etag"]}
+    _cut(client, THREAD + path, body, headers)
+
+    first, second = (client.ask("POST", THREAD + path, body, headers=headers) for _ in range(2))
+
+    assert (first.status, first.json) == (second.status, second.json)
+    assert first.status in (200, 201)
+    moved = len(_moves(store, "main")) - before + len(_moves(store, "what-if"))
+    assert moved == (
+        2 if path == "/run" else 1
+    )  # a run of one step moves the head at its start and at its end
+
+
+def test_without_a_key_a_repeated_post_has_two_effects(client: Client, store: Store) -> None:
+    """Control: the key is what makes the second request a repetition."""
+    for _ in range(2):
+        client.post(THREAD + "/run", {"text": "Book it"})
+
+    assert len(store.thread("chat").runs()) == 3
+
+
+def test_the_name_of_a_decision_cannot_be_given_by_the_client(client: Client) -> None:
+    """A body with `by` is refused."""
+    reply = client.post(THREAD + "/decide", {"call": "c", "verdict": "approve", "by": "the boss"})
+
+    assert (reply.status, reply.json["code"]) == (422, "body_invalid")
+
+
+def _moves(store: Store, line: str) -> list[Any]:
+    thread = store.thread("chat")
+    names = {hold.head.timeline for hold in thread.timelines()}
+    return thread.on(line).moves() if line in names else []
+
+
+def _cut(client: Client, path: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+    """Send a request and hang up when the first byte of the answer is there."""
+    content = json.dumps(body).encode()
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"Host: 127.0.0.1:{client.port}",
+        f"Authorization: Bearer {TOKEN}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    with socket.create_connection(("127.0.0.1", client.port)) as connection:
+        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
+        connection.recv(1)
