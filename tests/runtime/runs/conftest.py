@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zlib import crc32
 
 import pytest
 
 import perdure
 from perdure import Store
-from tests.engines.postgres.stores import new_store
+from tests.engines.postgres.stores import leave_out, new_store
 
 _names = count()
-_ONE_OF = 1 if os.environ.get("PERDURE_DEEP") else 4  # tests that also run on a server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out most of the tests on a server, always the same ones, unless it is a deep run."""
-    here = Path(__file__).parent
-    items[:] = [
-        item
-        for item in items
-        if "[postgres" not in item.name
-        or not item.path.is_relative_to(here)
-        or crc32(item.name.encode()) % _ONE_OF == 0
-    ]
+    """Leave out most of the tests on a server."""
+    leave_out(items, Path(__file__).parent)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -10,9 +10,14 @@ import pytest
 
 import perdure
 from perdure import Store, Thread
-from tests.engines.postgres.stores import new_store
+from tests.engines.postgres.stores import leave_out, new_store
 
 _names = count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out most of the tests on a server."""
+    leave_out(items, Path(__file__).parent)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

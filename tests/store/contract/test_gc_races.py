@@ -186,7 +186,7 @@ def test_without_the_standing_a_live_value_is_lost(
     store: Store, other: Store, thread: Thread, two: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgetting that does not ask who wrote meanwhile takes what a put relies on."""
-    places = ("shared_rules", "sqlite.engine", "postgres.engine")
+    places = ("shared_rules", "sqlite.engine", "postgres.upkeep")
     for place in [
         f"perdure.engines.{place}" for place in places if f"perdure.engines.{place}" in sys.modules
     ]:

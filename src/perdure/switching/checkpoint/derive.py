@@ -290,7 +290,9 @@ def derive(
     artifacts = [each for each in seen.artifacts[-ARTIFACTS_MAX:] if is_there(space, each)]
     return Checkpoint(
         conversation=space.label,
-        timeline=timeline,
+        timeline=MAIN
+        if timeline == MAIN
+        else timeline,  # only the default itself is left out when it is encoded
         from_backend=seen.backend if from_backend is None else from_backend,
         to_backend=to_backend,
         summary=_summary(parts),

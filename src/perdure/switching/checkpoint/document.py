@@ -222,7 +222,7 @@ def _check_head(document: Document) -> None:
 def _spec_of(checkpoint: Checkpoint) -> _Spec:
     return _Spec(
         conversation_ref=_Ref(name=checkpoint.conversation),
-        timeline=checkpoint.timeline,
+        timeline=_same(checkpoint.timeline, MAIN),
         from_backend=checkpoint.from_backend,
         to_backend=checkpoint.to_backend,
         summary=_same(checkpoint.summary, NO_SUMMARY),
