@@ -51,6 +51,7 @@ class ImportStep(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None = None  # provider:model of the assistant; None: it is not known
     names: tuple[str, ...] = ()  # that another framework has for the commit
     begins_turn: bool = True  # False: it belongs to the turn of the step before
+    where: str = ""  # in what it was read from, for the report; empty: by the number of the message
 
 
 class ImportedCommits(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +89,8 @@ def commit_steps(
         ours.begin(number, label, step.backend)
         renamed: list[tuple[Message, list[Staged]]] = []
         for message in step.messages:
-            renamed.append(brought_in(space, ours.renamed(message, count)))
+            where = step.where or f"messages[{count}]"
+            renamed.append(brought_in(space, ours.renamed(message, where)))
             count += 1
         drafted.append((label, step, renamed))
     transitions = [*ours.transitions(), *ours.answers()]
@@ -167,8 +169,8 @@ class _OwnCalls:
         """Take the messages of a step from here on."""
         self._step, self._label, self._backend = step, label, backend
 
-    def renamed(self, message: Message, at: int) -> Message:
-        """Return the message with our ids; `at` is its index."""
+    def renamed(self, message: Message, where: str) -> Message:
+        """Return the message with our ids; `where` is its place for the report."""
         made = [self._call(call) for call in message.tool_calls]
         for vendor_id in dict.fromkeys(call.id for call in message.tool_calls):
             group = [
@@ -176,7 +178,7 @@ class _OwnCalls:
             ]
             self._open.setdefault(vendor_id, []).append(group)
         results = [
-            self._result(result, f"messages[{at}].tool_results[{index}]")
+            self._result(result, f"{where}.tool_results[{index}]")
             for index, result in enumerate(message.tool_results)
         ]
         return msgspec.structs.replace(message, tool_calls=tuple(made), tool_results=tuple(results))

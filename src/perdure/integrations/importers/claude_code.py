@@ -13,6 +13,7 @@ are counted, as are lines of every other type.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ _TYPES = frozenset({"user", "assistant"})
 _OTHERS = frozenset(
     {"summary", "file-history-snapshot", "progress", "attachment", "system", "queue-operation"}
 )
+_SIGNATURE = re.compile(r"[A-Za-z0-9+/_-]{40,}={0,2}\Z")
 _SYNTHETIC = "<synthetic>"  # the model of errors that the tool itself wrote
 _FACTS = ("timestamp", "toolUseResult", "requestId", "isApiErrorMessage", "permissionMode", "todos")
 _TITLES = (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary"))
@@ -363,7 +365,7 @@ class _SessionTree:
         blocks: list[Any] = []
         for block in content:
             if isinstance(block, dict):
-                blocks.append(block)
+                blocks += self._signed(cast("Json", block), line)
             elif isinstance(block, str):
                 blocks.append({"type": "text", "text": block})
             else:
@@ -372,6 +374,17 @@ class _SessionTree:
                     Loss(kind="dropped", where=line.where, what="content block", why=why)
                 )
         return blocks
+
+    def _signed(self, block: Json, line: JsonLine) -> list[Json]:
+        """Return a block without a signature that the vendor cannot have made: it would refuse the conversation."""
+        field = {"thinking": "signature", "redacted_thinking": "data"}.get(str(block.get("type")))
+        if field is None or _SIGNATURE.match(str(block.get(field))):
+            return [block]
+        why = "its signature is not one of Anthropic's; it is kept in the original"
+        self._session.losses.append(
+            Loss(kind="dropped", where=line.where, what=f"{field} of a thought", why=why)
+        )
+        return [] if field == "data" else [{key: each for key, each in block.items() if key != field}]
 
 
 def _blocks(message: Json, kind: str) -> list[Json]:

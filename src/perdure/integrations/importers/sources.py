@@ -71,7 +71,8 @@ class Candidate:
 
     @cached_property
     def _lines(self) -> list[JsonLine]:
-        return [] if self._is_database else read_lines(self._head).lines
+        head = b"\n".join(self._head.split(b"\n", _SNIFFED_LINES + 1)[: _SNIFFED_LINES + 1])
+        return [] if self._is_database else read_lines(head).lines
 
     @cached_property
     def document(self) -> Json:

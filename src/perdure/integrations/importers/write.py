@@ -23,11 +23,20 @@ from perdure.errors import Moved, PerdureError, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space
 from perdure.integrations.importers.foreign_data import plain
-from perdure.integrations.importers.session import Session, SessionEntry, SourcePart, shortened
+from perdure.integrations.importers.session import (
+    Json,
+    Session,
+    SessionEntry,
+    SourcePart,
+    as_list,
+    as_object,
+    as_text,
+    shortened,
+)
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended, MomentNamed
 from perdure.model.head import MAIN, Head
-from perdure.model.message import Message, ToolCall, ToolResult, check_message
+from perdure.model.message import Message, ReasoningSummary, ToolCall, ToolResult, check_message
 from perdure.model.names import ID_BYTES_MAX, moment_label
 from perdure.model.text import well_formed_json
 from perdure.providers.contract import Loss
@@ -177,7 +186,11 @@ class _Writing:
         backend = _backend(entry)
         also = (name for part in parts for name in part.also)
         return ImportStep(
-            messages=messages, backend=backend, names=(*key, *also), begins_turn=entry.begins_turn
+            messages=messages,
+            backend=backend,
+            names=(*key, *also),
+            begins_turn=entry.begins_turn,
+            where=parts[0].where,
         )
 
     def _line(self, last: Digest | None, first: ImportStep) -> Thread:
@@ -315,9 +328,13 @@ def _converted(
     messages: list[Message] = []
     losses: tuple[Loss, ...] = ()
     items = [part.item for part in parts if not isinstance(part.item, Message)]
+    thoughts: list[Message] = []
+    if session.api == "openai-responses":
+        items, thoughts = _with_followers(items)
     if items:
         context, losses = read(_combined(session.api, items), session.api)
         messages += context.messages
+    messages += thoughts
     messages += [part.item for part in parts if isinstance(part.item, Message)]
     where = parts[0].where
     losses = tuple(msgspec.structs.replace(loss, where=f"{where}: {loss.where}") for loss in losses)
@@ -338,6 +355,25 @@ def _combined(api: str, items: Sequence[Mapping[str, Any]]) -> list[Any]:
         return list(items)
     blocks = [block for item in items for block in item["content"]]
     return [{"role": items[0]["role"], "content": blocks}]
+
+
+def _with_followers(items: Sequence[Json]) -> tuple[list[Json], list[Message]]:
+    """Return items as OpenAI takes them back, and thoughts that nothing followed as plain messages.
+
+    The API refuses reasoning without the item that it led to, and an id of reasoning whose item has lost its own.
+    """
+    found = list(items)
+    thoughts: list[Message] = []
+    while found and found[-1].get("type") == "reasoning":
+        told = [as_text(as_object(each).get("text")) for each in as_list(found.pop().get("summary"))]
+        blocks = tuple(ReasoningSummary(text) for text in told if text)
+        thoughts[:0] = [Message("assistant", blocks)] if blocks else []
+    for at, item in enumerate(found):
+        if item.get("type") == "reasoning" and "id" in item:
+            led_to = next(each for each in found[at:] if each.get("type") != "reasoning")
+            if not as_text(led_to.get("id")):
+                found[at] = {field: value for field, value in item.items() if field != "id"}
+    return found, thoughts
 
 
 def _sound(message: Message, failed: Set[str]) -> Message:
