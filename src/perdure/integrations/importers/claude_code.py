@@ -101,15 +101,14 @@ def read_sessions(place: str) -> list[Session]:
 
 def _unique(read: JsonLines) -> list[JsonLine]:
     """Return the lines without those that say the same again under the same id."""
-    seen: set[tuple[str, str]] = set()
+    seen: dict[str, Any] = {}
     found: list[JsonLine] = []
     for line in read.lines:
         uuid = as_text(line.value.get("uuid"))
-        key = (uuid, json.dumps(line.value.get("message"), sort_keys=True)) if uuid else None
-        if key is None or key not in seen:
+        if uuid is None or uuid not in seen or seen[uuid] != line.value.get("message"):
             found.append(line)
-        if key is not None:
-            seen.add(key)
+        if uuid is not None:
+            seen.setdefault(uuid, line.value.get("message"))
     return found
 
 
@@ -122,8 +121,9 @@ def _session_id(path: Path, lines: Iterable[JsonLine]) -> str:
 def _agent_of(value: Json, roots: dict[str, str]) -> str:
     """Return which sub-agent a line belongs to: its id, or the first line of its chain in files without ids."""
     uuid, parent = as_text(value.get("uuid")) or "-", as_text(value.get("parentUuid"))
-    key = as_text(value.get("agentId")) or roots.get(parent or "") or uuid
-    roots[uuid] = key
+    before = roots.get("", uuid) if parent else uuid  # a parent that is not in the file: the line before
+    key = as_text(value.get("agentId")) or roots.get(parent or "-", before)
+    roots[uuid] = roots[""] = key
     return key
 
 
