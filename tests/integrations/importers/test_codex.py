@@ -149,6 +149,16 @@ def test_words_of_the_user_that_only_begin_like_a_tag_are_the_users(
     assert len(texts(store)) == 1
 
 
+def test_a_tag_that_no_event_repeats_is_the_tools(store: Store, tmp_path: Path, writer: CodexWriter) -> None:
+    """Tools invent new tags; the events have what the user said."""
+    writer.message("user", "<recommended_plugins>x</recommended_plugins>")
+    writer.ask("<b>Is this bold?</b>")
+
+    import_sessions(store, saved(tmp_path, writer.bytes()))
+
+    assert texts(store) == ["<b>Is this bold?</b>"]
+
+
 def test_a_compaction_changes_nothing_that_was_said(
     store: Store, tmp_path: Path, writer: CodexWriter
 ) -> None:

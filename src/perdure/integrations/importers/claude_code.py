@@ -62,7 +62,7 @@ def recognises(file: Candidate) -> bool:
 def _is_line(line: Json) -> bool:
     kind = line.get("type")
     if kind in _TYPES:
-        return isinstance(line.get("message"), dict) and ("uuid" in line or "sessionId" in line)
+        return "payload" not in line and "content" in as_object(line.get("message"))
     return isinstance(kind, str) and (
         ("sessionId" in line and "payload" not in line)
         or (kind in _OTHERS and any(each in line for each in ("leafUuid", "uuid", "messageId", "snapshot")))

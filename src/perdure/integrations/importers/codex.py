@@ -67,6 +67,7 @@ _INJECTED = re.compile(
     r"|\s*# AGENTS\.md instructions\b.*<INSTRUCTIONS>",
     re.DOTALL,
 )
+_TAGGED = re.compile(r"\s*<([a-z_]+)>.*</\1>\s*\Z", re.DOTALL)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FACTS = (
     "cwd",
@@ -124,6 +125,12 @@ def _read_document(path: Path, content: bytes) -> Session:
 def _read(path: Path, lines: Sequence[JsonLine]) -> Session:
     reading = _RolloutReading(path)
     has_items = any(_unwrapped(line.value)[0] in _ITEMS for line in lines)
+    reading.said = {
+        text
+        for line in lines
+        if as_object(line.value.get("payload")).get("type") == "user_message"
+        and (text := as_text(line.value["payload"].get("message")))
+    }
     for line in lines:
         reading.take(line, has_items=has_items)
     return reading.finish()
@@ -158,6 +165,7 @@ class _RolloutReading:
         self._provider = "openai"
         self._paths: list[tuple[SessionEntry, ...]] = []
         self._undone: set[str] = set()
+        self.said: set[str] = set()  # the user's words by the events; empty: there are no such events
 
     def take(self, line: JsonLine, *, has_items: bool) -> None:
         """Read one line; events count as items only in a file `has_items` is false for."""
@@ -205,7 +213,7 @@ class _RolloutReading:
         if origin := as_text(meta.get("forked_from_id")):
             session.links.append(Link(kind="forked_from", thread=thread_id(FORMAT, origin)))
         spawned = as_object(as_object(as_object(meta.get("source")).get("subagent")).get("thread_spawn"))
-        if parent := as_text(spawned.get("parent_thread_id")):
+        if parent := as_text(spawned.get("parent_thread_id")) or as_text(meta.get("parent_thread_id")):
             session.links.append(Link(kind="parent", thread=thread_id(FORMAT, parent)))
 
     def _event(self, line: JsonLine, payload: Json, *, has_items: bool) -> None:
@@ -241,13 +249,21 @@ class _RolloutReading:
             return
         content = payload.get("content")
         blocks = [{"type": "input_text", "text": content}] if isinstance(content, str) else as_list(content)
-        said = [block for block in blocks if not _is_injected(block)]
+        said = [block for block in blocks if not self._is_injected(block)]
         if len(said) < len(blocks):
             self._session.unmapped["message that the tool wrote"] += 1
         if said:
             self._close()
             self._add("user", line, {**payload, "content": said})
             self._close()
+
+    def _is_injected(self, block: Any) -> bool:
+        """True for text that the tool wrote: in a known tag, or in any tag if no event has it as the user's words."""
+        text = as_object(block).get("text")
+        if not isinstance(text, str):
+            return False
+        is_tagged = bool(self.said) and text not in self.said and _TAGGED.match(text) is not None
+        return is_tagged or _INJECTED.match(text) is not None
 
     def _add(self, role: str, line: JsonLine, item: Json, *, is_error: bool = False) -> None:
         if role != self._role:
@@ -272,11 +288,6 @@ class _RolloutReading:
             )
         )
         self._open, self._role = [], ""
-
-
-def _is_injected(block: Any) -> bool:
-    text = as_object(block).get("text")
-    return isinstance(text, str) and _INJECTED.match(text) is not None
 
 
 def _call(payload: Json) -> Json:
