@@ -211,20 +211,19 @@ def test_tables_with_other_columns_are_refused(store: Store, tmp_path: Path) -> 
 
 def graph(saver: Any) -> Any:
     """A real graph with one node that calls a tool."""
-    pytest.importorskip("langgraph.graph")
-    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-    from langgraph.graph import START, MessagesState, StateGraph
+    graphs = pytest.importorskip("langgraph.graph")
+    words = pytest.importorskip("langchain_core.messages")
 
     def work(state: Any) -> Any:
-        if not isinstance(state["messages"][-1], HumanMessage):
+        if not isinstance(state["messages"][-1], words.HumanMessage):
             return {}
         id = f"call_{len(state['messages'])}"
-        call = AIMessage("", tool_calls=[{"name": "look", "args": {"n": 1}, "id": id}])
-        return {"messages": [call, ToolMessage("found", tool_call_id=id), AIMessage("Done.")]}
+        call = words.AIMessage("", tool_calls=[{"name": "look", "args": {"n": 1}, "id": id}])
+        return {"messages": [call, words.ToolMessage("found", tool_call_id=id), words.AIMessage("Done.")]}
 
-    made = StateGraph(MessagesState)
+    made = graphs.StateGraph(graphs.MessagesState)
     made.add_node("work", work)
-    made.add_edge(START, "work")
+    made.add_edge(graphs.START, "work")
     return made.compile(checkpointer=saver)
 
 
