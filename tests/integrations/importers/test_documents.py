@@ -113,7 +113,7 @@ AGENT = {
     "id": "agent-0",
     "system": "Obey.",
     "messages": MESSAGES,
-    "llm_config": {"model": "gpt-4o"},
+    "llm_config": {"model": "gpt-5.6"},
 }
 FIRST = AGENT | {
     "agent_type": "memgpt_agent",

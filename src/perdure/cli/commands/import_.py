@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -124,52 +124,71 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             screen.suggest("See it: ", "threads", "log", rows[0][0])
 
 
+_Source: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name="SOURCE", help="A file, directory or database with sessions; with FILE, the id of the thread"
+    ),
+]
+_File: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="FILE",
+        help="A request, a reply or a message list, JSON; - is the input",
+        allow_leading_hyphen=True,
+        show_default=False,
+    ),
+]
+_Format: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--format",
+        metavar="NAME",
+        help="The tool of the sessions, such as codex, found if left out; of a FILE, the wire format",
+    ),
+]
+_Agent: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--agent",
+        metavar="NAME",
+        help="The agent whose threads they are; of sessions, named like the tool",
+    ),
+]
+_Owner: TypeAlias = Annotated[
+    str | None, Parameter(name="--owner", metavar="NAME", help="The owner of the threads: a user, a customer")
+]
+_Provider: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--provider", metavar="NAME", help="With FILE: the provider of the assistant, such as openai"
+    ),
+]
+_Model: TypeAlias = Annotated[
+    str | None, Parameter(name="--model", metavar="NAME", help="With FILE: the model of the assistant")
+]
+_Whole: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--whole",
+        negative=(),
+        show_default=False,
+        help="With FILE: it begins with the whole transcript; add only the rest",
+    ),
+]
+
+
 def import_(
-    source: Annotated[
-        str,
-        Parameter(
-            name="SOURCE", help="A file, directory or database with sessions; with FILE, the id of the thread"
-        ),
-    ],
-    file: Annotated[
-        str | None,
-        Parameter(
-            name="FILE",
-            help="A request, a reply or a message list, JSON; - is the input",
-            allow_leading_hyphen=True,
-            show_default=False,
-        ),
-    ] = None,
+    source: _Source,
+    file: _File = None,
     /,
     *,
-    format: Annotated[
-        str | None,
-        Parameter(
-            metavar="NAME",
-            help="The tool of the sessions, such as codex, found if left out; of a FILE, the wire format",
-        ),
-    ] = None,
-    agent: Annotated[
-        str | None,
-        Parameter(metavar="NAME", help="The agent whose threads they are; of sessions, named like the tool"),
-    ] = None,
-    owner: Annotated[
-        str | None, Parameter(metavar="NAME", help="The owner of the threads: a user, a customer")
-    ] = None,
-    provider: Annotated[
-        str | None, Parameter(metavar="NAME", help="With FILE: the provider of the assistant, such as openai")
-    ] = None,
-    model: Annotated[
-        str | None, Parameter(metavar="NAME", help="With FILE: the model of the assistant")
-    ] = None,
-    whole: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="With FILE: it begins with the whole transcript; add only the rest",
-        ),
-    ] = False,
+    format: _Format = None,
+    agent: _Agent = None,
+    owner: _Owner = None,
+    provider: _Provider = None,
+    model: _Model = None,
+    whole: _Whole = False,
     timeline: Timeline = MAIN,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
