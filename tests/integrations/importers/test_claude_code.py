@@ -281,4 +281,12 @@ def test_a_flipped_bit_is_read_around(tmp_path: Path, release: str) -> None:
 
             assert (at, sound(store)) == (at, [])
             assert all(loss.where.startswith("line ") for loss in losses)
-            assert losses or found == wanted
+            assert losses or (found.inputs, found.calls, found.results) == (
+                wanted.inputs,
+                wanted.calls,
+                wanted.results,
+            )
+            assert losses or found.replies in (
+                wanted.replies,
+                wanted.replies + 1,
+            )  # one may be torn into two threads
