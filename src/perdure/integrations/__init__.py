@@ -1,5 +1,6 @@
-"""Other frameworks and tools: their storage interfaces on a store, and importers of their sessions."""
+"""Other frameworks' interfaces on top of threads, one module each; a program imports the one that it uses.
 
-from __future__ import annotations
-
-__all__: list[str] = []
+What the modules share is here: `door` makes the calls of frameworks that are synchronous, awaitable or both, `foreign_ids`
+turns ids of any length and any characters into names that Perdure accepts, and `guard` takes a framework's tool calls
+through the ledger.  `importers` brings in whole sessions of other tools.
+"""

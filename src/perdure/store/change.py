@@ -8,7 +8,8 @@ reads as of the parent of the first commit, so that the same code means the same
 receipt and writes nothing.
 
 With `chain` each write inside the block, also of a message, is a commit of its own, whose digest is known at once; all
-of them are one durable write, and the head moves once.
+of them are one durable write, and the head moves once.  With `chain="steps"` a commit ends where the block says so, by
+`step()`, so that it can hold several edits, messages and names.
 
 A read inside the block sees the block's own writes.  It is recorded, so that a rebase knows what the block relied on.
 An edit that does not fit raises and changes nothing.  A write of one value returns the digest of the new value; in a
@@ -42,14 +43,14 @@ from perdure.history import writer
 from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
-from perdure.history.reader import is_ancestor
+from perdure.history.reader import is_ancestor, is_retracted
 from perdure.history.space import AgentMapView, Space, TimelineContext
 from perdure.history.tree import NodeCache
-from perdure.history.writer import CommitOutcome, OnConflict, Proposal
+from perdure.history.writer import CommitOutcome, Proposal
 from perdure.model import names
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import AgentChanged, Event, MessageAppended, MomentNamed
+from perdure.model.event import AgentChanged, Event, MessageAppended, MessageRetracted, MomentNamed
 from perdure.model.head import Head
 from perdure.model.message import (
     Block,
@@ -65,11 +66,10 @@ from perdure.model.message import (
 )
 from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
-from perdure.model.run import REASONS
 from perdure.runtime.session import lease as leases
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.outbox import encode_patch
-from perdure.store.plumbing.run_fence import commit_beside_run
+from perdure.store.plumbing.run_fence import How, check_how, commit_beside_run
 
 if TYPE_CHECKING:
     from perdure.context.render import media
@@ -82,7 +82,7 @@ else:
     journal = deferred("perdure.runtime.session.journal")
     media = deferred("perdure.context.render.media")
 
-__all__ = ["AgentChange", "Change", "How", "Edits"]
+__all__ = ["AgentChange", "Change", "Edits"]
 
 
 _Place = Sequence[str | int]
@@ -221,19 +221,6 @@ class Edits:
 _T = TypeVar("_T")
 
 
-class How(msgspec.Struct, frozen=True, kw_only=True):
-    """How a change is written."""
-
-    reason: str
-    on_conflict: OnConflict = "raise"
-    op_id: str | None = None  # None: the caller does not repeat it
-    author: str | None = None
-    run: str | None = None  # the run that it is a step of; None: no run makes it
-    head: Head | None = None  # the head that must still be the head; None: the head on entering
-    chain: bool = False  # each write is a commit of its own
-    at_once: bool = False  # the block is left as soon as it is entered, so everything is read on entering
-
-
 @blocking
 class AgentChange(Edits):
     """The changes that a block makes to the agent's own map."""
@@ -271,9 +258,9 @@ class Change(Edits):
     def __init__(self, standing: TimelineContext, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` does the work that follows its commit."""
         self._by_hand = how.run is None
-        _check(how, standing.timeline)
+        check_how(how, standing.timeline)
         self._standing, self._how, self._after = standing, how, after
-        self._is_chain = how.chain
+        self._is_chain = how.chain is True
         self._defaults = standing.defaults
         self._events: list[Event] = []
         self._bodies: list[Object] = []  # messages, and the artifacts that they name
@@ -428,6 +415,52 @@ class Change(Edits):
         self._events.append(event)
         self._minted.add(event.id)
 
+    def retract(self, message: str) -> None:
+        """Take a message back: the transcript and what models are shown leave it out from here on; state stays.
+
+        Raises `NotFound` if the timeline has no such message, or has taken it back already.
+        """
+        self._open()
+        space = self._standing.space
+        linked = [event for link in self._links for event in link.events]
+        events, asked = (*linked, *self._events), names.check_id("message id", message)
+        is_new = any(isinstance(event, MessageAppended) and event.id == asked for event in events)
+        said_by = () if is_new else space.engine.labelled(space.name, asked)
+        here = [digest for digest in said_by if is_ancestor(space, digest, self._base)]
+        is_gone = any(isinstance(each, MessageRetracted) and each.message in (None, asked) for each in events)
+        if is_gone or not (is_new or (here and not is_retracted(space, asked, here[-1], self._base))):
+            raise NotFound(
+                f"there is no message '{asked}' in the transcript of '{self._standing.timeline}'; nothing was written.",
+                code="message_not_found",
+                message_id=asked,
+            )
+        self._retracted(asked)
+
+    def retract_all(self) -> None:
+        """Take every message so far back: the transcript begins anew; state stays."""
+        self._open()
+        self._retracted(None)
+
+    def _retracted(self, message: str | None) -> None:
+        event = MessageRetracted(id=self._standing.space.ids(), message=message)
+        self._events.append(event)
+        self._minted.add(event.id)
+        self._link()
+
+    def step(self) -> Digest | None:
+        """End a commit of a chain of steps here and return its digest; None: there is nothing to commit.
+
+        What follows goes into the next commit.  All of them are one durable write, made when the block is left.
+        """
+        ops = self._open()
+        if self._how.chain != "steps":
+            raise Invalid(
+                "only a change with chain='steps' has steps; nothing was written.",
+                code="not_a_chain_of_steps",
+                advice="Give chain='steps' to change().",
+            )
+        return self._end_step() if ops or self._events else None
+
     def _begin_chain(self, space: Space) -> Space:
         """Fix what the digests of the commits depend on, and return the space with a cache for their nodes."""
         self._at = space.clock()
@@ -438,8 +471,9 @@ class Change(Edits):
         return msgspec.structs.replace(space, cache=NodeCache())
 
     def _link(self) -> Digest | None:
-        if not self._is_chain:
-            return None
+        return self._end_step() if self._is_chain else None
+
+    def _end_step(self) -> Digest:
         patched, self._ops = self._open().split()
         proposal = self._gathered(patched)
         self._events, self._bodies, self._uploads, self._minted = [], [], [], set()
@@ -639,53 +673,6 @@ def _asked(standing: TimelineContext) -> list[tuple[Sequence[Question], Sequence
     # Two threads may both append; both use the first.
     standing.asked.append(((HeadOf(name, timeline),), beside))
     return standing.asked
-
-
-def _check(how: How, timeline: str) -> None:
-    if how.op_id is not None:
-        names.check_op_id(how.op_id)
-    names.check_id("reason", how.reason)
-    if how.run is not None:
-        names.check_id("run", how.run)
-    elif how.reason in REASONS:
-        raise Invalid(
-            f"the reason '{how.reason}' is reserved for runs; nothing was written.",
-            code="reason_reserved",
-            advice="Give one of your own.",
-            reason=how.reason,
-        )
-    if how.on_conflict not in ("raise", "rebase"):
-        raise Invalid(
-            f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.",
-            code="on_conflict_unknown",
-        )
-    if how.chain is not False:
-        names.check_flag("chain", how.chain)
-    if how.author is not None:
-        names.check_label("author", how.author)
-    if how.chain and how.on_conflict != "raise":
-        raise Invalid(
-            "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written.",
-            code="chain_not_rebased",
-            advice="Leave on_conflict out, and make the change again after StaleHead.",
-        )
-    if how.head is not None:
-        _check_head(how.head, timeline)
-
-
-def _check_head(head: Head, timeline: str) -> None:
-    if not isinstance(head, Head):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(
-            f"head is a Head that was read earlier, not {head!r}; nothing was written.", code="not_a_head"
-        )
-    if head.timeline != timeline:
-        raise Invalid(
-            f"a head of timeline '{head.timeline}' cannot be written on '{timeline}'; nothing was written.",
-            code="head_of_another_timeline",
-            advice=f"Use on({head.timeline!r}), or the head of this one.",
-            timeline=timeline,
-            head_timeline=head.timeline,
-        )
 
 
 def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
