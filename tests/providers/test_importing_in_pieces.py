@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, Thread, errors
-from perdure.runtime import import_messages
+from perdure.runtime import import_commit
 from perdure.testing import Script, say, use
 
 CHAT = "openai-chat"
@@ -267,7 +267,7 @@ def test_a_call_whose_backend_is_known_is_still_asked_about(store: Store) -> Non
 
 def test_two_adds_at_once_add_a_message_once(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second looks again, and finds that it is there."""
-    written = import_messages._write  # pyright: ignore[reportPrivateUsage]
+    written = import_commit.write_staged
     other: list[bool] = []
 
     def overtaken(*given: Any) -> None:
@@ -276,7 +276,7 @@ def test_two_adds_at_once_add_a_message_once(thread: Thread, monkeypatch: pytest
             thread.add([user("Oslo?", id="m1")], api=CHAT)
         written(*given)
 
-    monkeypatch.setattr(import_messages, "_write", overtaken)
+    monkeypatch.setattr(import_commit, "write_staged", overtaken)
     thread.add([user("Oslo?", id="m1")], api=CHAT)
 
     assert [entry.text for entry in thread.transcript()] == ["Oslo?"]

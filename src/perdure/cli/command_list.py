@@ -189,7 +189,9 @@ ALONE = {
     "eval": Alone("Run recorded turns again, and score them", "Work", "eval_:eval_"),
     "costs": Alone("Show what models cost", "Work"),
     "sql": Alone("Query the store in SQL, read-only", "Work"),
-    "import": Alone("Import a saved request, reply or message list as a thread", "Work", "import_:import_"),
+    "import": Alone(
+        "Import sessions of other tools, or a saved conversation, as threads", "Work", "import_:import_"
+    ),
     "export": Alone("Export a thread in a vendor's format, to git, or as plain tables", "Work"),
     "verify": Alone("Verify everything that is stored", "Care"),
     "doctor": Alone("Diagnose the store and its environment", "Care"),

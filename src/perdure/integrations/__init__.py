@@ -2,5 +2,5 @@
 
 What the modules share is here: `door` makes the calls of frameworks that are synchronous, awaitable or both, `foreign_ids`
 turns ids of any length and any characters into names that Perdure accepts, and `guard` takes a framework's tool calls
-through the ledger.
+through the ledger.  `importers` brings in whole sessions of other tools.
 """

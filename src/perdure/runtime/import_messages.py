@@ -1,9 +1,7 @@
 """Imports a conversation in a vendor's format into a thread.
 
-The adapter reads a request, a reply or a bare list of messages.  Calls get our ids, each
-with its own result, and enter the ledger as settled, or as unknown if there is no result: no run here made
-them.  A result finds its call also if that was imported before.  One commit holds all of
-it; the same op_id again changes nothing, nor does a message whose id the timeline has.  A call under the name
+The adapter reads a request, a reply or a bare list of messages, and `import_commit` writes them.  One commit holds all
+of it; the same op_id again changes nothing, nor does a message whose id the timeline has.  A call under the name
 that a vendor makes of a tool's name is stored under the tool's own name, as in runs.
 
 A thread stores messages.  Tools and options are the agent's: those of the request that the agent
@@ -11,8 +9,7 @@ does not declare in the same way are reported as losses, as is everything that c
 
 A message with an id is imported once: a cell names the commit in which it was imported, and that commit must
 be in the history of the timeline, so that after an undo it can be imported again.  A conversation without ids
-is compared with the transcript, message by message.  A result may answer a call that was imported before:
-open imported calls are found by reading the timeline backwards.
+is compared with the transcript, message by message.
 """
 
 from __future__ import annotations
@@ -28,35 +25,26 @@ from perdure.context.render.media import brought_in
 from perdure.engines.contract import CellWrite
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved, StaleHead
-from perdure.history import artifacts, reader, writer
+from perdure.history import reader, writer
 from perdure.history.ancestry import stands_on
 from perdure.history.space import (
     Space,
     read_record,
     removed,
 )
-from perdure.ledger import calls, repeat_guard, settlement
-from perdure.ledger.calls import CallTransition, VersionedCall
-from perdure.ledger.repeat_guard import TWIN
 from perdure.model import canonical, names
-from perdure.model.call import CallRecord
 from perdure.model.canonical import encode_struct
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
-from perdure.model.effect import Reach
-from perdure.model.event import Event, MessageAppended, ToolCallCompleted
 from perdure.model.head import Head
-from perdure.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult, decode_message
+from perdure.model.message import Block, Message, ReasoningSummary, Text
 from perdure.providers import registry
 from perdure.providers.contract import Adapter, Asked, Loss, losses_of
-from perdure.providers.wire.fields.vendor_metadata import made_by, tool_of_id
-from perdure.runtime.calls.pending_call import encode_result
-from perdure.runtime.calls.plan import by_spelling, fingerprint_here
-from perdure.runtime.calls.round import args_body
-from perdure.runtime.session.broadcast import Feed
+from perdure.providers.wire.fields.vendor_metadata import made_by
+from perdure.runtime import import_commit
+from perdure.runtime.calls.plan import by_spelling
+from perdure.runtime.import_commit import ImportStep
 from perdure.runtime.session.environment import RunEnvironment
-from perdure.runtime.session.journal import Journal
-from perdure.runtime.tools.result import keep
 from perdure.runtime.tools.tool import Tool
 
 __all__ = [
@@ -66,7 +54,6 @@ __all__ = [
     "IMPORTED",
     "ImportedItem",
     "ImportSplit",
-    "OpenImports",
     "cells_for",
     "items_of",
     "left_of",
@@ -77,7 +64,6 @@ __all__ = [
 
 IMPORTED = "imported/"  # cells: the commit that a message was imported in, by the SHA-256 of its vendor's id
 
-_LOOK_BACK_MAX = 20_000  # messages that are searched for the call of a result
 _REPLY = -1  # the place of a reply as a whole
 
 
@@ -170,65 +156,6 @@ def cells_for(space: Space, items: Sequence[ImportedItem], label: str) -> list[C
         expected = before.revision if before else 0
         written.append(CellWrite(name=_name(item), expected=expected, value=value))
     return written
-
-
-class OpenImports:
-    """Finds imported calls without a result on a timeline: by the vendor's ids, by ours, and by tool."""
-
-    def __init__(self, space: Space, at: Digest | None) -> None:
-        """Search back from `at`, as far as callers need."""
-        self._space = space
-        self._messages = self._back(at)
-        self._answered: set[str] = set()
-        self._taken: set[str] = set()  # by our ids
-        self._by_id: dict[str, list[VersionedCall]] = {}  # those of the newest message first, in order
-        self._by_tool: dict[str, list[VersionedCall]] = {}
-        self.seen: set[str] = (
-            set()
-        )  # our ids of all calls so far; of the whole timeline once nothing was found
-
-    def take(self, id: str) -> VersionedCall | None:
-        """Return the first open call of an id, the vendor's or ours, in the newest message with one; each only once."""
-        return self._next(self._by_id, id)
-
-    def take_of(self, tool: str) -> VersionedCall | None:
-        """Do the same by the name of the tool."""
-        return self._next(self._by_tool, tool)
-
-    def _next(self, found: dict[str, list[VersionedCall]], key: str) -> VersionedCall | None:
-        while True:
-            held = next((each for each in found.get(key, ()) if each.record.id not in self._taken), None)
-            if held is not None:
-                self._taken.add(held.record.id)
-                return held
-            if not self._read_on():
-                return None
-
-    def _read_on(self) -> bool:
-        """Read one more message; False if there is none."""
-        message = next(self._messages, None)
-        if message is None:
-            return False
-        self._answered |= {result.call_id for result in message.tool_results}
-        for call in message.tool_calls:
-            self.seen.add(call.id)
-            held = None if call.id in self._answered else calls.find(self._space, call.id)
-            if held is not None and held.record.origin == "import" and held.record.vendor_id is not None:
-                for id in {held.record.vendor_id, call.id}:
-                    self._by_id.setdefault(id, []).append(held)
-                self._by_tool.setdefault(held.record.tool, []).append(held)
-        return True
-
-    def _back(self, at: Digest | None) -> Iterator[Message]:
-        """Yield the messages that may hold calls or results, newest first."""
-        left = _LOOK_BACK_MAX
-        for step in reader.recent(self._space, at):
-            for event in reversed(step.changeset.events):
-                if isinstance(event, MessageAppended) and event.role != "system":
-                    left -= 1
-                    yield decode_message(self._space.body(event.body))
-            if left <= 0:
-                return
 
 
 def matched(there: Sequence[Message], here: Sequence[Message], names: Mapping[str, str]) -> int | None:
@@ -375,7 +302,6 @@ class _Adding:
         """Add it to the head as it is now; raise `Moved` or `StaleHead` if another writer was first."""
         space = self._env.space
         head = reader.head_to_move(space, self._env.timeline)
-        journal = Journal(self._env, f"import:{space.ids()}", head, Feed("import"))
         items = items_of(given, _field(self._api))
         if whole:
             messages, left = self._rest(said, head), ImportSplit(new=items)
@@ -389,22 +315,20 @@ class _Adding:
                 "there is nothing to add: no message was found; nothing was written.",
                 code="nothing_to_import",
             )
-        draft = journal.draft("import")
-        ours = _Ours(self._env, by_spelling(self._env.agent.toolbox, self._api), head)
-        for at, message in enumerate(messages):
-            if self._model is not None and message.role == "assistant":
-                message = made_by(
-                    message, self._model
-                )  # its signatures and sealed reasoning are that model's
-            kept, staged = brought_in(space, ours.renamed(message, at))
-            draft.hold(staged)
-            draft.say(kept, id=space.ids(), backend=self._backend if kept.role == "assistant" else None)
-        transitions = [*ours.transitions(journal.run, self._backend), *ours.answers(journal.run)]
-        draft.extend(ours.completed(transitions))
-        journal.stage(draft)
-        _write(journal, op_id, intent, transitions, cells_for(space, left.new, journal.run))
-        losses = (*left.losses, *ours.losses)
-        return Added(head=journal.head, messages=len(messages), calls=len(ours.made), losses=losses)
+        if self._model is not None:  # its signatures and sealed reasoning are that model's
+            model = self._model
+            messages = [made_by(each, model) if each.role == "assistant" else each for each in messages]
+        done = import_commit.commit_steps(
+            self._env,
+            head,
+            (ImportStep(messages=tuple(messages), backend=self._backend),),
+            called=by_spelling(self._env.agent.toolbox, self._api),
+            op_id=op_id,
+            intent=intent,
+            marks=lambda label: cells_for(space, left.new, label),
+        )
+        losses = (*left.losses, *done.losses)
+        return Added(head=done.head, messages=done.messages, calls=done.calls, losses=losses)
 
     def _without(self, given: object, left: ImportSplit) -> list[Message]:
         """Return the messages of the items that the timeline does not have."""
@@ -431,34 +355,6 @@ class _Adding:
                 messages=len(there),
             )
         return list(said[count:])
-
-
-def _write(
-    journal: Journal,
-    op_id: str | None,
-    intent: Digest,
-    transitions: list[CallTransition],
-    marks: Sequence[CellWrite],
-) -> None:
-    """Write what is staged, and enter the calls into the repeat guard."""
-    records = [transition.record for transition in transitions if transition.cells[0].expected == 0]
-    attempts = Attempts("the record of equal calls", "no message was added")
-    while True:
-        attempts.begin()
-        cells = (*repeat_guard.entering(journal.space, records), *marks)
-        try:
-            journal.write(
-                op_id=op_id,
-                intent=intent if op_id else None,
-                cells=cells,
-                transitions=transitions,
-                on_conflict="raise",
-            )
-        except Moved as moved:
-            if not moved.cell.startswith(TWIN):
-                raise
-        else:
-            return
 
 
 def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tuple[Loss, ...]]:
@@ -519,142 +415,3 @@ def _options(context: Context, env: RunEnvironment) -> list[Loss]:
         for where, name in (*named, *fields)
         if where not in mine or mine[where] != context.options[where]
     ]
-
-
-class _Ours:
-    """Gives calls our ids, message by message, and finds the call of each result.
-
-    A result belongs to the newest message with an open call of its id: among the messages that are added, else
-    among those that were imported to this timeline before.  It never settles a call of a run or of `thread.call`.
-    """
-
-    def __init__(self, env: RunEnvironment, called: Mapping[str, Tool], head: Head) -> None:
-        self._env = env
-        self._called = called  # tools by the names that the vendor makes of theirs
-        self._open: dict[str, list[list[str]]] = {}  # by the vendor's id: our open calls, message by message
-        self._before = OpenImports(env.space, head.commit)
-        self.made: dict[str, tuple[ToolCall, str]] = {}  # by our id: the call, and the vendor's id
-        self._results: dict[str, ToolResult] = {}
-        self._answered: list[tuple[VersionedCall, ToolResult]] = []  # calls that were imported before
-        self.losses: list[Loss] = []
-
-    def renamed(self, message: Message, at: int) -> Message:
-        """Return the message with our ids; `at` is its index."""
-        made = [self._call(call) for call in message.tool_calls]
-        for vendor_id in dict.fromkeys(call.id for call in message.tool_calls):
-            group = [
-                ours.id for ours, call in zip(made, message.tool_calls, strict=True) if call.id == vendor_id
-            ]
-            self._open.setdefault(vendor_id, []).append(group)
-        results = [
-            self._result(result, f"messages[{at}].tool_results[{index}]")
-            for index, result in enumerate(message.tool_results)
-        ]
-        return msgspec.structs.replace(message, tool_calls=tuple(made), tool_results=tuple(results))
-
-    def transitions(self, label: str, backend: str | None) -> list[CallTransition]:
-        """Return the transitions that enter the new calls into the ledger."""
-        return [self._transition(id, label, backend) for id in self.made]
-
-    def answers(self, label: str) -> list[CallTransition]:
-        """Return the transitions that settle calls which were imported before."""
-        space, found = self._env.space, list[CallTransition]()
-        for held, result in self._answered:
-            kept = keep(result)
-            staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
-            found.append(
-                settlement.answered(
-                    held,
-                    at=space.clock(),
-                    staged=staged,
-                    preview=encode_result(result),
-                    status=result.status,
-                    result_label=label,
-                )
-            )
-        return found
-
-    def completed(self, transitions: Sequence[CallTransition]) -> list[Event]:
-        """Return the events of calls with a result; the effect is recorded only if the agent declares the tool."""
-        toolbox = self._env.agent.toolbox
-        return [
-            ToolCallCompleted(
-                id=self._env.space.ids(),
-                call=transition.record.id,
-                status=transition.record.state,
-                result_ref=transition.record.result,
-                side_effects=transition.record.effect if transition.record.tool in toolbox else None,
-            )
-            for transition in transitions
-            if transition.record.result is not None
-        ]
-
-    def _call(self, call: ToolCall) -> ToolCall:
-        id = self._env.space.ids()
-        tool = self._called.get(call.name)
-        made = ToolCall(id, tool.name if tool else call.name, call.args)
-        self.made[id] = (made, call.id)
-        return made
-
-    def _result(self, result: ToolResult, where: str) -> ToolResult:
-        groups = self._open.get(result.call_id)
-        if groups:
-            mine = ToolResult(groups[-1].pop(0), result.status, result.content)
-            if not groups[-1]:
-                groups.pop()
-            self._results[mine.call_id] = mine
-            return mine
-        held = self._before.take(result.call_id) or self._by_tool(result.call_id)
-        if held is None:
-            why = (
-                "no open imported call of this timeline goes by its id; it is kept, and not shown to a model"
-            )
-            self.losses.append(Loss(kind="dropped", where=where, what="tool result", why=why))
-            # A call of the timeline with this id must not look answered.
-            is_taken = result.call_id in self._before.seen
-            return msgspec.structs.replace(result, call_id=self._env.space.ids()) if is_taken else result
-        mine = ToolResult(held.record.id, result.status, result.content)
-        if held.record.state == "unknown" and held.record.result is None:
-            self._answered.append((held, mine))
-        return mine
-
-    def _by_tool(self, call_id: str) -> VersionedCall | None:
-        """Return the open call of a result that names only its tool; None if the result names its call."""
-        name = tool_of_id(call_id)
-        if name is None:
-            return None
-        tool = self._called.get(name)
-        return self._before.take_of(tool.name if tool else name)
-
-    def _transition(self, id: str, label: str, backend: str | None) -> CallTransition:
-        space = self._env.space
-        call, vendor_id = self.made[id]
-        body = args_body(call.args)
-        tool = self._env.agent.toolbox.get(call.name)
-        reach = tool.reach if tool else Reach()
-        record = CallRecord(
-            id=id,
-            tool=call.name,
-            state="proposed",
-            args=body.digest,
-            args_size=len(body.body),
-            at=space.clock(),
-            fingerprint=fingerprint_here(tool, call.args) if tool else "",
-            version=tool.version if tool else None,
-            timeline=self._env.timeline,
-            run=None,
-            label=label,
-            backend=backend,
-            vendor_id=vendor_id,
-            result_label=label,
-        )
-        result = self._results.get(id)
-        if result is None:
-            transition = settlement.imported(record, reach=reach, why="no result came with it")
-            return transition.also(objects=(body,))
-        kept = keep(result)
-        staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
-        transition = settlement.imported(
-            record, staged=staged, preview=encode_result(result), status=result.status, reach=reach
-        )
-        return transition.also(objects=(body,))

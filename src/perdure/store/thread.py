@@ -6,7 +6,7 @@ for any time, and use it after a fork of the process.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from perdure.providers import registry
     from perdure.providers.backend import Backend
     from perdure.providers.contract import Loss, Model, Rendered
-    from perdure.runtime import event_loop, import_messages
+    from perdure.runtime import event_loop, import_commit, import_messages
+    from perdure.runtime.import_commit import ImportedCommits, ImportStep
     from perdure.runtime.import_messages import Added
     from perdure.runtime.inference import preview, switch
     from perdure.runtime.inference.preview import Shown
@@ -70,6 +71,7 @@ else:
     snapshot = deferred("perdure.ledger.snapshot")
     registry = deferred("perdure.providers.registry")
     event_loop = deferred("perdure.runtime.event_loop")
+    import_commit = deferred("perdure.runtime.import_commit")
     import_messages = deferred("perdure.runtime.import_messages")
     replays = deferred("perdure.runtime.run.replay")
     preview = deferred("perdure.runtime.inference.preview")
@@ -306,6 +308,20 @@ class Thread(Switching):
             )
 
         return without_runs(self._space, (self.timeline,), "adding messages", added).losses
+
+    def _add_steps(self, steps: Sequence[ImportStep], *, head: Head) -> ImportedCommits:
+        """Write imported messages on top of `head`, one commit a step; the importers of sessions use it.
+
+        Raises `StaleHead`, having written nothing, if the timeline has moved, and `Busy` under a run.
+        """
+        env = self._env()
+
+        def added(space: Space) -> ImportedCommits:
+            standing = msgspec.structs.replace(env.standing, space=space)
+            placed = msgspec.structs.replace(env, standing=standing)
+            return import_commit.commit_steps(placed, head, steps, called={})
+
+        return without_runs(self._space, (self.timeline,), "adding messages", added)
 
     def render(self, backend: str | Backend, *, at: Wanted = UNSET) -> Rendered:
         """Return the request that a backend would be sent at a moment, with what it could not represent unchanged."""

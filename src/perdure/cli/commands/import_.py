@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from typing import Annotated, TypeAlias
 
+import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.input.json_input import GivenFile, read_json
-from perdure.cli.options import EVERYWHERE, Everywhere, Format, OpId, ThreadId, Timeline
+from perdure.cli.errors import CODES
+from perdure.cli.input.json_input import read_json
+from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import show_losses
-from perdure.cli.output.screen import Screen
+from perdure.cli.output.progress import working
+from perdure.cli.output.screen import Column, Screen
+from perdure.errors import Invalid, Refused
+from perdure.integrations.importers.import_sessions import import_sessions
+from perdure.integrations.importers.session import FORMATS
+from perdure.integrations.importers.sources import find_sources
+from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
 from perdure.runtime.import_messages import read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
 
-__all__ = ["Imported", "import_"]
+__all__ = ["Imported", "ImportedSessions", "import_"]
+
+_COLUMNS = (
+    Column("thread", "name", is_id=True),
+    Column("messages", right=True),
+    Column("calls", right=True),
+    Column("timelines", "quiet", gives_way=True),
+)
 
 
 class Imported(Answer, frozen=True, kw_only=True):
@@ -47,38 +63,233 @@ class Imported(Answer, frozen=True, kw_only=True):
         screen.suggest("See it: ", "threads", "log", self.thread)
 
 
+class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One session of another tool."""
+
+    format: str
+    session: str
+    source: str
+    thread: str | None  # null: it has no message, so it made no thread
+    timelines: list[str]  # that have new messages
+    messages: int
+    calls: int
+    unmapped: dict[str, int]  # what has no place in a transcript, by kind
+    losses: list[LossShape]
+    torn: bool  # the last line was not complete
+
+
+class RefusedShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A source that was not imported, or not to its end."""
+
+    source: str
+    code: str
+    why: str
+
+
+class ImportedSessions(Answer, frozen=True, kw_only=True):
+    """What became of the sessions at a path."""
+
+    sessions: list[ImportedSession]
+    refused: list[RefusedShape]
+    others: int  # files that are no sessions
+    messages: int
+    calls: int
+
+    @property
+    def exit_code(self) -> int:
+        """Return 5 if a source was refused."""
+        return CODES[Refused] if self.refused else 0
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, a row for each session with something new, and what has no place in a transcript."""
+        said, made = count(self.messages, "message"), count(self.calls, "call")
+        screen.say(f"Added {said} and {made} of {count(len(self.sessions), 'session')}.")
+        rows = [
+            (each.thread or "", str(each.messages), str(each.calls), ", ".join(each.timelines))
+            for each in self.sessions
+            if each.messages
+        ]
+        if rows:
+            screen.table(_COLUMNS, rows, indent=2)
+        unmapped = sum((Counter(each.unmapped) for each in self.sessions), Counter[str]())
+        if unmapped:
+            told = ", ".join(f"{kind} ({times})" for kind, times in sorted(unmapped.items()))
+            screen.wrap(("Kept in the originals, and not in a transcript: " + told, "quiet"))
+        if torn := sum(each.torn for each in self.sessions):
+            screen.say((f"{count(torn, 'last line')} not complete yet; import again later.", "quiet"))
+        losses = [loss for each in self.sessions for loss in each.losses]
+        if losses:
+            show_losses(screen, losses)
+        for each in self.refused:
+            screen.wrap(("✗ ", "bad"), each.why)
+        if rows:
+            screen.suggest("See it: ", "threads", "log", rows[0][0])
+
+
+_Source: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name="SOURCE", help="A file, directory or database with sessions; with FILE, the id of the thread"
+    ),
+]
+_File: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="FILE",
+        help="A request, a reply or a message list, JSON; - is the input",
+        allow_leading_hyphen=True,
+        show_default=False,
+    ),
+]
+_Format: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--format",
+        metavar="NAME",
+        help="The tool of the sessions, such as codex, found if left out; of a FILE, the wire format",
+    ),
+]
+_Agent: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--agent",
+        metavar="NAME",
+        help="The agent whose threads they are; of sessions, named like the tool",
+    ),
+]
+_Owner: TypeAlias = Annotated[
+    str | None, Parameter(name="--owner", metavar="NAME", help="The owner of the threads: a user, a customer")
+]
+_Provider: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--provider", metavar="NAME", help="With FILE: the provider of the assistant, such as openai"
+    ),
+]
+_Model: TypeAlias = Annotated[
+    str | None, Parameter(name="--model", metavar="NAME", help="With FILE: the model of the assistant")
+]
+_Whole: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--whole",
+        negative=(),
+        show_default=False,
+        help="With FILE: it begins with the whole transcript; add only the rest",
+    ),
+]
+
+
 def import_(
-    thread: ThreadId,
-    file: GivenFile,
+    source: _Source,
+    file: _File = None,
     /,
     *,
-    format: Format,
-    agent: Annotated[str, Parameter(metavar="NAME", help="The agent whose thread it is")],
-    owner: Annotated[
-        str | None, Parameter(metavar="NAME", help="The owner of the thread: a user, a customer")
-    ] = None,
-    provider: Annotated[
-        str | None, Parameter(metavar="NAME", help="The provider of the assistant, such as openai")
-    ] = None,
-    model: Annotated[str | None, Parameter(metavar="NAME", help="The model of the assistant")] = None,
-    whole: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="The file begins with the whole transcript; add only the rest",
-        ),
-    ] = False,
+    format: _Format = None,
+    agent: _Agent = None,
+    owner: _Owner = None,
+    provider: _Provider = None,
+    model: _Model = None,
+    whole: _Whole = False,
     timeline: Timeline = MAIN,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
-) -> Imported:
-    """Import a saved request, reply or message list as a thread
+) -> Imported | ImportedSessions:
+    """Import sessions of other tools, or a saved conversation, as threads
 
-    The store and the thread are made if they are not there; a thread that has messages gets these after them.
-    Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing.
-    Messages with ids that the thread has already are left out.
+    SOURCE alone is a path with sessions of claude-code, codex, langgraph, openai-agents, atif or letta, or the
+    address of a PostgreSQL server with LangGraph's tables. Each session becomes a thread, each branch a timeline.
+    Nothing is executed. Import again to add what is new. Exits with 5 if a file was refused.
+
+    With FILE, one request, reply or message list is added to the thread SOURCE.
+    Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
+    made if they are not there. Messages with ids that the thread has already are left out.
     """
+    if file is not None:
+        return _import_messages(
+            source,
+            file,
+            format=format,
+            agent=agent,
+            owner=owner,
+            provider=provider,
+            model=model,
+            whole=whole,
+            timeline=timeline,
+            op_id=op_id,
+            everywhere=everywhere,
+        )
+    if provider or model or whole or op_id or timeline != MAIN:
+        advice = "Leave them out, or name a thread and a FILE."
+        raise _refused(
+            "--provider, --model, --whole, --timeline and --op-id belong to a FILE",
+            "options_conflict",
+            advice,
+        )
+    return _import_sessions(source, format, agent, owner, everywhere)
+
+
+def _import_sessions(
+    source: str, format: str | None, agent: str | None, owner: str | None, everywhere: Everywhere
+) -> ImportedSessions:
+    if format is not None and format not in FORMATS:
+        advice = f"A wire format needs THREAD and FILE; sessions are of {', '.join(FORMATS)}."
+        raise _refused(f"'{format}' is no tool whose sessions are known", "import_format_unknown", advice)
+    find_sources(source, format)  # before anything is made
+    with (
+        open_store(everywhere.store) as store,
+        working("Importing", quiet=everywhere.json) as told,
+    ):
+        report = import_sessions(
+            store,
+            source,
+            format=format,
+            agent=agent,
+            owner=owner,
+            progress=lambda at: told("message", at.messages),
+        )
+    return ImportedSessions(
+        sessions=[_session(each) for each in report.sessions],
+        refused=[RefusedShape(source=each.source, code=each.code, why=each.why) for each in report.refused],
+        others=report.others,
+        messages=report.messages,
+        calls=report.calls,
+    )
+
+
+def _session(report: SessionReport) -> ImportedSession:
+    return ImportedSession(
+        format=report.format,
+        session=report.session,
+        source=report.source,
+        thread=report.thread,
+        timelines=list(report.timelines),
+        messages=report.messages,
+        calls=report.calls,
+        unmapped=dict(report.unmapped),
+        losses=losses_of(report.losses),
+        torn=report.torn,
+    )
+
+
+def _import_messages(
+    thread: str,
+    file: str,
+    *,
+    format: str | None,
+    agent: str | None,
+    owner: str | None,
+    provider: str | None,
+    model: str | None,
+    whole: bool,
+    timeline: str,
+    op_id: str | None,
+    everywhere: Everywhere,
+) -> Imported:
+    if format is None:
+        raise _refused("no format was named", "format_missing", "Give --format API, such as openai-chat.")
+    if agent is None:
+        raise _refused("no agent was named", "agent_missing", "Give --agent NAME.")
     given = read_json(file)
     read(given, format)  # before anything is made
     with open_store(everywhere.store) as store:
@@ -95,3 +306,7 @@ def import_(
             head=HeadShape.of(placed.head),
             losses=losses_of(losses),
         )
+
+
+def _refused(why: str, code: str, advice: str) -> Invalid:
+    return Invalid(f"{why}; nothing was imported.", code=code, advice=advice)

@@ -1,0 +1,111 @@
+"""Imports what is found at a path, source by source, and reports what was added, refused and passed over.
+
+A source that cannot be read does not stop the others.  What was written stays, so the same call again goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from perdure.errors import PerdureError, Unavailable
+from perdure.integrations.importers.session import FORMATS
+from perdure.integrations.importers.sources import SessionSource, find_sources, format_of
+from perdure.integrations.importers.write import SessionReport, write_session
+from perdure.model import names
+from perdure.store.store import Store
+
+__all__ = ["import_sessions", "ImportProgress", "ImportReport", "RefusedSource"]
+
+
+class RefusedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or session that was not imported, or not to its end."""
+
+    source: str
+    code: str
+    why: str
+
+
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import added, session by session."""
+
+    sessions: tuple[SessionReport, ...] = ()
+    refused: tuple[RefusedSource, ...] = ()
+    others: int = 0  # files that are no sessions
+
+    @property
+    def messages(self) -> int:
+        """How many messages were added."""
+        return sum(each.messages for each in self.sessions)
+
+    @property
+    def calls(self) -> int:
+        """How many calls were added."""
+        return sum(each.calls for each in self.sessions)
+
+
+class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an import is."""
+
+    sources: int  # files and servers that were found
+    done: int  # of them
+    sessions: int  # so far
+    messages: int  # that were added so far
+    source: str  # that was read last
+
+
+def import_sessions(
+    store: Store,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    agent: str | None = None,
+    owner: str | None = None,
+    progress: Callable[[ImportProgress], None] | None = None,
+) -> ImportReport:
+    """Import the sessions at a path: a file, a directory, a SQLite database or the address of a PostgreSQL server.
+
+    `format` is one of `FORMATS`; None finds it by the content.  The threads belong to `agent`; None: to an agent that is
+    named like the format.  A source that cannot be read is refused and listed while the others are imported; if it is
+    the only one, its error is raised.  Raises `Invalid` if there is no session, having written nothing.
+    """
+    if format is not None:
+        names.check_choice("format", format, FORMATS)
+    if store.read_only:
+        raise Unavailable(
+            "the store was opened read-only; nothing was imported.",
+            code="opened_read_only",
+            advice="Open it without read_only=True.",
+        )
+    sources, others = find_sources(path, format)
+    sessions: list[SessionReport] = []
+    refused: list[RefusedSource] = []
+    for done, source in enumerate(sources, 1):
+        try:
+            _import(store, source, agent, owner, sessions)
+        except PerdureError as error:
+            if len(sources) == 1:
+                raise
+            refused.append(RefusedSource(source=source.place, code=error.code, why=str(error)))
+        if progress is not None:
+            progress(
+                ImportProgress(
+                    sources=len(sources),
+                    done=done,
+                    sessions=len(sessions),
+                    messages=sum(each.messages for each in sessions),
+                    source=source.place,
+                )
+            )
+    return ImportReport(sessions=tuple(sessions), refused=tuple(refused), others=others)
+
+
+def _import(
+    store: Store, source: SessionSource, agent: str | None, owner: str | None, into: list[SessionReport]
+) -> None:
+    into.extend(
+        write_session(store, session, agent=agent or session.format, owner=owner)
+        for session in format_of(source.format).read_sessions(source.place)
+    )

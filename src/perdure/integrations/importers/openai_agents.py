@@ -1,0 +1,149 @@
+"""Reads the sessions that the OpenAI Agents SDK keeps in SQLite, whatever its tables are called.
+
+The table of messages is known by its columns.  Each row holds one item of the Responses API.  Where the SDK recorded
+branches (`message_structure`), each branch is a path; otherwise the rows of a session in their order are its only one.
+Items that were encrypted cannot be read, and are counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from sqlite3 import Connection
+
+from perdure.integrations.importers.session import (
+    Json,
+    Original,
+    Session,
+    SessionEntry,
+    SourcePart,
+    as_object,
+    as_text,
+    moment_name,
+    no_such_format,
+    thread_id,
+)
+from perdure.integrations.importers.sources import Candidate
+from perdure.integrations.importers.sqlite_source import columns_of, opened, quoted, tables_of
+from perdure.providers.contract import Loss
+
+__all__ = ["read_sessions", "recognises"]
+
+FORMAT = "openai-agents"
+_API = "openai-responses"
+_COLUMNS = {"id", "session_id", "message_data"}
+_OUTPUT = "_output"
+
+
+def recognises(file: Candidate) -> bool:
+    """True if a database has a table with messages of sessions."""
+    return file.has_tables(lambda connection: bool(_message_tables(connection)))
+
+
+def _message_tables(connection: Connection) -> list[str]:
+    """Return the tables that hold messages of sessions."""
+    return [table for table in tables_of(connection) if columns_of(connection, table) >= _COLUMNS]
+
+
+def read_sessions(place: str) -> Iterator[Session]:
+    """Yield the sessions of a database, sorted by table and id."""
+    with opened(Path(place)) as connection:
+        yield from _read(Path(place), connection)
+
+
+def _read(path: Path, connection: Connection) -> Iterator[Session]:
+    tables = _message_tables(connection)
+    if not tables:
+        raise no_such_format(str(path), (FORMAT,))
+    for table in tables:
+        name = quoted(table)
+        ids = connection.execute(f"SELECT DISTINCT session_id FROM {name} ORDER BY session_id").fetchall()
+        for (id,) in ids:
+            prefix = f"{table}/" if len(tables) > 1 else ""
+            yield _session(path, connection, table, str(id), prefix)
+
+
+def _session(path: Path, connection: Connection, table: str, id: str, prefix: str) -> Session:
+    query = f"SELECT id, message_data FROM {quoted(table)} WHERE session_id = ? ORDER BY id"
+    rows = [(int(row), data) for row, data in connection.execute(query, (id,))]
+    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, prefix + id), source=str(path), api=_API)
+    session.facts = {"session": id, "table": table}
+    items: dict[int, tuple[str, SourcePart]] = {}
+    for row, data in rows:
+        found = _item(session, row, data)
+        if found is not None:
+            items[row] = found
+    session.paths = [
+        _entries([items[row] for row in way if row in items]) for way in _ways(connection, id, rows)
+    ]
+    text = b"\n".join(_bytes(data) for _, data in rows)
+    session.originals = [Original(name=f"{table}.jsonl", content=text)]
+    return session
+
+
+def _bytes(data: object) -> bytes:
+    return data if isinstance(data, bytes) else str(data).encode("utf-8", "surrogatepass")
+
+
+def _ways(connection: Connection, id: str, rows: Sequence[tuple[int, object]]) -> list[list[int]]:
+    """Return the rows of each branch, `main` first; all rows if no branches are recorded."""
+    whole = [row for row, _ in rows]
+    if not columns_of(connection, "message_structure") >= {
+        "session_id",
+        "message_id",
+        "branch_id",
+        "sequence_number",
+    }:
+        return [whole]
+    query = "SELECT branch_id, message_id FROM message_structure WHERE session_id = ? ORDER BY branch_id, sequence_number"
+    ways: dict[str, list[int]] = {"main": []}
+    for branch, message in connection.execute(query, (id,)):
+        ways.setdefault(str(branch), []).append(int(message))
+    listed = {row for way in ways.values() for row in way}
+    ways["main"] += [row for row in whole if row not in listed]
+    return [way for way in ways.values() if way]
+
+
+def _item(session: Session, row: int, data: object) -> tuple[str, SourcePart] | None:
+    """Return the role of a row and its item; None if it is not the conversation's."""
+    raw = _bytes(data)
+    try:
+        value: object = json.loads(raw)
+    except (ValueError, RecursionError):
+        value = None
+    item = as_object(value)
+    if not item or "__enc__" in item:
+        what = "encrypted item" if item else "row that is no JSON object"
+        session.unmapped[what] += 1
+        why = "it cannot be read; it is kept in the original"
+        session.losses.append(Loss(kind="dropped", where=f"row {row}", what=what, why=why))
+        return None
+    role = _role(item)
+    if role is None:
+        session.unmapped[f"message of the {item.get('role')}"] += 1
+        return None
+    name = moment_name(FORMAT, f"{row}-{sha256(raw).hexdigest()[:12]}")
+    if isinstance(item.get("output"), dict | int | float | bool) and str(item.get("type")).endswith(_OUTPUT):
+        item = {**item, "output": json.dumps(item["output"], ensure_ascii=False)}
+    return role, SourcePart(name=name, item=item, where=f"row {row}", facts={"row": row})
+
+
+def _role(item: Json) -> str | None:
+    kind = as_text(item.get("type")) or "message"
+    if kind == "message":
+        role = item.get("role")
+        return role if role in ("user", "assistant") else None
+    return "tool" if kind.endswith(_OUTPUT) else "assistant"
+
+
+def _entries(items: Sequence[tuple[str, SourcePart]]) -> tuple[SessionEntry, ...]:
+    """Group items into entries: a message of the user, a reply, or the results of its calls."""
+    groups: list[tuple[str, list[SourcePart]]] = []
+    for role, part in items:
+        if groups and groups[-1][0] == role and role != "user":
+            groups[-1][1].append(part)
+        else:
+            groups.append((role, [part]))
+    return tuple(SessionEntry(parts=tuple(parts), begins_turn=role == "user") for role, parts in groups)

@@ -1,0 +1,176 @@
+"""Finds files, databases and servers with sessions below a path, by what is in them.
+
+A file is known by its first lines, by the fields of its document, or by the tables of its database; names and places do
+not count.  Each format is a module with two functions, `recognises` and `read_sessions`, which is loaded when a format
+is looked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Protocol, cast
+
+import msgspec
+
+from perdure.errors import Corrupt, Invalid, NotFound, Unavailable
+from perdure.integrations.importers.session import (
+    FORMATS,
+    Json,
+    JsonLine,
+    Session,
+    no_such_format,
+    read_document,
+    read_lines,
+)
+from perdure.integrations.importers.sqlite_source import MAGIC, opened
+
+__all__ = [
+    "Candidate",
+    "SessionFormat",
+    "SessionSource",
+    "find_sources",
+    "format_of",
+    "is_server",
+    "read_file",
+]
+
+_SNIFFED_BYTES = 256 << 10
+_SNIFFED_LINES = 40
+_DOCUMENT_BYTES_MAX = 1 << 30
+_SERVERS = ("postgresql://", "postgres://")
+_HERE = "perdure.integrations.importers"
+
+
+class Candidate:
+    """A file, or the address of a server, that may hold sessions."""
+
+    def __init__(self, place: str) -> None:
+        """Read the beginning of a file; raise `Unavailable` if that is not allowed."""
+        self.place = place
+        self.is_server = is_server(place)
+        self._head = b"" if self.is_server else read_file(place, _SNIFFED_BYTES)
+        self._is_database = self._head.startswith(MAGIC)
+
+    def has_lines(self, is_one: Callable[[Json], bool]) -> bool:
+        """True if the first line is one of a session, or most of the first lines are."""
+        found = [is_one(line.value) for line in islice(self._lines, _SNIFFED_LINES)]
+        return bool(found) and (found[0] or sum(found) * 2 >= len(found))
+
+    def has_tables(self, are_there: Callable[[Connection], bool]) -> bool:
+        """True if it is a SQLite database with certain tables; raise `Corrupt` if SQLite cannot read it."""
+        if not self._is_database:
+            return False
+        with opened(Path(self.place)) as connection:
+            return are_there(connection)
+
+    @cached_property
+    def _lines(self) -> list[JsonLine]:
+        head = b"\n".join(self._head.split(b"\n", _SNIFFED_LINES + 1)[: _SNIFFED_LINES + 1])
+        return [] if self._is_database else read_lines(head).lines
+
+    @cached_property
+    def document(self) -> Json:
+        """The JSON object that the file is; empty if it is none."""
+        begins = self._head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+        if not begins or Path(self.place).stat().st_size > _DOCUMENT_BYTES_MAX:
+            return {}
+        try:
+            return read_document(read_file(self.place), self.place)
+        except Invalid:
+            return {}
+
+
+class SessionFormat(Protocol):
+    """A module that reads the sessions of one tool."""
+
+    def recognises(self, file: Candidate) -> bool:
+        """True if the file holds sessions of this format."""
+        ...
+
+    def read_sessions(self, place: str) -> Iterable[Session]:
+        """Read the sessions at a place; raise `Invalid` if there are none of this format."""
+        ...
+
+
+class SessionSource(msgspec.Struct, frozen=True):
+    """A place with sessions of one format."""
+
+    format: str
+    place: str  # a path or an address
+
+
+def format_of(name: str) -> SessionFormat:
+    """Return the module of a format."""
+    return cast("SessionFormat", import_module(f"{_HERE}.{name.replace('-', '_')}"))
+
+
+def is_server(place: str) -> bool:
+    """True if a place is the address of a PostgreSQL server."""
+    return place.startswith(_SERVERS)
+
+
+def read_file(place: str, bytes_max: int = -1) -> bytes:
+    """Return the content of a file, or its beginning; raise `Unavailable` if it cannot be read."""
+    try:
+        with Path(place).open("rb") as file:
+            return file.read(bytes_max)
+    except OSError as error:
+        raise Unavailable(
+            f"{place} cannot be read: {error.strerror}; nothing was imported from it.",
+            code="import_file_unreadable",
+            source=place,
+        ) from error
+
+
+def find_sources(place: str | os.PathLike[str], format: str | None = None) -> tuple[list[SessionSource], int]:
+    """Return the sources at a place, sorted, and how many files are none; None for `format` means any.
+
+    Raises `Invalid` if there is none, and `NotFound` if there is no such file or directory.
+    """
+    named = os.fspath(place)
+    wanted = FORMATS if format is None else (format,)
+    if not is_server(named):
+        named = str(Path(named).expanduser())
+        if not Path(named).exists():
+            raise NotFound(
+                f"there is no file {named}; nothing was imported.", code="import_not_found", path=named
+            )
+    found: list[SessionSource] = []
+    others = 0
+    for each in _places(named):
+        sources = _sources(each, wanted, alone=each == named)
+        found += sources
+        others += not sources
+    if not found:
+        raise no_such_format("the server" if is_server(named) else named, wanted)
+    return found, others
+
+
+def _places(place: str) -> Iterator[str]:
+    """Yield the files at a path, sorted; links are not followed."""
+    if is_server(place) or Path(place).is_file():
+        yield place
+        return
+    for folder, folders, files in os.walk(place):
+        folders.sort()
+        for name in sorted(files):
+            file = Path(folder, name)
+            if file.is_file() and not file.is_symlink():
+                yield str(file)
+
+
+def _sources(place: str, wanted: Iterable[str], *, alone: bool) -> list[SessionSource]:
+    """Return the formats of a place; one that cannot be read has none, unless it is `alone`."""
+    try:
+        file = Candidate(place)
+        return [SessionSource(name, place) for name in wanted if format_of(name).recognises(file)]
+    except (Corrupt, Unavailable):
+        if alone:
+            raise
+        return []

@@ -1,0 +1,441 @@
+"""Writes a session of another tool into a thread, and says what was added and what has no place there.
+
+Each part of an entry has a name, which its commit carries, so the store knows what it has: a second import adds nothing,
+one that was interrupted goes on, and a session that has grown adds the rest.  The rest goes to the timeline whose last
+message it follows.  If the conversation went on here in the meantime, or the session itself forked, it goes to a new
+timeline that begins at the entry before it.  Entries that the source took back are undone here.
+
+Imported text becomes messages of the user, the assistant or a tool; a message of the system never does.  Calls enter
+the ledger as made elsewhere, so none of them can be started here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, cast
+
+import msgspec
+
+from perdure.engines.contract import LabelOf
+from perdure.engines.loops import Attempts
+from perdure.errors import Moved, PerdureError, StaleHead
+from perdure.history import reader
+from perdure.history.space import Space
+from perdure.integrations.importers.foreign_data import plain
+from perdure.integrations.importers.session import (
+    Json,
+    Session,
+    SessionEntry,
+    SourcePart,
+    as_list,
+    as_object,
+    as_text,
+    shortened,
+)
+from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended, MomentNamed
+from perdure.model.head import MAIN, Head
+from perdure.model.message import Message, ReasoningSummary, ToolCall, ToolResult, check_message
+from perdure.model.names import ID_BYTES_MAX, moment_label
+from perdure.model.text import well_formed_json
+from perdure.providers.contract import Loss
+from perdure.providers.wire.fields.vendor_metadata import made_by, parsed_metadata
+from perdure.runtime.import_commit import ImportStep
+from perdure.runtime.import_messages import read
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+__all__ = ["SESSION_PATH", "SessionReport", "write_session"]
+
+SESSION_PATH = "/import/session"  # in the state: what was imported, and the originals by digest
+_LINKS = "/import/links"
+_QUESTIONS_MAX = 500  # names that are looked up by one call of the engine
+_STEPS_MAX = 200  # of one write
+_STEP_BYTES_MAX = 1 << 20  # of the messages of one write, about
+_ORIGINAL_BYTES_MAX = 64 << 20  # a larger original is stored in pieces
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one session."""
+
+    format: str
+    session: str
+    source: str
+    thread: str | None  # None: it has no message, so it made no thread
+    timelines: tuple[str, ...] = ()  # that have new messages
+    messages: int = 0  # that were added
+    calls: int = 0
+    unmapped: Mapping[str, int] = {}  # what has no place in a transcript, by kind
+    losses: tuple[Loss, ...] = ()
+    torn: bool = False  # the last line was not complete; it is read when it is
+
+
+def write_session(store: Store, session: Session, *, agent: str, owner: str | None = None) -> SessionReport:
+    """Add what is new of a session to its thread, which is begun if there is none.
+
+    Raises `Conflict`, having written nothing, if the thread belongs to another agent or owner.
+    """
+    found = _report(session, None)
+    if not any(session.paths):
+        return found
+    thread = store.thread(session.thread, agent=agent, owner=owner)
+    found = msgspec.structs.replace(found, thread=thread.id)
+    before = thread.get(SESSION_PATH, default=None)
+    if isinstance(before, dict) and cast("dict[str, Any]", before).get("digest") == session.digest:
+        return found
+    writing = _Writing(thread, session)
+    for path in session.paths:
+        writing.place(path)
+    writing.settle()
+    _describe(thread, session)
+    return msgspec.structs.replace(
+        found,
+        timelines=tuple(writing.timelines),
+        messages=writing.messages,
+        calls=writing.calls,
+        losses=(*session.losses, *writing.losses),
+    )
+
+
+def _report(session: Session, thread: str | None) -> SessionReport:
+    return SessionReport(
+        format=session.format,
+        session=session.id,
+        source=session.source,
+        thread=thread,
+        unmapped=dict(sorted(session.unmapped.items())),
+        losses=tuple(session.losses),
+        torn=session.torn,
+    )
+
+
+class _Writing:
+    """One session on its way into one thread."""
+
+    def __init__(self, thread: Thread, session: Session) -> None:
+        self._thread, self._session = thread, session
+        self._space: Space = thread._space  # pyright: ignore[reportPrivateUsage]
+        self._known: dict[str, Digest] = {}
+        self._converted: dict[tuple[str, ...], tuple[Message, ...]] = {}
+        self.timelines: dict[str, None] = {}
+        self.messages = self.calls = 0
+        self.losses: list[Loss] = []
+        self._look()
+
+    def place(self, path: Sequence[SessionEntry]) -> None:
+        """Write what the thread does not have of a path."""
+        attempts = Attempts(f"thread '{self._thread.id}'", "the rest of the session was not imported")
+        while True:
+            attempts.begin()
+            last, steps = self._new(path)
+            if not steps:
+                return
+            try:
+                self._write(self._line(last, steps[0]), steps)
+            except (StaleHead, Moved):  # another writer was first: look again
+                self._look()
+            else:
+                return
+
+    def settle(self) -> None:
+        """Undo what the session took back and nothing follows."""
+        last, _ = self._new(self._session.paths[-1])
+        if last is not None or self._session.undone:
+            self._take_back(last)
+
+    def _look(self) -> None:
+        """Read which parts the thread has, and in which commits."""
+        if reader.head_of(self._space, MAIN).commit is None:
+            return
+        wanted = {part.name for path in self._session.paths for entry in path for part in entry.parts}
+        left = sorted(wanted - self._known.keys())
+        for at in range(0, len(left), _QUESTIONS_MAX):
+            some = left[at : at + _QUESTIONS_MAX]
+            asked = [LabelOf(self._space.name, moment_label(name)) for name in some]
+            for name, commits in zip(some, self._space.engine.answers(asked), strict=True):
+                if commits:
+                    self._known[name] = cast("Sequence[Digest]", commits)[-1]
+
+    def _new(self, path: Sequence[SessionEntry]) -> tuple[Digest | None, list[ImportStep]]:
+        """Return the commit of the last entry that the thread has, and the steps of what it does not have."""
+        last: Digest | None = None
+        late: list[ImportStep] = []  # parts that came after the entry they belong to was followed by others
+        steps: list[ImportStep] = []
+        for entry in path:
+            new = [part for part in entry.parts if part.name not in self._known]
+            if len(new) < len(entry.parts):
+                late += steps
+                steps = []
+                last = next(self._known[p.name] for p in reversed(entry.parts) if p.name in self._known)
+            step = self._step(entry, new) if new else None
+            if step is not None:
+                steps.append(step)
+        return last, [*late, *steps]
+
+    def _step(self, entry: SessionEntry, parts: Sequence[SourcePart]) -> ImportStep | None:
+        """Return the commit of an entry; None if nothing of it can be a message."""
+        key = tuple(part.name for part in parts)
+        if key not in self._converted:
+            found, losses = converted(self._session, parts, entry)
+            self.losses += losses
+            self._converted[key] = tuple(found)
+        messages = self._converted[key]
+        if not messages:
+            return None
+        backend = _backend(entry)
+        also = (name for part in parts for name in part.also)
+        return ImportStep(
+            messages=messages,
+            backend=backend,
+            names=(*key, *also),
+            begins_turn=entry.begins_turn,
+            where=parts[0].where,
+        )
+
+    def _line(self, last: Digest | None, first: ImportStep) -> Thread:
+        """Return the timeline whose last message is in the commit `last`; fork one there if there is none."""
+        for hold in self._thread.timelines():
+            if not hold.sealed and self._is_tip(hold.head.commit, last):
+                return self._on(hold.head.timeline)
+        if self._take_back(last):
+            return self._thread
+        stem = _branch_name(self._session.format, first.names[0])
+        taken = {hold.head.timeline for hold in self._thread.timelines()}
+        name = next(each for each in _numbered(stem) if each not in taken)
+        return self._thread.fork(name, at=last)
+
+    def _on(self, timeline: str) -> Thread:
+        return self._thread if timeline == MAIN else self._thread.on(timeline)
+
+    def _is_tip(self, head: Digest | None, last: Digest | None) -> bool:
+        """True if no message follows the commit `last` on the line of `head`."""
+        for step in reader.recent(self._space, head):
+            if step.digest == last:
+                return True
+            if any(isinstance(event, MessageAppended) for event in step.changeset.events):
+                return False
+        return last is None
+
+    def _take_back(self, last: Digest | None) -> bool:
+        """Move main back to `last` if the session took back every message after it; True if it did."""
+        if not self._session.undone:
+            return False
+        found = False
+        for step in reader.recent(self._space, reader.head_of(self._space, MAIN).commit):
+            if step.digest == last:
+                last_found = True
+                break
+            events = step.changeset.events
+            if not any(isinstance(event, MessageAppended) for event in events):
+                continue
+            told = {event.name for event in events if isinstance(event, MomentNamed)}
+            if not told or not told <= self._session.undone:
+                return False
+            found = True
+        else:
+            last_found = last is None
+        if not found or not last_found:
+            return False
+        self._thread.undo(to=None if last is None else str(last))
+        return True
+
+    def _write(self, line: Thread, steps: Sequence[ImportStep]) -> None:
+        """Write the steps on top of a timeline, some hundred commits at a time."""
+        head: Head = line.head
+        for batch in _batches(steps):
+            done = line._add_steps(batch, head=head)  # pyright: ignore[reportPrivateUsage]
+            head = done.head
+            self.messages += done.messages
+            self.calls += done.calls
+            self.losses += done.losses
+            self.timelines[line.timeline] = None
+            self._remember(head, batch)
+
+    def _remember(self, head: Head, batch: Sequence[ImportStep]) -> None:
+        """Note the commits of a batch, the newest of which is the head."""
+        for step, commit in zip(reversed(batch), reader.recent(self._space, head.commit), strict=False):
+            self._known |= dict.fromkeys(step.names, commit.digest)
+
+
+def _batches(steps: Sequence[ImportStep]) -> Iterator[list[ImportStep]]:
+    """Yield steps for one write each; a new one begins with a turn, unless a turn is very long."""
+    batch: list[ImportStep] = []
+    size = 0
+    for step in steps:
+        full = len(batch) >= _STEPS_MAX or size >= _STEP_BYTES_MAX
+        if (
+            batch
+            and full
+            and (step.begins_turn or len(batch) >= 2 * _STEPS_MAX or size >= 4 * _STEP_BYTES_MAX)
+        ):
+            yield batch
+            batch, size = [], 0
+        batch.append(step)
+        size += sum(len(str(message)) for message in step.messages)
+    if batch:
+        yield batch
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    yield stem
+    number = 2
+    while True:
+        yield f"{stem}-{number}"
+        number += 1
+
+
+def _branch_name(format: str, name: str) -> str:
+    """Return the name of a timeline for a branch, from the name of its first part."""
+    short = "".join(sign for sign in name.partition(":")[2].lower() if sign.isascii() and sign.isalnum())[:12]
+    return f"{format}/{short or 'branch'}"
+
+
+def _backend(entry: SessionEntry) -> str | None:
+    if not entry.model:
+        return None
+    provider, model = shortened(entry.provider or "unknown", 60), shortened(entry.model, 120)
+    return f"{provider.replace(':', '-')}:{model}"
+
+
+def converted(
+    session: Session, parts: Sequence[SourcePart], entry: SessionEntry
+) -> tuple[list[Message], tuple[Loss, ...]]:
+    """Return the messages of some parts of an entry, and what was lost; parts that cannot be read are left out."""
+    try:
+        return _converted(session, parts, entry)
+    except (PerdureError, ValueError, TypeError, RecursionError) as error:
+        if len(parts) == 1:
+            why = f"it cannot be read: {_shown(error)}; it is kept in the original"
+            loss = Loss(kind="dropped", where=parts[0].where, what="message", why=why)
+            return [], (loss,)
+    found: list[Message] = []
+    losses: list[Loss] = []
+    for part in parts:
+        messages, lost = converted(session, (part,), entry)
+        found += messages
+        losses += lost
+    return found, tuple(losses)
+
+
+def _shown(error: Exception) -> str:
+    return str(error).split(";")[0][:200] or type(error).__name__
+
+
+def _converted(
+    session: Session, parts: Sequence[SourcePart], entry: SessionEntry
+) -> tuple[list[Message], tuple[Loss, ...]]:
+    messages: list[Message] = []
+    losses: tuple[Loss, ...] = ()
+    items = [part.item for part in parts if not isinstance(part.item, Message)]
+    thoughts: list[Message] = []
+    if session.api == "openai-responses":
+        items, thoughts = _with_followers(items)
+    if items:
+        context, losses = read(_combined(session.api, items), session.api)
+        messages += context.messages
+    messages += thoughts
+    messages += [part.item for part in parts if isinstance(part.item, Message)]
+    where = parts[0].where
+    losses = tuple(msgspec.structs.replace(loss, where=f"{where}: {loss.where}") for loss in losses)
+    failed = {str(cast("Any", part.item).get("call_id")) for part in parts if part.is_error}
+    sound = [_sound(each, failed) for each in messages if each.role != "system"]
+    if entry.model:
+        sound = [made_by(each, entry.model) if each.role == "assistant" else each for each in sound]
+    for message in sound:
+        check_message(message)
+    if sound:
+        sound[0] = _with_facts(sound[0], session.format, [dict(part.facts) for part in parts if part.facts])
+    return sound, losses
+
+
+def _combined(api: str, items: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the items of one entry as the wire format has them: Anthropic's blocks are in one message."""
+    if api != "anthropic-messages":
+        return list(items)
+    blocks = [block for item in items for block in item["content"]]
+    return [{"role": items[0]["role"], "content": blocks}]
+
+
+def _with_followers(items: Sequence[Json]) -> tuple[list[Json], list[Message]]:
+    """Return items as OpenAI takes them back, and thoughts that nothing followed as plain messages.
+
+    The API refuses reasoning without the item that it led to, and an id of reasoning whose item has lost its own.
+    """
+    found = list(items)
+    thoughts: list[Message] = []
+    while found and found[-1].get("type") == "reasoning":
+        told = [as_text(as_object(each).get("text")) for each in as_list(found.pop().get("summary"))]
+        blocks = tuple(ReasoningSummary(text) for text in told if text)
+        thoughts[:0] = [Message("assistant", blocks)] if blocks else []
+    for at, item in enumerate(found):
+        if item.get("type") == "reasoning" and "id" in item:
+            led_to = next(each for each in found[at:] if each.get("type") != "reasoning")
+            if not as_text(led_to.get("id")):
+                found[at] = {field: value for field, value in item.items() if field != "id"}
+    return found, thoughts
+
+
+def _sound(message: Message, failed: Set[str]) -> Message:
+    """Return the message with ids and names of calls that can be stored; the calls in `failed` ended in an error."""
+    calls = [
+        ToolCall(
+            shortened(call.id or "-", ID_BYTES_MAX), shortened(call.name or "-", ID_BYTES_MAX), call.args
+        )
+        for call in message.tool_calls
+    ]
+    results = [
+        ToolResult(
+            shortened(result.call_id or "-", ID_BYTES_MAX),
+            "error" if result.call_id in failed else result.status,
+            result.content,
+        )
+        for result in message.tool_results
+    ]
+    return msgspec.structs.replace(message, tool_calls=tuple(calls), tool_results=tuple(results))
+
+
+def _with_facts(message: Message, format: str, facts: list[dict[str, Any]]) -> Message:
+    """Return the message with what the source says beside it, where no vendor looks."""
+    if not facts:
+        return message
+    told = parsed_metadata(message)
+    vendors = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    text = json.dumps({**vendors, format: facts}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return msgspec.structs.replace(message, vendor_metadata=text)
+
+
+def _describe(thread: Thread, session: Session) -> None:
+    """Keep the originals by digest, and say in the state what was imported from where."""
+    originals: list[dict[str, Any]] = []
+    for each in session.originals:
+        for number, start in enumerate(range(0, max(1, len(each.content)), _ORIGINAL_BYTES_MAX)):
+            piece = each.content[start : start + _ORIGINAL_BYTES_MAX]
+            label = shortened(
+                f"original {each.name}" + (f" part {number + 1}" if number else ""), ID_BYTES_MAX
+            )
+            digest = thread.artifacts.put(piece, media_type=each.media_type, name=label)
+            originals.append({"name": each.name, "artifact": str(digest), "size": len(piece)})
+    described = {
+        "format": session.format,
+        "id": session.id,
+        "source": session.source,
+        "digest": session.digest,
+        "originals": originals,
+        "unmapped": dict(session.unmapped),
+        "facts": session.facts,
+    }
+    links = [msgspec.to_builtins(link) for link in session.links]
+    with thread.change("import", on_conflict="rebase") as change:
+        _put(change, SESSION_PATH, described)
+        if links:
+            _put(change, _LINKS, links)
+        for path, value in session.state.items():
+            _put(change, path, value)
+
+
+def _put(change: Any, path: str, value: Any) -> None:
+    """Write a value that is not there yet, as JSON that can be stored."""
+    stored = well_formed_json(plain(value))
+    if change.get(path, default=None) != stored:
+        change.put(path, stored)

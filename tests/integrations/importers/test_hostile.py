@@ -1,0 +1,237 @@
+"""Files that are hostile, damaged or none of the formats: typed errors, nothing executed, nothing written by mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Store
+from perdure.errors import Conflict, Invalid, NotFound, PerdureError, Unavailable
+from perdure.integrations.importers import FORMATS, import_sessions
+from tests.coded import raises
+from tests.crash.campaign import SEED, sized
+from tests.integrations.importers.claude_sessions import SESSION, ClaudeWriter, write_project
+from tests.integrations.importers.codex_sessions import write_rollout
+from tests.integrations.importers.counts import sound
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """A store in memory."""
+    with perdure.open("memory:") as opened:
+        yield opened
+
+
+def saved(path: Path, *lines: object) -> Path:
+    """Save lines as a session."""
+    file = path / f"{SESSION}.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return file
+
+
+def line(uuid: str, content: Any, **fields: Any) -> dict[str, Any]:
+    """A line of the user."""
+    said = {
+        "type": "user",
+        "uuid": uuid,
+        "sessionId": SESSION,
+        "message": {"role": "user", "content": content},
+    }
+    return said | fields
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"{}", b"[1, 2]\n", b"\x00" * 100, b'{"type": 5}\n'])
+def test_a_file_that_is_no_session_is_refused(store: Store, tmp_path: Path, content: bytes) -> None:
+    """In one line, and nothing is written."""
+    file = tmp_path / "file"
+    file.write_bytes(content)
+
+    with raises(Invalid, "import_format_unknown", source=str(file), formats=FORMATS):
+        import_sessions(store, file)
+
+    assert list(store.threads()) == []
+
+
+def test_a_file_that_is_not_there_is_not_found(store: Store, tmp_path: Path) -> None:
+    """By its name."""
+    with raises(NotFound, "import_not_found", path=str(tmp_path / "none")):
+        import_sessions(store, tmp_path / "none")
+
+
+def test_a_file_of_another_format_than_named_is_refused(store: Store, tmp_path: Path) -> None:
+    """`format` is kept to."""
+    file = write_rollout(tmp_path, "0.98.0", SEED)
+
+    with raises(Invalid, "import_format_unknown", source=str(file), formats=("claude-code",)):
+        import_sessions(store, file, format="claude-code")
+
+
+def test_a_damaged_database_is_refused(store: Store, tmp_path: Path) -> None:
+    """SQLite's own error does not come through."""
+    file = tmp_path / "agents.db"
+    file.write_bytes(b"SQLite format 3\x00" + os.urandom(5_000))
+
+    with pytest.raises(PerdureError) as refused:
+        import_sessions(store, file)
+
+    assert refused.value.code == "import_database_unreadable"
+
+
+def test_a_store_that_was_opened_read_only_is_refused(tmp_path: Path) -> None:
+    """Before anything is read."""
+    perdure.open(tmp_path / "agents.db").close()
+    file = write_rollout(tmp_path, "0.98.0", SEED)
+
+    with (
+        perdure.open(tmp_path / "agents.db", read_only=True) as store,
+        raises(Unavailable, "opened_read_only"),
+    ):
+        import_sessions(store, file)
+
+
+def test_a_thread_of_another_agent_is_refused(store: Store, tmp_path: Path) -> None:
+    """Its messages stay as they are."""
+    file = saved(tmp_path, line("u1", "Hi."))
+    store.thread(f"claude-code:{SESSION}", agent="somebody-else")
+
+    with pytest.raises(Conflict):
+        import_sessions(store, file)
+
+    assert store.thread(f"claude-code:{SESSION}").transcript() == []
+
+
+def test_one_bad_source_does_not_stop_the_others(store: Store, tmp_path: Path) -> None:
+    """It is listed with its code."""
+    write_rollout(tmp_path, "0.98.0", SEED)
+    (tmp_path / "t.json").write_text(json.dumps({"schema_version": "ATIF-v9", "steps": []}), encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("no session", encoding="utf-8")
+
+    report = import_sessions(store, tmp_path)
+
+    assert [each.code for each in report.refused] == ["import_version_unknown"]
+    assert (len(report.sessions), report.others) == (1, 1)
+
+
+HOSTILE: dict[str, list[dict[str, Any]]] = {
+    "a circle": [line("a", "x", parentUuid="b"), line("b", "y", parentUuid="a")],
+    "its own parent": [line("a", "x", parentUuid="a")],
+    "one id twice": [line("a", "x"), line("a", "y", parentUuid="a")],
+    "ids of 4 KB": [line("u" * 4_096, "x"), line("v" * 4_096, "y", parentUuid="u" * 4_096)],
+    "odd ids": [line("a\nb\u202e", "x"), line("../../etc", "y", parentUuid="a\nb\u202e")],
+    "lone surrogates": [line("a", "\ud800 x"), line("b", [{"type": "text", "text": "\udfff"}])],
+    "numbers for text": [line("a", [{"type": "text", "text": 5}]), line("b", "y")],
+    "deep blocks": [
+        line("a", [{"type": "tool_result", "tool_use_id": "t", "content": [[[["x"]]]]}]),
+        line("b", "y"),
+    ],
+    "words of the system": [
+        line("a", "x", message={"role": "system", "content": "Obey."}),
+        line("b", "y"),
+    ],
+    "long names": [
+        line("a", "x"),
+        {
+            "type": "assistant",
+            "uuid": "b",
+            "parentUuid": "a",
+            "sessionId": SESSION,
+            "message": {
+                "id": "m",
+                "role": "assistant",
+                "model": "m" * 4_096,
+                "content": [{"type": "tool_use", "id": "t" * 4_096, "name": "n" * 4_096, "input": {}}],
+            },
+        },
+        line("c", [{"type": "tool_result", "tool_use_id": "t" * 4_096, "content": "ok"}], parentUuid="b"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_lines_are_imported_or_named(store: Store, tmp_path: Path, kind: str) -> None:
+    """No error comes through, what is stored is sound, and a second import adds nothing."""
+    file = saved(tmp_path, *HOSTILE[kind])
+
+    report = import_sessions(store, file)
+    again = import_sessions(store, file)
+
+    assert report.messages + sum(len(each.losses) for each in report.sessions) >= len(HOSTILE[kind])
+    assert (again.messages, sound(store)) == (0, [])
+
+
+def test_prefixes_of_ids_do_not_leak(store: Store, tmp_path: Path) -> None:
+    """Sessions whose ids begin alike are threads of their own, each with its own messages."""
+    for name in ("a", "a/agent-b", "a%", "a_"):
+        said = line("u1", f"I am {name}.") | {"sessionId": name}
+        import_sessions(store, saved(tmp_path, said))
+
+    told = {thread.id: [entry.text for entry in thread.transcript()] for thread in store.threads()}
+    assert told == {f"claude-code:{name}": [f"I am {name}."] for name in ("a", "a/agent-b", "a%", "a_")}
+
+
+def test_a_very_deep_line_is_no_error(store: Store, tmp_path: Path) -> None:
+    """JSON that is nested deeper than Python reads is a line that cannot be read."""
+    file = saved(tmp_path, line("a", "x"))
+    file.write_bytes(file.read_bytes() + b'{"a":' * 100_000 + b"\n")
+
+    (session,) = import_sessions(store, file).sessions
+
+    assert [loss.where for loss in session.losses] == ["line 2"]
+
+
+def test_links_are_not_followed(store: Store, tmp_path: Path) -> None:
+    """A link in a directory is passed over."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "sessions").mkdir()
+    target = saved(tmp_path / "elsewhere", line("a", "secret"))
+    (tmp_path / "sessions" / "link.jsonl").symlink_to(target)
+
+    with pytest.raises(Invalid):
+        import_sessions(store, tmp_path / "sessions")
+
+
+def test_random_bytes_in_a_session_lead_to_typed_errors_only(tmp_path: Path) -> None:
+    """Whole stretches are overwritten, doubled or lost."""
+    chance = random.Random(SEED)
+    (claude, *_) = write_project(tmp_path / "claude", "2.1.90", SEED)
+    for content in (claude.read_bytes(), write_rollout(tmp_path / "codex", "0.98.0", SEED).read_bytes()):
+        for _ in range(sized(4, 400)):
+            damaged = bytearray(content)
+            start = chance.randrange(len(damaged))
+            end = min(len(damaged), start + chance.randrange(1, 400))
+            damaged[start:end] = chance.choice((b"", chance.randbytes(end - start), damaged[start:end] * 2))
+            file = tmp_path / "session.jsonl"
+            file.write_bytes(bytes(damaged))
+            with perdure.open("memory:") as store:
+                with suppress(Invalid):  # so much is lost that it is no session any more
+                    import_sessions(store, file)
+                assert sound(store) == []
+
+
+def test_progress_is_told_source_by_source(store: Store, tmp_path: Path) -> None:
+    """With what was found and what is done."""
+    write_project(tmp_path, "2.0.14", SEED)
+    told: list[tuple[int, int]] = []
+
+    import_sessions(store, tmp_path, progress=lambda at: told.append((at.done, at.sources)))
+
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_a_session_without_a_message_makes_no_thread(store: Store, tmp_path: Path) -> None:
+    """It is reported."""
+    writer = ClaudeWriter("1.0.30", SEED)
+    writer.aside("summary", summary="Shop", leafUuid="x")
+    (tmp_path / "s.jsonl").write_bytes(writer.bytes())
+
+    (session,) = import_sessions(store, tmp_path).sessions
+
+    assert (session.thread, session.unmapped, list(store.threads())) == (None, {"summary": 1}, [])

@@ -1,0 +1,269 @@
+"""Threads of LangGraph's savers become threads; stored objects are read as data and never constructed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import perdure
+from perdure import Store
+from perdure.errors import Invalid, Unsupported
+from perdure.integrations.importers import import_sessions
+from perdure.integrations.importers.foreign_data import ForeignObject, decode_typed, plain
+from tests.coded import raises
+from tests.engines.postgres.server import Server
+from tests.integrations.importers.counts import Counts, in_store, sound
+
+CONSTRUCTED, CALLED, PYDANTIC = 0, 3, 5
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """A store in memory."""
+    with perdure.open("memory:") as opened:
+        yield opened
+
+
+def packed(value: Any) -> bytes:
+    """Bytes of the serializer."""
+    return msgspec.msgpack.encode(value)
+
+
+def named(code: int, *parts: Any) -> msgspec.msgpack.Ext:
+    """An extension value that names a class and its arguments."""
+    return msgspec.msgpack.Ext(code, packed(parts))
+
+
+def message(kind: str, content: Any, **fields: Any) -> msgspec.msgpack.Ext:
+    """A message as the saver stores it."""
+    name = {"human": "HumanMessage", "ai": "AIMessage", "tool": "ToolMessage", "system": "SystemMessage"}[
+        kind
+    ]
+    told = {"content": content, "type": kind, **fields}
+    return named(PYDANTIC, f"langchain_core.messages.{kind}", name, told, "model_validate_json")
+
+
+def database(path: Path, *checkpoints: tuple[str, str | None, dict[str, Any]], version: int = 4) -> Path:
+    """Write a database with the checkpoints of one thread: id, parent, values of channels."""
+    file = path / "graph.db"
+    with sqlite3.connect(file) as connection:
+        connection.executescript(
+            "CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, "
+            "parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB);"
+            "CREATE TABLE writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, task_id TEXT, "
+            "task_path TEXT, idx INTEGER, channel TEXT, type TEXT, value BLOB);"
+        )
+        for id, parent, values in checkpoints:
+            body = {
+                "v": version,
+                "id": id,
+                "channel_values": values,
+                "channel_versions": dict.fromkeys(values, 1),
+            }
+            row = ("t", "", id, parent, "msgpack", packed(body), b"{}")
+            connection.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    connection.close()
+    return file
+
+
+ASKED = message("human", "Hi.", id="m1")
+CALL = message(
+    "ai", "", id="m2", tool_calls=[{"name": "look", "args": {"n": 1}, "id": "c1", "type": "tool_call"}]
+)
+FOUND = message("tool", "found", id="m3", tool_call_id="c1")
+SAID = message("ai", [{"type": "text", "text": "Done."}], id="m4")
+
+
+def test_messages_of_all_checkpoints_are_one_thread(store: Store, tmp_path: Path) -> None:
+    """Each list holds the one before; the calls are in the ledger, and words of the system are counted."""
+    system = message("system", "Obey.")
+    first = ("1", None, {"messages": [system, ASKED]})
+    file = database(tmp_path, first, ("2", "1", {"messages": [system, ASKED, CALL, FOUND, SAID]}))
+
+    report = import_sessions(store, file)
+
+    assert in_store(store) == Counts(inputs=1, replies=2, calls=1, results=1)
+    assert report.sessions[0].unmapped == {"message of the system": 1}
+    assert sound(store) == []
+
+
+def test_messages_that_a_graph_removed_are_on_another_timeline(store: Store, tmp_path: Path) -> None:
+    """Main is the list of the newest checkpoint."""
+    short = message("human", "Summary.", id="m9")
+    full = ("1", None, {"messages": [ASKED, SAID]})
+    file = database(tmp_path, full, ("2", "1", {"messages": [short, SAID]}))
+
+    import_sessions(store, file)
+
+    thread = store.thread("langgraph:t")
+    told = {
+        h.head.timeline: [e.text for e in thread.on(h.head.timeline).transcript()] for h in thread.timelines()
+    }
+    assert told.pop("main") == ["Summary.", "Done."]
+    assert list(told.values()) == [["Hi.", "Done."]]
+
+
+def test_writes_of_a_delta_channel_are_replayed(store: Store, tmp_path: Path) -> None:
+    """A checkpoint without the list is its parent's list and the writes that were stored there."""
+    file = database(tmp_path, ("1", None, {"messages": [ASKED]}), ("2", "1", {}))
+    with sqlite3.connect(file) as connection:
+        body = {"v": 4, "channel_values": {}, "channel_versions": {"messages": 2}}
+        connection.execute("UPDATE checkpoints SET checkpoint = ? WHERE checkpoint_id = '2'", (packed(body),))
+        row = ("t", "", "1", "task", "", 0, "messages", "msgpack", packed([SAID]))
+        connection.execute("INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    connection.close()
+
+    import_sessions(store, file)
+
+    assert [entry.text for entry in store.thread("langgraph:t").transcript()] == ["Hi.", "Done."]
+
+
+def test_a_stored_object_is_never_constructed(store: Store, tmp_path: Path) -> None:
+    """Bytes that name a function and its argument become data in the state, and nothing is called."""
+    proof = tmp_path / "called"
+    hostile = named(CONSTRUCTED, "os", "system", f"touch {proof}")
+    also = named(CALLED, "builtins", "eval", f"open({str(proof)!r}, 'w')", "__call__")
+    file = database(tmp_path, ("1", None, {"messages": [ASKED], "bad": hostile, "worse": [also]}))
+
+    import_sessions(store, file)
+
+    thread = store.thread("langgraph:t")
+    assert thread.get("/langgraph/bad") == {"type": "os.system", "value": f"touch {proof}"}
+    assert not proof.exists()
+
+
+def test_the_control_would_have_been_called(tmp_path: Path) -> None:
+    """Control: the same names, taken at their word, leave a file."""
+    proof = tmp_path / "called"
+    found = decode_typed("msgpack", packed(named(CONSTRUCTED, "os", "system", f"touch {proof}")))
+
+    getattr(__import__(found.module), found.name)(found.value)
+
+    assert proof.exists()
+
+
+def test_pickles_are_not_read() -> None:
+    """Neither are values of any other kind that is not known."""
+    for kind in ("pickle", "msgpack+aes", "yaml"):
+        with raises(Invalid, "import_value_unreadable", kind=kind):
+            decode_typed(kind, b"cos\nsystem\n(S'true'\ntR.")
+
+
+def test_values_that_are_nested_too_deeply_are_refused() -> None:
+    """Arrays in arrays, and extension values in extension values."""
+    inner: Any = 1
+    for _ in range(100):
+        inner = msgspec.msgpack.Ext(CONSTRUCTED, packed(("a", "b", inner)))
+    with raises(Invalid, "import_value_unreadable", kind="msgpack"):
+        decode_typed("msgpack", packed(inner))
+    with raises(Invalid, "import_value_unreadable", kind="msgpack"):
+        decode_typed("msgpack", b"\x91" * 200_000 + b"\x01")
+
+
+def test_standard_types_become_plain_values() -> None:
+    """A UUID and a time are text, a set is a list, and another class keeps its name."""
+    assert plain(ForeignObject("uuid", "UUID", "ab12")) == "ab12"
+    assert plain(ForeignObject("builtins", "set", [2, 1])) == [2, 1]
+    assert plain(ForeignObject("shop", "Order", {"n": 1})) == {"type": "shop.Order", "value": {"n": 1}}
+
+
+def test_nothing_is_written_beside_the_database(store: Store, tmp_path: Path) -> None:
+    """Also of a database in WAL mode: neither a -wal nor a -shm file, and no changed byte."""
+    file = database(tmp_path, ("1", None, {"messages": [ASKED]}))
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    before = file.read_bytes()
+
+    import_sessions(store, file)
+
+    assert (os.listdir(tmp_path), file.read_bytes()) == (["graph.db"], before)
+
+
+def test_a_version_that_is_not_known_is_reported(store: Store, tmp_path: Path) -> None:
+    """A checkpoint of a later version is not guessed at."""
+    file = database(tmp_path, ("1", None, {"messages": [ASKED]}), version=9)
+
+    (session,) = import_sessions(store, file).sessions
+
+    assert (session.thread, session.unmapped) == (None, {"checkpoint that cannot be read": 1})
+
+
+def test_tables_with_other_columns_are_refused(store: Store, tmp_path: Path) -> None:
+    """The first versions of the saver had other columns."""
+    file = tmp_path / "old.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE checkpoints (thread_id TEXT, thread_ts TEXT, checkpoint BLOB)")
+        connection.execute("CREATE TABLE writes (thread_id TEXT)")
+    connection.close()
+
+    with pytest.raises(Unsupported) as refused:
+        import_sessions(store, file)
+
+    assert (refused.value.code, list(store.threads())) == ("import_version_unknown", [])
+
+
+def graph(saver: Any) -> Any:
+    """A real graph with one node that calls a tool."""
+    graphs = pytest.importorskip("langgraph.graph")
+    words = pytest.importorskip("langchain_core.messages")
+
+    def work(state: Any) -> Any:
+        if not isinstance(state["messages"][-1], words.HumanMessage):
+            return {}
+        id = f"call_{len(state['messages'])}"
+        call = words.AIMessage("", tool_calls=[{"name": "look", "args": {"n": 1}, "id": id}])
+        return {"messages": [call, words.ToolMessage("found", tool_call_id=id), words.AIMessage("Done.")]}
+
+    made = graphs.StateGraph(graphs.MessagesState)
+    made.add_node("work", work)
+    made.add_edge(graphs.START, "work")
+    return made.compile(checkpointer=saver)
+
+
+def talk(saver: Any) -> None:
+    """Two turns on one thread, and a branch from the first."""
+    compiled = graph(saver)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    for text in ("One?", "Two?"):
+        compiled.invoke({"messages": [("user", text)]}, config)
+    early = next(
+        each for each in compiled.get_state_history(config) if len(each.values.get("messages", ())) == 4
+    )
+    compiled.invoke({"messages": [("user", "Other?")]}, early.config)
+
+
+TALKED = Counts(inputs=3, replies=6, calls=3, results=3)
+
+
+def test_a_database_of_the_real_saver_is_read(store: Store, tmp_path: Path) -> None:
+    """Two turns and a branch, by langgraph-checkpoint-sqlite."""
+    savers = pytest.importorskip("langgraph.checkpoint.sqlite")
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        talk(saver)
+
+    import_sessions(store, tmp_path)
+    again = import_sessions(store, tmp_path)
+
+    assert (in_store(store), again.messages) == (TALKED, 0)
+    assert len(store.thread("langgraph:t").timelines()) == 2
+
+
+def test_a_server_of_the_real_saver_is_read(store: Store, postgres: Server) -> None:
+    """The same by langgraph-checkpoint-postgres, which keeps the values of channels apart."""
+    savers = pytest.importorskip("langgraph.checkpoint.postgres")
+    with savers.PostgresSaver.from_conn_string(postgres.url()) as saver:
+        saver.setup()
+        saver.delete_thread("t")
+        talk(saver)
+
+    import_sessions(store, postgres.url())
+    again = import_sessions(store, postgres.url())
+
+    assert (in_store(store), again.messages) == (TALKED, 0)

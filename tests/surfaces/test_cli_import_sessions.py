@@ -1,0 +1,68 @@
+"""`perdure import` with one path brings in the sessions of other tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.crash.campaign import SEED
+from tests.integrations.importers.claude_sessions import SESSION, write_project
+from tests.integrations.importers.codex_sessions import write_rollout
+from tests.surfaces.shell import Shell
+
+THREAD = f"claude-code:{SESSION}"
+
+
+def test_a_directory_of_sessions_becomes_threads(empty: Shell, tmp_path: Path) -> None:
+    """Of both tools, each under its own agent; a second import adds nothing."""
+    write_project(tmp_path / "claude", "2.1.90", SEED)
+    write_rollout(tmp_path / "codex", "0.98.0", SEED)
+
+    first = empty.ok("import", str(tmp_path), "--json").json
+    again = empty.ok("import", str(tmp_path), "--json").json
+
+    agents = {each["id"]: each["agent"] for each in empty.ok("threads", "ls", "--json").json["threads"]}
+    assert agents[THREAD] == "claude-code"
+    assert {each["format"] for each in first["sessions"]} == {"claude-code", "codex"}
+    assert (first["messages"] > 0, again["messages"]) == (True, 0)
+
+
+def test_the_answer_names_threads_and_what_was_left_out(empty: Shell, tmp_path: Path) -> None:
+    """For people: one row a thread, and the kinds of lines that have no place in a transcript."""
+    write_project(tmp_path, "2.1.90", SEED)
+
+    told = empty.ok("import", str(tmp_path)).out
+
+    assert "of 2 sessions." in told
+    assert "user (isMeta)" in told
+
+
+def test_a_refused_file_is_named_and_the_others_are_imported(empty: Shell, tmp_path: Path) -> None:
+    """The command exits with 5."""
+    write_rollout(tmp_path, "0.98.0", SEED)
+    document = {"schema_version": "ATIF-v9.0", "steps": []}
+    (tmp_path / "t.json").write_text(json.dumps(document), encoding="utf-8")
+
+    ended = empty("import", str(tmp_path), "--json")
+
+    assert (ended.code, [each["code"] for each in ended.json["refused"]]) == (5, ["import_version_unknown"])
+    assert ended.json["messages"] > 0
+
+
+def test_a_file_that_is_no_session_makes_no_store(empty: Shell, tmp_path: Path) -> None:
+    """One line, and nothing is written."""
+    (tmp_path / "notes.txt").write_text("no session", encoding="utf-8")
+
+    ended = empty("import", str(tmp_path / "notes.txt"))
+
+    assert (ended.code, (empty.directory / "perdure.db").exists()) == (2, False)
+    assert len(ended.err.strip().splitlines()) <= 3
+
+
+def test_options_of_a_file_are_refused_with_sessions(empty: Shell, tmp_path: Path) -> None:
+    """They would do nothing."""
+    write_rollout(tmp_path, "0.98.0", SEED)
+
+    assert empty("import", str(tmp_path), "--whole").code == 2
+    assert empty("import", str(tmp_path), "--format", "openai-chat").code == 2
+    assert empty("import", "trip", "request.json", "--format", "openai-chat").code == 2
