@@ -149,7 +149,7 @@ def stored(writes: list[Write], directory: Path) -> tuple[dict[str, list[Any]], 
 @contextmanager
 def general_path_only() -> Generator[None]:
     """Let the straight path give up on every write."""
-    with mock.patch.object(Applier, "_apply_ordinary", return_value=None):
+    with mock.patch.object(Applier, "apply_ordinary", return_value=None):
         yield
 
 
@@ -178,14 +178,14 @@ STORY: list[Act] = [("say", "hello"), *[("both", "/plan", {"n": n}, f"step {n}")
 def test_most_writes_take_the_straight_path() -> None:
     """Without this the comparison would compare the general path with itself."""
     taken: list[bool] = []
-    real: Callable[..., Any] = Applier._apply_ordinary
+    real: Callable[..., Any] = Applier.apply_ordinary
 
     def noted(*given: Any) -> Any:
         applied = real(*given)
         taken.append(applied is not None)
         return applied
 
-    with mock.patch.object(Applier, "_apply_ordinary", noted), tempfile.TemporaryDirectory() as directory:
+    with mock.patch.object(Applier, "apply_ordinary", noted), tempfile.TemporaryDirectory() as directory:
         stored(recorded(STORY), Path(directory))
 
     assert taken.count(True) >= len(STORY) - 2

@@ -45,6 +45,7 @@ __all__ = [
     "THREADS",
     "Space",
     "AgentMapView",
+    "ChangeQuestions",
     "CommitCache",
     "CommitCaches",
     "TimelineContext",
@@ -391,6 +392,19 @@ def stale_because_removed(space: Space, head: Head) -> StaleHead:
     )
 
 
+class ChangeQuestions:
+    """What every change of a timeline asks for: the head, and what its commit depends on beside it."""
+
+    __slots__ = ("beside", "head", "sight")
+
+    def __init__(self, head: Sequence[Question], beside: Sequence[Question]) -> None:
+        """Begin with nothing seen."""
+        self.head = head
+        self.beside = beside
+        # The head of the agent's timeline that was last seen, and its map as seen from there.
+        self.sight: tuple[Hold | None, AgentMapView | None] = None, None
+
+
 class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
     """One timeline of one space, and the agent's space beside it."""
 
@@ -398,8 +412,7 @@ class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
     timeline: str = MAIN
     agent: Space | None = None  # the agent's own space; None: this is it
     defaults: Mapping[str, bytes] = {}  # values of absent paths, in canonical JSON
-    # What every change here asks for: the head, and what its commit depends on beside it.  The first one makes it.
-    asked: list[tuple[Sequence[Question], Sequence[Question]]] = []
+    asked: list[ChangeQuestions] = []  # what every change here asks for; the first one makes it
 
     @property
     def agent_line(self) -> str:

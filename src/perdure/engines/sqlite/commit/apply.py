@@ -204,7 +204,7 @@ class Adding:
         )
 
 
-_NO_CELLS: list[SealedCell] = []
+_NO_CELLS: dict[str, SealedCell] = {}
 _NO_KEYS: list[bytes] = []
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
 _ROW_AND_HEAD = f"{_COMMIT_ROW};{_HEAD}"  # by one call, which lets go of the interpreter's lock once
@@ -227,6 +227,7 @@ class Applier:
         """Share the caches of the process: rows, recent bases, numbers of spaces, spaces that are sound."""
         self._db = connection
         self._cursor = connection.cursor()  # one for all: a statement costs half as much as on one of its own
+        self._execute = self._cursor.execute
         self._rows = rows
         self._bases = bases
         self._spaces = spaces
@@ -251,12 +252,12 @@ class Applier:
     def apply(self, write: Write, prepared: Prepared | OrdinaryRow | None) -> AppliedWrite:
         """Check `write` against what is stored and make it true in the open transaction."""
         self.has_changed = False
-        self.known.look()
         if isinstance(prepared, OrdinaryRow):
-            applied = self._apply_ordinary(write, prepared)
+            applied = self.apply_ordinary(write, prepared)
             if applied is not None:
                 return applied
             prepared = None
+        self.known.look()
         space, named = self.space(write.space), op_keys(write.op_id)
         found = None if space is None else self._earlier(space, write, named)
         if found is not None:
@@ -284,31 +285,44 @@ class Applier:
 
     # ---- ordinary writes
 
-    def _apply_ordinary(self, write: Write, row: OrdinaryRow) -> AppliedWrite | None:
+    def apply_ordinary(self, write: Write, row: OrdinaryRow) -> AppliedWrite | None:
         """Apply a write whose row was laid out; None, having changed nothing, if the general path has to decide.
 
         Everything that the row was laid out on must still be so: then only what depends on the writes before it in
         this file is added here, which is its number and its seal.
         """
-        known, index, space, held = self.known, self._rows.index, row.space, row.held
-        hold, to = row.hold, write.objects[-1].digest
-        timeline = hold.head.timeline
-        holds, end = known.holds.get(space), known.ends.get(space)
+        known, index, bases, space, held = self.known, self._rows.index, self._bases, row.space, row.held
+        self.has_changed = False
+        if known.next_number is None:
+            known.look()
+        hold, timeline = row.hold, row.hold.head.timeline
+        holds, end, number = known.holds.get(space), known.ends.get(space), known.next_number
         recent = index.keys_of(space)
         if (
             end is None
+            or number is None
             or holds is None
             or holds.get(timeline) is not held
-            or row.epoch != self._bases.epoch
+            or row.epoch != bases.epoch
             or not recent.keys().isdisjoint(row.keys[: row.objects])
             or (row.op_key in recent if write.is_new else self._rows_named(space, write.op_id))
         ):
             return None
-        cells = self._cells_of(space, write) if write.fences or write.cells else _NO_CELLS
-        if cells is None:
-            return None
+        # The revisions of the cells that are fenced or written, as they are.
+        held_cells = known.cells.get(space) or _NO_CELLS
+        for fence in write.fences:
+            cell = held_cells.get(fence.cell) or known.cell(space, write.space, fence.cell)
+            if cell.revision != fence.revision:
+                return None
+        cells: list[SealedCell] = []
+        for wanted in write.cells:
+            cell = held_cells.get(wanted.name) or known.cell(space, write.space, wanted.name)
+            if cell.revision != wanted.expected:
+                return None
+            cells.append(cell)
         self.has_changed = True
-        number, ledger, (moved, moved_digest, part) = known.next_row(1), end.ledger, row.moved
+        known.next_number = number + 1
+        ledger, columns, (moved, moved_digest, part) = end.ledger, row.columns, row.moved
         seal = end.seal + part - held[2] + sealed_rows(number)
         position, chain, revisions = 0, None, ()
         if write.entries:
@@ -319,36 +333,24 @@ class Applier:
         if cells:
             seal += self._put_cells(space, write, cells, position)
             revisions = tuple([cell.expected + 1 for cell in write.cells])
+        writes, raw_chain = end.writes + 1, None if chain is None else bytes.fromhex(chain)
         sealed = (seal & SEAL_MASK).to_bytes(SEAL_BYTES)
-        op = (*row.op, revisions, position, _raw(chain), sealed, end.writes + 1)
-        pack = encode_pack(row.items, op, whole=row.whole)
+        pack = encode_pack(
+            row.items, (*row.op, revisions, position, raw_chain, sealed, writes), whole=row.whole
+        )
         other = None if timeline == MAIN else timeline
-        values = (number, *row.columns, pack, other, space, timeline, moved, moved_digest, number)
-        self._cursor.execute(_ROW_AND_HEAD, values)
-        self._bases.note(space, number, row.bases)
+        self._execute(
+            _ROW_AND_HEAD, (number, *columns, pack, other, space, timeline, moved, moved_digest, number)
+        )
+        bases.note(space, number, row.bases)
         index.add(space, number, row.keys)
-        columns = row.columns
-        known.note_line(space, to, FirstParentPlace(number, columns[10], *columns[2:8]))
+        known.note_line(space, write.objects[-1].digest, FirstParentPlace(number, columns[10], *columns[2:8]))
         holds[timeline] = hold, number, part
-        known.ends[space] = SpaceEnd(seal, end.writes + 1, ledger)
+        known.ends[space] = SpaceEnd(seal, writes, ledger)
         receipt = Receipt(
             op_id=write.op_id, heads=(hold.head,), revisions=revisions, position=position, chain=chain
         )
         return AppliedWrite(receipt, space, [hold])
-
-    def _cells_of(self, space: int, write: Write) -> list[SealedCell] | None:
-        """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence."""
-        known = self.known
-        for fence in write.fences:
-            if known.cell(space, write.space, fence.cell).revision != fence.revision:
-                return None
-        cells: list[SealedCell] = []
-        for cell in write.cells:
-            old = known.cell(space, write.space, cell.name)
-            if old.revision != cell.expected:
-                return None
-            cells.append(old)
-        return cells
 
     def _rows_named(self, space: int, op_id: str) -> bool:
         """True if a row may hold an earlier write with this op_id."""
@@ -578,10 +580,6 @@ def _receipt(row: LogRow, op: Op) -> Receipt:
         position=op.position,
         chain=None if op.chain is None else Digest(op.chain.hex()),
     )
-
-
-def _raw(digest: Digest | None) -> bytes | None:
-    return None if digest is None else bytes.fromhex(digest)
 
 
 def _no_commit(commit: Digest) -> NotFound:

@@ -80,7 +80,8 @@ _raw = bytes.fromhex
 # Read once: an attribute of a class costs as much as a call.
 _WHOLE_FORM, _BODIES_FORM = PackForm.WHOLE, PackForm.BODIES
 _CHANGESET_FORM, _COMMIT_FORM = PackForm.CHANGESET, PackForm.COMMIT
-_COMMITS = list(Act).index(Act.COMMIT)  # as `StoredMove` has it
+_COMMIT_ACT = Act.COMMIT
+_COMMITS = list(Act).index(_COMMIT_ACT)  # as `StoredMove` has it
 
 
 class Committing(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +101,9 @@ class Batch(msgspec.Struct, gc=False):
     items: list[tuple[object, ...]]
     keys: list[bytes]  # of the items, in their order, and then of what names the commit
     bodies: list[str]  # the content of the column of that name
-    bases: list[tuple[Object, int, int]]  # what later objects may be stored against: its item, and its depth
+    bases: list[
+        tuple[Digest, bytes, int, int]
+    ]  # what later objects may be stored against: its item, its depth
     committing: Committing | None = None
 
 
@@ -139,7 +142,7 @@ class OrdinaryRow(msgspec.Struct, frozen=True, gc=False):
     objects: int  # how many those are
     op_key: bytes
     op: tuple[object, ...]  # the fields of an `Op` up to its moves
-    bases: list[tuple[Object, int, int]]
+    bases: list[tuple[Digest, bytes, int, int]]
     hold: Hold  # the timeline after it
     moved: tuple[str, bytes, int]  # the record of the move, its digest, and what it adds to the seal
 
@@ -151,12 +154,12 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
     pass with few calls between its parts, because each commit makes it.
     """
     epoch = bases.epoch  # first: a change after this makes the result out of date
-    objects = write.objects
-    if len(write.moves) != 1 or len(objects) < 2:
+    objects, moves, holds = write.objects, write.moves, known.holds.get(space)
+    if holds is None or len(moves) != 1 or len(objects) < 2:
         return None
-    move, stored, last = write.moves[0], objects[-2], objects[-1]
+    move, stored, last = moves[0], objects[-2], objects[-1]
     commit, changeset, timeline, to = last.record, stored.record, move.timeline, last.digest
-    held = known.held(space, timeline)
+    held = holds.get(timeline)
     before = None if held is None else held[0]
     if held is None or before is None or type(commit) is not Commit or type(changeset) is not Changeset:
         return None
@@ -168,8 +171,8 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
         or jump is None
         or before.sealed
         or move.seal
-        or move.act is not Act.COMMIT
-        or head != move.expected
+        or move.act is not _COMMIT_ACT
+        or (head is not move.expected and head != move.expected)
         or commit.parents != (head.commit,)
         or commit.depth != parent.depth + 1
         or commit.changeset != stored.digest
@@ -186,19 +189,75 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
     items.append((_COMMIT_AT, _COMMIT_FORM, pack_commit(commit, changeset)))
     keys += _raw(stored.digest[:_KEY_DIGITS]), _raw(to[:_KEY_DIGITS])
     count = len(keys)
-    where, run = _name_ordinary(keys, changeset, spans), None if commit.run is None else run_key(commit.run)
-    is_same_run = run is not None and run == parent.run
-    if not is_same_run and commit.run is not None:
-        keys += label_keys(commit.run)
-    op_key, other_key = op_keys(write.op_id)
-    keys += op_key, other_key, version_key(timeline, head.version + 1)
-    place = commit.depth, parent.turn + (not is_same_run), parent.sequence + parent.events
-    line = space, parent.row, jump, *place, len(changeset.events), run
-    content = _raw(to), _raw(commit.root), text, where, bodies
-    columns = *line, b"".join(keys), commit.at, *content
-    hold, op, moved = _move_ordinary(write, before)
+    # The keys of the labels that its events give a commit, and where their words are.
+    events = changeset.events
+    if (
+        len(events) == 1 and type(events[0]) is MessageAppended and events[0].vendor is None
+    ):  # as in most commits
+        keys += label_keys(events[0].id)
+        words = spans.get(events[0].body)
+        where = None if words is None else f"[[0,{words[0]},{words[1]},0,0]]"
+    else:
+        _label(keys, changeset)
+        where = spans_of(changeset, spans.get) if spans else None
+    run = None if commit.run is None else run_key(commit.run)
+    turn, op_id = parent.turn, write.op_id
+    if run is None or run != parent.run:
+        turn += 1
+        if commit.run is not None:
+            keys += label_keys(commit.run)
+    op_key, other_key = op_keys(op_id)
+    version = head.version + 1
+    keys += op_key, other_key, version_key(timeline, version)
+    columns = (
+        space,
+        parent.row,
+        jump,
+        commit.depth,
+        turn,
+        parent.sequence + parent.events,
+        len(events),
+        run,
+        b"".join(keys),
+        commit.at,
+        _raw(to),
+        _raw(commit.root),
+        text,
+        where,
+        bodies,
+    )
+    record = MoveRecord(
+        timeline=timeline,
+        version=version,
+        act=_COMMIT_ACT,
+        op_id=op_id,
+        from_=head.commit,
+        to=to,
+        previous=previous,
+    )
+    body = encode_move(record)
+    digest = digest_of(Kind.MOVE, body)
+    # The fields of an `Op` up to its moves, and in them those of a `StoredMove`.
+    raw_previous = None if previous is None else _raw(previous)
+    op = (
+        b"",
+        _raw(write.intent),
+        ((_COMMITS, timeline, version, short(op_id), True, True, raw_previous, False),),
+    )
     return OrdinaryRow(
-        space, epoch, held, columns, items, whole, keys, count, op_key, op, stands, hold, moved
+        space,
+        epoch,
+        held,
+        columns,
+        items,
+        whole,
+        keys,
+        count,
+        op_key,
+        op,
+        stands,
+        Hold(Head(timeline, version, to), False, digest),
+        (body.decode(), _raw(digest), sealed_head(timeline, digest)),
     )
 
 
@@ -209,7 +268,7 @@ def _lay_ordinary(
         list[tuple[object, ...]],
         list[bytes],
         str | None,
-        list[tuple[Object, int, int]],
+        list[tuple[Digest, bytes, int, int]],
         dict[Digest, tuple[int, int]],
         int,
     ]
@@ -221,70 +280,34 @@ def _lay_ordinary(
     """
     items: list[tuple[object, ...]] = []
     keys: list[bytes] = []
-    texts: list[str] = []
-    stands: list[tuple[Object, int, int]] = []
+    bodies: str | None = None
+    stands: list[tuple[Digest, bytes, int, int]] = []
     spans: dict[Digest, tuple[int, int]] = {}
     start, whole, size = 0, 0, len(objects[-2].body) + len(objects[-1].body)
     for found in objects[:-2]:
-        kind, body = found.kind, found.body
+        kind, digest, body = found.kind, found.digest, found.body
         length = len(body)
         size += length
-        keys.append(_raw(found.digest[:_KEY_DIGITS]))
+        keys.append(_raw(digest[:_KEY_DIGITS]))
         if kind is _BODY or kind is _CHECKPOINT:
             text = _plain_text(body)
             if text is None:
                 return None
-            items.append((_BODY_AT if kind is _BODY else _KIND_AT[kind], _BODIES_FORM, b"", length))
-            texts.append(text)
-            spans[found.digest] = start, length
+            items.append((_KIND_AT[kind], _BODIES_FORM, b"", length))
+            bodies = text if bodies is None else bodies + text
+            spans[digest] = start, length
             start += length
         elif length >= LOOK_FROM_BYTES or kind in WITH_COMMIT:
             return None
         else:
             fields, depth = bases.against(_KIND_AT[kind], space, found)
-            stands.append((found, len(items), depth))
+            stands.append((digest, body, len(items), depth))
             items.append(fields)
             if fields[1] == _WHOLE_FORM and kind is not _NODE:
                 whole += length
     if size >= _OWN_ROW_FROM_BYTES:
         return None
-    return items, keys, "".join(texts) or None, stands, spans, whole
-
-
-def _name_ordinary(
-    keys: list[bytes], changeset: Changeset, spans: dict[Digest, tuple[int, int]]
-) -> str | None:
-    """Add the keys of the labels that its events give a commit; return where their words are, as `spans_of` does."""
-    events = changeset.events
-    if len(events) == 1 and type(events[0]) is MessageAppended:  # as in most commits
-        event = events[0]
-        keys += label_keys(event.id)
-        words = None if event.vendor is not None else spans.get(event.body)
-        return spans_of(changeset, spans.get) if words is None else f"[[0,{words[0]},{words[1]},0,0]]"
-    _label(keys, changeset)
-    return spans_of(changeset, spans.get) if spans else None
-
-
-def _move_ordinary(write: Write, before: Hold) -> tuple[Hold, tuple[object, ...], tuple[str, bytes, int]]:
-    """Return the timeline after an ordinary write, the fields of its `Op` up to the move, and the record of the move."""
-    head, previous, to, op_id = before.head, before.move, write.objects[-1].digest, write.op_id
-    timeline, version = head.timeline, head.version + 1
-    record = MoveRecord(
-        timeline=timeline,
-        version=version,
-        act=Act.COMMIT,
-        op_id=op_id,
-        from_=head.commit,
-        to=to,
-        previous=previous,
-    )
-    body = encode_move(record)
-    digest = digest_of(Kind.MOVE, body)
-    raw_previous = None if previous is None else _raw(previous)
-    # The fields of a `StoredMove`.
-    stored = _COMMITS, timeline, version, short(op_id), True, True, raw_previous, False
-    moved = body.decode(), _raw(digest), sealed_head(timeline, digest)
-    return Hold(Head(timeline, version, to), False, digest), (b"", _raw(write.intent), (stored,)), moved
+    return items, keys, bodies or None, stands, spans, whole
 
 
 def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
@@ -342,7 +365,7 @@ def _lay_state(
         text = _plain_text(found.body) if found.kind is _BODY or found.kind is _CHECKPOINT else None
         if text is None:
             fields, depth = bases.against(_KIND_AT[found.kind], space, found)
-            batch.bases.append((found, len(items), depth))
+            batch.bases.append((found.digest, found.body, len(items), depth))
             items.append(fields)
         else:
             size = len(found.body)

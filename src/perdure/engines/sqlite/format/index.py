@@ -292,9 +292,11 @@ class Index:
             self._seen = -1  # first: after an interruption everything is read again
             self._clear()
 
+    @property
     def is_due(self) -> bool:
         """True if there are enough keys to sort in; more in a larger store, where it costs more."""
-        return self._count > min(_BATCH_MAX, max(_BATCH_MIN, self._upto // 4))
+        count = self._count  # the two bounds one by one: this is asked after every write
+        return count > _BATCH_MIN and (count > _BATCH_MAX or count > self._upto // 4)
 
     def is_worth_it(self) -> bool:
         """True if there are enough keys for an opening that closes the store to sort them in."""
