@@ -29,10 +29,8 @@ from perdure.engines.contract import (
     CellOf,
     CellWrite,
     HeadOf,
-    Hold,
     LedgerOf,
     OpOf,
-    Question,
     Receipt,
     Recorded,
     Step,
@@ -43,9 +41,9 @@ from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
 from perdure.history.reader import is_ancestor
-from perdure.history.space import AgentMapView, Space, TimelineContext
-from perdure.history.tree import NodeCache
-from perdure.history.writer import CommitOutcome, OnConflict, Proposal
+from perdure.history.space import AgentMapView, ChangeQuestions, Space, TimelineContext
+from perdure.history.tree import EMPTY, NodeCache
+from perdure.history.writer import CommitOutcome, Proposal
 from perdure.model import names
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, Kind, Object
@@ -65,8 +63,9 @@ from perdure.model.message import (
 )
 from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
-from perdure.model.run import REASONS
 from perdure.runtime.session import lease as leases
+from perdure.store.plumbing import change_options
+from perdure.store.plumbing.change_options import How
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.outbox import encode_patch
 from perdure.store.plumbing.run_fence import commit_beside_run
@@ -82,7 +81,7 @@ else:
     journal = deferred("perdure.runtime.session.journal")
     media = deferred("perdure.context.render.media")
 
-__all__ = ["AgentChange", "Change", "How", "Edits"]
+__all__ = ["AgentChange", "Change", "Edits"]
 
 
 _Place = Sequence[str | int]
@@ -221,19 +220,6 @@ class Edits:
 _T = TypeVar("_T")
 
 
-class How(msgspec.Struct, frozen=True, kw_only=True):
-    """How a change is written."""
-
-    reason: str
-    on_conflict: OnConflict = "raise"
-    op_id: str | None = None  # None: the caller does not repeat it
-    author: str | None = None
-    run: str | None = None  # the run that it is a step of; None: no run makes it
-    head: Head | None = None  # the head that must still be the head; None: the head on entering
-    chain: bool = False  # each write is a commit of its own
-    at_once: bool = False  # the block is left as soon as it is entered, so everything is read on entering
-
-
 @blocking
 class AgentChange(Edits):
     """The changes that a block makes to the agent's own map."""
@@ -271,7 +257,7 @@ class Change(Edits):
     def __init__(self, standing: TimelineContext, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` does the work that follows its commit."""
         self._by_hand = how.run is None
-        _check(how, standing.timeline)
+        change_options.check(how, standing.timeline)
         self._standing, self._how, self._after = standing, how, after
         self._is_chain = how.chain
         self._defaults = standing.defaults
@@ -292,34 +278,37 @@ class Change(Edits):
             )
         standing, how = self._standing, self._how
         space, op_id = standing.space, how.op_id
-        of_head, beside = (standing.asked or _asked(standing))[0]
-        questions = [*of_head]
-        if op_id is not None:  # a repeated block must not fail because the head has moved since
-            questions.append(OpOf(space.name, op_id))
-        if how.at_once:
-            questions += beside
-        hold, *others = space.engine.answers(questions)
+        asked = standing.asked[0] if standing.asked else _asked(standing)
+        others: list[Any] = []
+        if op_id is None and not how.at_once:  # as most
+            hold = space.engine.answers(asked.head)[0]
+        else:  # a repeated block must not fail because the head has moved since
+            op = () if op_id is None else (OpOf(space.name, op_id),)
+            hold, *others = space.engine.answers((*asked.head, *op, *(asked.beside if how.at_once else ())))
+            if op:
+                self._earlier = others.pop(0)
         self.head = head = hold.head if hold else Head(standing.timeline, 0, None)
-        if op_id is not None:
-            self._earlier = others.pop(0)
         if others:
-            self._take_beside(*others)
+            self._take_beside(asked, others)
+        base = head.commit
         if self._earlier is not None:
             self._go_back(self._earlier)
-        else:
-            if how.head is not None:
-                self.head = head = self._known(how.head)
-            self._base = head.commit
+            base = self._base
+        elif how.head is not None:
+            self.head = self._known(how.head)
+            base = self.head.commit
+        self._base = base
         if how.chain:
             space = self._begin_chain(space)
-        self._ops = Ops(space, space.root_at(self._base))
+        step = None if base is None else space.steps.get(base) or space.step(base)
+        self._ops = Ops(space, EMPTY if step is None else step.commit.root)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Commit, unless the block raised or changed nothing."""
-        ops, self._ops = self._open(), None
+        ops, self._ops = self._ops or self._open(), None
         if kind is None:
             self._finish(ops)
 
@@ -504,16 +493,14 @@ class Change(Edits):
             self._sight = self._standing.sight(self.head)
         return self._sight
 
-    def _take_beside(self, agent: Hold | None, ledger: LedgerRead, lease: Cell | None) -> None:
-        self._ledger, self._lease = ledger, lease
+    def _take_beside(self, asked: ChangeQuestions, answers: Sequence[Any]) -> None:
+        agent, self._ledger, self._lease = answers
         if self._sight is None and self.head is not None:
-            self._sight = self._standing.sight(self.head, agent)
-
-    def _look(self) -> None:
-        """Read in one call what the commit depends on beside its head, unless that was read with it."""
-        if self._ledger is None and self._earlier is None and self._standing.agent is not None:
-            _, questions = (self._standing.asked or _asked(self._standing))[0]
-            self._take_beside(*self._standing.space.engine.answers(questions))
+            seen, sight = asked.sight
+            if sight is None or agent is None or agent is not seen:
+                sight = self._standing.sight(self.head, agent)
+                asked.sight = agent, sight
+            self._sight = sight
 
     def _check_new(self, id: str) -> None:
         space = self._standing.space
@@ -549,12 +536,15 @@ class Change(Edits):
         """Commit what the block did, if it did anything."""
         head, standing, last = self.head, self._standing, None
         assert head is not None
-        agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
-        if ops or self._events or agent_ops:
-            self._look()
+        agent_ops = None if self._agent is None else self._agent._close()  # pyright: ignore[reportPrivateUsage]
+        if self._events or ops or agent_ops:
+            if self._ledger is None and self._earlier is None and standing.agent is not None:
+                # Read in one call what the commit depends on beside its head, unless that was read with it.
+                asked = standing.asked[0]
+                self._take_beside(asked, standing.space.engine.answers(asked.beside))
             patched = ops.finish()
             last = self._gathered(patched, *(self._for_agent(agent_ops) if agent_ops else ()))
-        proposals = self._links if last is None else (*self._links, last)
+        proposals = self._links if last is None else (*self._links, last) if self._links else (last,)
         if self._earlier is not None:
             self._repeat(self._earlier, proposals)
         elif proposals:
@@ -631,61 +621,14 @@ class Change(Edits):
         return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
 
 
-def _asked(standing: TimelineContext) -> list[tuple[Sequence[Question], Sequence[Question]]]:
+def _asked(standing: TimelineContext) -> ChangeQuestions:
     """Note what a block asks for: the head, and what its commit depends on beside it (agent's map, ledger and lease)."""
     name, timeline = standing.space.name, standing.timeline
     lease = CellOf(name, leases.LEASE + timeline)
     beside = () if standing.agent is None else (*standing.sight_questions, LedgerOf(name), lease)
     # Two threads may both append; both use the first.
-    standing.asked.append(((HeadOf(name, timeline),), beside))
-    return standing.asked
-
-
-def _check(how: How, timeline: str) -> None:
-    if how.op_id is not None:
-        names.check_op_id(how.op_id)
-    names.check_id("reason", how.reason)
-    if how.run is not None:
-        names.check_id("run", how.run)
-    elif how.reason in REASONS:
-        raise Invalid(
-            f"the reason '{how.reason}' is reserved for runs; nothing was written.",
-            code="reason_reserved",
-            advice="Give one of your own.",
-            reason=how.reason,
-        )
-    if how.on_conflict not in ("raise", "rebase"):
-        raise Invalid(
-            f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.",
-            code="on_conflict_unknown",
-        )
-    if how.chain is not False:
-        names.check_flag("chain", how.chain)
-    if how.author is not None:
-        names.check_label("author", how.author)
-    if how.chain and how.on_conflict != "raise":
-        raise Invalid(
-            "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written.",
-            code="chain_not_rebased",
-            advice="Leave on_conflict out, and make the change again after StaleHead.",
-        )
-    if how.head is not None:
-        _check_head(how.head, timeline)
-
-
-def _check_head(head: Head, timeline: str) -> None:
-    if not isinstance(head, Head):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Invalid(
-            f"head is a Head that was read earlier, not {head!r}; nothing was written.", code="not_a_head"
-        )
-    if head.timeline != timeline:
-        raise Invalid(
-            f"a head of timeline '{head.timeline}' cannot be written on '{timeline}'; nothing was written.",
-            code="head_of_another_timeline",
-            advice=f"Use on({head.timeline!r}), or the head of this one.",
-            timeline=timeline,
-            head_timeline=head.timeline,
-        )
+    standing.asked.append(ChangeQuestions((HeadOf(name, timeline),), beside))
+    return standing.asked[0]
 
 
 def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:

@@ -16,8 +16,9 @@ from perdure.history.writer import OnConflict
 from perdure.model import names
 from perdure.model.digest import Digest
 from perdure.model.head import Head
-from perdure.store.change import Change, How
+from perdure.store.change import Change
 from perdure.store.plumbing import revisions
+from perdure.store.plumbing.change_options import How
 from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import Wanted
 from perdure.store.plumbing.run_fence import without_runs

@@ -17,7 +17,6 @@ import msgspec
 from perdure.engines.contract import (
     Buried,
     Cell,
-    CellWrite,
     Fence,
     Hold,
     Move,
@@ -36,6 +35,7 @@ from perdure.engines.shared_rules import (
     check_move,
     placed,
     record_of,
+    sealed_cell,
     sealed_head,
     sealed_ledger,
 )
@@ -207,6 +207,8 @@ class Adding:
 _NO_CELLS: dict[str, SealedCell] = {}
 _NO_KEYS: list[bytes] = []
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
+_CELLS, _CELL = "INSERT OR REPLACE INTO cells VALUES ", "(?,?,?,?,?,?,?),"
+_CELLS_AT_ONCE = 16  # by one statement
 _ROW_AND_HEAD = f"{_COMMIT_ROW};{_HEAD}"  # by one call, which lets go of the interpreter's lock once
 
 
@@ -511,24 +513,31 @@ class Applier:
     def _put_cells(self, space: int, write: Write, cells: list[SealedCell], position: int) -> int:
         """Store the cells of a write; return how the seal of the space changes, given what they added to it before."""
         change = listed = 0
-        for cell, old in zip(write.cells, cells, strict=True):
-            new = self._put_cell(space, write.space, cell, position)
-            change += new.part - old.part
+        bound: list[object] = []
+        for wanted, old in zip(write.cells, cells, strict=True):
+            name, revision, value, is_listed = wanted.name, wanted.expected + 1, wanted.value, wanted.listed
+            digest = cell_digest(Cell(write.space, name, revision, value, position), listed=is_listed)
+            part = sealed_cell(name, digest)
+            new = SealedCell(revision, part, part if is_listed and value is not None else 0)
+            self.known.note_cell(space, name, new)
+            change += part - old.part
             listed += new.listed - old.listed
+            bound += (
+                space,
+                name,
+                revision,
+                None if value is None else value.decode(),
+                is_listed,
+                position,
+                digest,
+            )
+        count = len(cells)
+        for at in range(0, count, _CELLS_AT_ONCE):
+            many = min(count - at, _CELLS_AT_ONCE)
+            self._execute(_CELLS + (_CELL * many)[:-1], bound[7 * at : 7 * (at + many)])
         if listed:
             note_listed(self._db, listed)
         return change
-
-    def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> SealedCell:
-        """Store a cell of the space that is called `name`; return what it adds to the sums."""
-        cell = Cell(name, wanted.name, wanted.expected + 1, wanted.value, position)
-        digest = cell_digest(cell, listed=wanted.listed)
-        text = None if wanted.value is None else wanted.value.decode()
-        bound = space, wanted.name, cell.revision, text, wanted.listed, position, digest
-        self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?)", bound)
-        found = SealedCell.of(cell, digest, listed=wanted.listed)
-        self.known.note_cell(space, wanted.name, found)
-        return found
 
     def _put_head(self, space: int, after: Hold, stored: Object) -> None:
         timeline, commit = after.head.timeline, after.head.commit
