@@ -1,10 +1,15 @@
-"""An ordinary write is stored by a path of its own, and leaves every byte that the general path leaves."""
+"""An ordinary write takes short ways of its own, and leaves every byte that the general ways leave.
+
+There are two: the writer makes one commit without what a chain of them needs, and the engine lays out and inserts the
+row of one commit in one pass.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -14,11 +19,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.engines.contract import Engine, Receipt, Write
+from perdure.engines.contract import CellWrite, Engine, Receipt, Step, Write
 from perdure.engines.registry import open_engine
+from perdure.engines.shared_rules import placed
 from perdure.engines.sqlite.commit import apply, layout
 from perdure.engines.sqlite.commit.apply import Applier
 from perdure.errors import Conflict, Invalid, NotFound, OpReused
+from perdure.history import writer
+from perdure.history.space import Space
+from perdure.history.writer import Proposal
+from perdure.model.digest import Object
+from perdure.model.head import Head
 from perdure.model.limits import Limits
 from perdure.store.plumbing.handles import Ids, StoreResources
 from perdure.store.store import Store
@@ -71,13 +82,13 @@ class Recording:
         return getattr(self._engine, name)
 
 
-def recorded(story: list[Act]) -> list[Write]:
-    """The writes of a program that does all this, as its engine got them."""
+def recorded(story: list[Act], *, ids: Callable[[], str] | None = None) -> list[Write]:
+    """The writes of a program that does all this, as its engine got them; None makes new ids."""
     taken: list[Write] = []
     engine = open_engine("memory:", read_only=False, create=True, durability="power_loss")
     clock = iter(range(1_700_000_000_000_000, 1_800_000_000_000_000)).__next__
     resources = StoreResources(
-        engine=cast("Engine", Recording(engine, taken)), clock=clock, ids=Ids(clock), limits=Limits()
+        engine=cast("Engine", Recording(engine, taken)), clock=clock, ids=ids or Ids(clock), limits=Limits()
     )
     with Store(resources, "memory:", read_only=False) as store:
         thread = store.thread("t", agent="a")
@@ -209,3 +220,43 @@ def test_a_path_with_another_rule_is_noticed(module: Any, rule: str) -> None:
 
 def _other(found: Any) -> Any:
     return found + 1 if isinstance(found, int) else found[::-1]
+
+
+def numbered() -> Callable[[], str]:
+    """Ids that are the same each time."""
+    return map("id-{:08}".format, count()).__next__
+
+
+def chained(
+    space: Space, onto: Head, proposals: Sequence[Proposal], at: int
+) -> tuple[list[Step], tuple[Object, ...], tuple[CellWrite, ...]]:
+    """The commits of proposals as the writer makes several of them, each with the place that the engines derive."""
+    parent = None if onto.commit is None else space.step(onto.commit)
+    steps, objects, cells, _ = writer._several(space, onto, parent, proposals, at)
+    for above, step in zip([parent, *steps], steps, strict=False):
+        before = (above.place, above.commit.run) if above else None
+        assert step.place == placed(step.commit, before, len(above.changeset.events) if above else 0)
+    return steps, objects, cells
+
+
+@given(story=st.lists(acts, max_size=25))
+@settings(deadline=None)
+def test_one_commit_is_made_as_several_are(story: list[Act]) -> None:
+    """Whatever a program does, the writer asks the engine for the same writes as if each commit were one of a chain."""
+    short = recorded(story, ids=numbered())
+
+    with mock.patch.object(writer, "_chain", chained):
+        general = recorded(story, ids=numbered())
+
+    assert short == general
+
+
+def test_another_commit_of_one_proposal_is_noticed() -> None:
+    """Control: if the short way leaves a cell out, the writes differ."""
+    story: list[Act] = [*STORY, ("agent", "/plan", 1)]
+    general = recorded(story, ids=numbered())
+
+    with mock.patch.object(writer, "_DELIVERED", frozenset[type]()):
+        short = recorded(story, ids=numbered())
+
+    assert short != general

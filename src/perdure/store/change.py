@@ -308,7 +308,7 @@ class Change(Edits):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Commit, unless the block raised or changed nothing."""
-        ops, self._ops = self._ops or self._open(), None
+        ops, self._ops = self._open() if self._ops is None else self._ops, None
         if kind is None:
             self._finish(ops)
 
@@ -375,7 +375,8 @@ class Change(Edits):
         if model is not None:
             names.check_label("model", model)
         if id is None:
-            id = self._mint()
+            id = self._mint() if self._earlier_messages else self._standing.space.ids()
+            self._minted.add(id)
         else:
             self._check_new(names.check_id("message id", id))
         if encoded is None and has_media(message):
@@ -477,14 +478,11 @@ class Change(Edits):
         return steps[::-1]
 
     def _mint(self) -> str:
-        """Return an id for the next message; in a repeated block, the id that it had the first time."""
-        earlier, number = self._earlier_messages, 0
-        if earlier:
-            events = [*self._events, *(event for link in self._links for event in link.events)]
-            number = sum([isinstance(event, MessageAppended) for event in events])
-        id = earlier[number] if number < len(earlier) else self._standing.space.ids()
-        self._minted.add(id)
-        return id
+        """Return an id for the next message of a repeated block: the one that it had the first time."""
+        earlier = self._earlier_messages
+        events = [*self._events, *(event for link in self._links for event in link.events)]
+        number = sum([isinstance(event, MessageAppended) for event in events])
+        return earlier[number] if number < len(earlier) else self._standing.space.ids()
 
     def _seen(self) -> AgentMapView:
         """Return the agent's map as this block sees it."""
