@@ -106,6 +106,9 @@ class Log:
     )  # by thread, each of one writer
 
 
+TURNS_MIN = 12  # of each writer, however busy the machine is
+
+
 def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: float, how: str = "") -> None:
     """Write to and read from two threads of the store with so many threads for so long, and send the log.
 
@@ -134,7 +137,7 @@ def write_and_read(pipe: Pipe, path: str, name: str, threads: int, seconds: floa
 def _write_and_read(store: perdure.Store, name: str, until: float, log: Log, how: str) -> None:
     hot, side, chance = store.thread("hot"), store.thread("side"), random.Random(name)
     turn, apart = 0, store.thread(f"apart.{name}", agent="planner") if how == "apart" else None
-    while time.monotonic() < until:
+    while time.monotonic() < until or turn < TURNS_MIN:
         turn += 1
         try:
             match chance.randrange(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import signal
 import threading
 import time
@@ -44,6 +45,13 @@ class Notebook:
         self._manager.signal_kernel(signal.SIGINT)
 
 
+def _close_client_loop() -> None:
+    """Close the event loop that the client made on this thread and would leave to the garbage collector."""
+    loop = importlib.import_module("jupyter_core.utils").ensure_event_loop()
+    loop.close()
+    asyncio.set_event_loop(None)
+
+
 def _text(message: Any) -> str:
     content = message["content"]
     return content.get("text", "") + content.get("ename", "") + content.get("evalue", "")
@@ -62,6 +70,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+        _close_client_loop()
 
 
 BEGIN = """

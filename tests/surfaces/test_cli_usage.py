@@ -70,7 +70,7 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
     """With `--json` a command prints one object and nothing else, or one error."""
     ended = shell(*command.split(), *commands()[command], "--json")
 
-    if command == "threads follow":
+    if command in ("threads follow", "work"):
         assert all(isinstance(json.loads(line), dict) for line in ended.out.splitlines())
     elif ended.code in (0, 6):
         assert isinstance(json.loads(ended.out), dict)

@@ -54,8 +54,8 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
     told: str  # in one sentence
 
     @classmethod
-    def of(cls, report: Report) -> ReportShape:
-        """Return the report in the shape of --json."""
+    def of(cls, report: Report, *, store: str | None = None) -> ReportShape:
+        """Return the report in the shape of --json; the commands that it advises name `store`, if one is given."""
         return cls(
             thread=report.thread,
             timeline=report.timeline,
@@ -81,13 +81,13 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
             approved_by=report.approved_by,
             checkpoint=checkpoint_name(report),
             commit=report.commit,
-            told=str(report) if report.ok else _refusal(report),
+            told=str(report) if report.ok else _refusal(report, store),
         )
 
 
-def _refusal(report: Report) -> str:
+def _refusal(report: Report, store: str | None) -> str:
     error = refusal(report)
-    return f"{error.why} {advice_for(error, Subject(thread=report.thread))}"
+    return f"{error.why} {advice_for(error, Subject(thread=report.thread, store=store))}"
 
 
 def show_report(screen: Screen, report: ReportShape) -> None:

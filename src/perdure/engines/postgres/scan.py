@@ -147,12 +147,13 @@ def _scanned_row(
     """Return what a row holds, and the end of the ledger after its write; `position` is that before, if it is known."""
     keys: set[int] = set() if row.op_id is None else {op_key(row.op_id)}
     if row.dropped is not None:
-        if row.pack is not None:
+        if row.pack is not None or row.digest is not None:
             raise damaged(f"row {row.number} of the log is marked as forgotten.", "row_damaged")
         return ScannedRow(row.number, facts, keys, None, None, None), None
     pack = decode_pack(row.pack)
     position = _position_after(row, pack, position)
-    facts += _facts(row, pack, states)
+    stored = _facts(row, pack, states)
+    facts += stored
     if states.needed(row.number) != row.needs:
         raise damaged(f"row {row.number} of the log does not name the rows that it needs.", "row_damaged")
     for fact in facts:
@@ -162,13 +163,15 @@ def _scanned_row(
         keys.add(move_key(move.timeline, move.version))
     commit = commit_in(pack)
     if commit is None:
-        if row.depth is not None:
+        is_large = row.op_id is None and len(stored) == 1  # only a large object has a row of its own
+        named = bytes.fromhex(stored[0].digest or "") if is_large else None
+        if row.depth is not None or row.digest != named:
             raise damaged(f"row {row.number} of the log has the place of a commit.", "row_damaged")
         return ScannedRow(row.number, facts, keys, None, None, None), position
     own = bytes.fromhex(digest_of_item(pack.items[-1]))
     events = decode_changeset(pack.items[-2][1]).events
     keys.update([label_key(label) for label in event_labels(events)])
-    if row.depth is None:
+    if row.depth is None and row.digest is None:
         return ScannedRow(row.number, facts, keys, None, None, own), position
     run = None if commit.run is None else label_key(commit.run)
     if (row.digest, row.depth, row.events, row.run) != (own, commit.depth, len(events), run):
@@ -182,6 +185,10 @@ def _position_after(row: _StoredRow, pack: RowPack, before: int | None) -> int |
     if (row.op_id is None) != (pack.op is None):
         raise damaged(f"row {row.number} of the log has lost, or found, its op_id.", "row_damaged")
     if row.op_id is None or pack.op is None:
+        if (row.intent, row.position, row.chain, row.previous) != (None, None, None, None):
+            raise damaged(
+                f"row {row.number} of the log completes no write, but has an end of one.", "row_damaged"
+            )
         return before
     check_intent(pack, row.op_id, row.intent)
     after = before if before is None else before + pack.op.entries

@@ -203,6 +203,7 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
             n[7] = generation
         named = [key_of(each.digest) for each in row.objects]
         named += [label_key(label) for label in event_labels(row.events)]
+        named = list(dict.fromkeys(named))  # a key that led to its row twice could be moved without a trace
         keys += named
         places += [place] * len(named)
     f += write.entries

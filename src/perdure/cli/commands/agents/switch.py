@@ -18,6 +18,7 @@ from perdure.cli.options import EVERYWHERE, ApprovedBy, DryRun, Everywhere, ToBa
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
+from perdure.cli.usage import to_be_named
 from perdure.store.runs import ThreadMoved, moved
 from perdure.store.store import Store
 
@@ -106,7 +107,7 @@ def switch(
         to_backend=backend,
         dry_run=dry_run,
         default=default,
-        threads=[_shape(each) for each in results],
+        threads=[_shape(each, to_be_named(everywhere.store)) for each in results],
     )
 
 
@@ -132,16 +133,16 @@ def _default(store: Store, agent: str, backend: str, results: list[ThreadMoved],
     return f"New threads begin on {backend}."
 
 
-def _shape(each: ThreadMoved) -> ThreadSwitched:
+def _shape(each: ThreadMoved, store: str | None) -> ThreadSwitched:
     code = code_of(each.error) if each.error is not None else 0
     if each.report is not None and not each.report.ok:
         code = REFUSED
     return ThreadSwitched(
         thread=each.thread,
         switched=each.report is not None and each.report.switched,
-        report=None if each.report is None else ReportShape.of(each.report),
+        report=None if each.report is None else ReportShape.of(each.report, store=store),
         error=None
         if each.error is None
-        else " ".join(explain(each.error, Subject(thread=each.thread))).rstrip(),
+        else " ".join(explain(each.error, Subject(thread=each.thread, store=store))).rstrip(),
         exit_code=code,
     )

@@ -22,6 +22,7 @@ from perdure.cli.options import (
 )
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
+from perdure.cli.usage import to_be_named
 from perdure.errors import Refused
 from perdure.model.head import MAIN
 from perdure.switching.report import Report
@@ -80,4 +81,5 @@ def switch(
                 if not isinstance(refused.report, Report):
                     raise
                 report = refused.report
-        return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=ReportShape.of(report))
+        shape = ReportShape.of(report, store=to_be_named(everywhere.store))
+        return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=shape)

@@ -347,7 +347,7 @@ BEGIN
             n[n_rows + 1], line.turn + (NOT is_same)::int, line.sequence + line.events, n[n_rows + 2], own,
             op, wanted, nullif(number, 0), two, '\x01'::bytea || line.move, f[f_rows + 2], f[f_rows + 3], f[f_rows + 4]);
         INSERT INTO perdure.keys (tenant, space, key, row_id)
-        SELECT t, sp.id, e, next_row FROM unnest(CASE WHEN is_same OR own IS NULL THEN wanted_keys ELSE wanted_keys || own END) e;
+        SELECT t, sp.id, e, next_row FROM unnest(CASE WHEN is_same OR own IS NULL OR own = ANY (wanted_keys) THEN wanted_keys ELSE wanted_keys || own END) e;
         seal := seal + perdure.part('head', f[f_moves], digest) - perdure.part('head', f[f_moves], line.move);
     ELSE
         previous := ''::bytea;
@@ -376,7 +376,7 @@ BEGIN
             END IF;
         END LOOP;
         INSERT INTO perdure.keys (tenant, space, key, row_id)
-        SELECT t, sp.id, e.key, row_of[e.place] FROM unnest(wanted_keys, places) e(key, place)
+        SELECT DISTINCT t, sp.id, e.key, row_of[e.place] FROM unnest(wanted_keys, places) e(key, place)
         WHERE row_of[e.place] IS NOT NULL;
     END IF;
     UPDATE perdure.spaces s SET rows = next_row, seal = seal, position = pos, chain = chain
