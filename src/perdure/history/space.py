@@ -161,9 +161,12 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         known = self.known
         if not known:
             return self.engine.answers(questions)
-        others = [each for each in questions if each not in known]
-        found = dict(zip(others, self.engine.answers(others), strict=True)) if others else known
-        return [known[each] if each in known else found[each] for each in questions]
+        try:
+            return [*map(known.__getitem__, questions)]
+        except KeyError:  # not all of them
+            others = [each for each in questions if each not in known]
+            found = {**known, **dict(zip(others, self.engine.answers(others), strict=True))}
+            return [found[each] for each in questions]
 
     def knowing(self, *questions: Question) -> Space:
         """Return the space with the answers to these questions, read now by one call.
