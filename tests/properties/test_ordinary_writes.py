@@ -1,7 +1,7 @@
 """An ordinary write takes short ways of its own, and leaves every byte that the general ways leave.
 
-There are two: the writer makes one commit without what a chain of them needs, and the engine lays out and inserts the
-row of one commit in one pass.
+There are three: a block ends in one function that makes its commit, the writer makes one commit without what a chain of
+them needs, and the engine lays out and inserts the row of one commit in one pass.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from perdure.history.writer import Proposal
 from perdure.model.digest import Object
 from perdure.model.head import Head
 from perdure.model.limits import Limits
+from perdure.store.change import Change
 from perdure.store.plumbing.handles import Ids, StoreResources
 from perdure.store.store import Store
 
@@ -239,20 +240,48 @@ def chained(
     return steps, objects, cells
 
 
+@contextmanager
+def blocks_in_general() -> Generator[None]:
+    """Let every block end in the general way."""
+    with mock.patch.object(Change, "_is_committed", return_value=False):
+        yield
+
+
 @given(story=st.lists(acts, max_size=25))
 @settings(deadline=None)
 def test_one_commit_is_made_as_several_are(story: list[Act]) -> None:
     """Whatever a program does, the writer asks the engine for the same writes as if each commit were one of a chain."""
     short = recorded(story, ids=numbered())
 
-    with mock.patch.object(writer, "_chain", chained):
+    with blocks_in_general(), mock.patch.object(writer, "_chain", chained):
         general = recorded(story, ids=numbered())
 
     assert short == general
 
 
-def test_another_commit_of_one_proposal_is_noticed() -> None:
-    """Control: if the short way leaves a cell out, the writes differ."""
+def test_most_blocks_end_in_the_short_way() -> None:
+    """Without this the comparison would compare the general way with itself."""
+    with mock.patch.object(writer, "commit_ordinary", side_effect=writer.commit_ordinary) as short:
+        recorded(STORY)
+
+    assert short.call_count >= len(STORY) - 1
+
+
+@pytest.mark.parametrize("rule", ["encode_changeset", "encode_commit"])
+def test_a_block_that_ends_in_another_way_is_noticed(rule: str) -> None:
+    """Control: if the short way encodes something otherwise, the writes differ."""
+    with blocks_in_general():
+        general = recorded(STORY, ids=numbered())
+    real = getattr(writer, rule)
+
+    with mock.patch.object(writer, rule, lambda given: real(given) + b" "):
+        short = recorded(STORY, ids=numbered())
+
+    assert short != general
+
+
+def test_a_commit_without_its_cell_is_noticed() -> None:
+    """Control: if the way for one proposal leaves a cell out, the writes differ."""
     story: list[Act] = [*STORY, ("agent", "/plan", 1)]
     general = recorded(story, ids=numbered())
 

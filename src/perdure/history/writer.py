@@ -17,10 +17,29 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.engines.contract import CellWrite, LedgerOf, Move, OpOf, Place, Receipt, Recorded, Step, Write
+from perdure.engines.contract import (
+    CellWrite,
+    Fence,
+    LedgerOf,
+    Move,
+    OpOf,
+    Place,
+    Receipt,
+    Recorded,
+    Step,
+    Write,
+)
 from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from perdure.history.changes import patch_builder
-from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Touched, covered, own_source, reapply
+from perdure.history.changes.patch_builder import (
+    UNTOUCHED,
+    Ops,
+    Patched,
+    Touched,
+    covered,
+    own_source,
+    reapply,
+)
 from perdure.history.space import Space, removed, stale_because_removed
 from perdure.model import canonical, names
 from perdure.model.commit import (
@@ -48,6 +67,7 @@ __all__ = [
     "OnConflict",
     "Proposal",
     "commit",
+    "commit_ordinary",
     "intent_of",
     "next_step",
     "once",
@@ -65,6 +85,10 @@ BETWEEN_MAX = 1_000  # commits; a writer that is further behind gets `StaleHead`
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _body_of = attrgetter("body")
+_CHANGESET, _COMMIT = (
+    Kind.CHANGESET,
+    Kind.COMMIT,
+)  # read once: an attribute of a class costs as much as a call
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -155,6 +179,76 @@ def commit(
             proposals = _rebased(space, stale, proposals, covering=on_conflict == "cover")
             onto = stale.actual
             rebases += 1
+
+
+def commit_ordinary(
+    space: Space,
+    onto: Head,
+    *,
+    reason: str,
+    run: str | None,
+    author: str | None,
+    events: tuple[Event, ...],
+    bodies: Sequence[Object],
+    patched: Patched,
+    outside: Reads,
+    ledger: LedgerRead,
+    fences: tuple[Fence, ...],
+    op_id: str,
+) -> Receipt | None:
+    """Do what `commit` does with one proposal of a block, in one pass; None, having written nothing, if `commit` has to.
+
+    The timeline has a commit, no event is delivered to another space, and `op_id` was made for this write.  Raises
+    `Conflict`, having written nothing, if something has changed since it was read: whether the proposal can be rebased,
+    and what is raised, is for `commit` to decide.
+    """
+    if onto.commit is None:
+        return None
+    parent = space.steps.get(onto.commit) or space.step(onto.commit)
+    changeset = Changeset(reason=reason, run_id=run, events=events, patch=patched.patch)
+    body = encode_changeset(changeset)
+    named = digest_of(_CHANGESET, body)
+    before, above = parent.commit, parent.place
+    depth = before.depth + 1
+    commit = Commit(
+        parents=(onto.commit,),
+        changeset=named,
+        root=patched.root,
+        thread=space.label,
+        depth=depth,
+        reason=reason,
+        at=space.clock(),
+        reads=outside,
+        ledger=ledger if ledger.position else NO_LEDGER,
+        run=run,
+        author=author,
+    )
+    encoded = encode_commit(commit)
+    digest = digest_of(_COMMIT, encoded)
+    objects = (
+        *bodies,
+        *patched.objects,
+        Object(_CHANGESET, named, body, None, changeset),
+        Object(_COMMIT, digest, encoded, None, commit),
+    )
+    limits = space.limits
+    size = sum(map(len, map(_body_of, objects)))
+    if len(events) > limits.write_events_max or size > limits.write_bytes_max:
+        return None
+    write = Write(
+        space=space.name,
+        op_id=op_id,
+        intent=named,
+        fences=fences,
+        objects=objects,
+        moves=(Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=digest),),
+        is_new=True,
+    )
+    receipt = submit(space, write, onto)
+    turn = above.turn if run is not None and run == before.run else above.turn + 1
+    place = Place(depth, turn, above.sequence + len(parent.changeset.events))
+    space.steps.put(Step(digest, commit, changeset, place))
+    return receipt
 
 
 def submit(space: Space, write: Write, onto: Head) -> Receipt:

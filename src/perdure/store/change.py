@@ -28,6 +28,7 @@ from perdure.engines.contract import (
     Cell,
     CellOf,
     CellWrite,
+    Fence,
     HeadOf,
     LedgerOf,
     OpOf,
@@ -532,22 +533,68 @@ class Change(Edits):
 
     def _finish(self, ops: Ops) -> None:
         """Commit what the block did, if it did anything."""
-        head, standing, last = self.head, self._standing, None
+        head, standing, how = self.head, self._standing, self._how
         assert head is not None
         agent_ops = None if self._agent is None else self._agent._close()  # pyright: ignore[reportPrivateUsage]
+        patched = None
         if self._events or ops or agent_ops:
             if self._ledger is None and self._earlier is None and standing.agent is not None:
                 # Read in one call what the commit depends on beside its head, unless that was read with it.
                 asked = standing.asked[0]
                 self._take_beside(asked, standing.space.engine.answers(asked.beside))
             patched = ops.finish()
+            self._op_id = how.op_id or standing.space.ids()
+            if how.op_id is None and not how.chain and not agent_ops and self._is_committed(head, patched):
+                return
+        self._finish_with(head, patched, agent_ops)
+
+    def _is_committed(self, head: Head, patched: Patched) -> bool:
+        """Commit a block in the short way; False, with nothing written, if `_finish_with` has to do it."""
+        standing, ledger, lease = self._standing, self._ledger, self._lease
+        space = standing.space
+        fences = space.fences
+        if self._uploads or patched.cells or ledger is None or standing.agent is None:
+            return False
+        if self._by_hand:
+            if lease is not None and lease.value is not None:
+                return False  # a run holds the timeline
+            fences = (*fences, Fence(leases.LEASE + head.timeline, lease.revision if lease else 0))
+        try:
+            receipt = writer.commit_ordinary(
+                space,
+                head,
+                reason=self._how.reason,
+                run=self._run,
+                author=self._how.author,
+                events=tuple(self._events),
+                bodies=self._bodies,
+                patched=patched,
+                outside=self._seen().reads,
+                ledger=ledger,
+                fences=fences,
+                op_id=self._op_id,
+            )
+        except Conflict:
+            return False
+        if receipt is None:
+            return False
+        self.head, self.receipt = receipt.heads[0], receipt
+        self._commits = (self.head.commit,) if self.head.commit else ()
+        if self._agent is not None:
+            self._after()
+        return True
+
+    def _finish_with(self, head: Head, patched: Patched | None, agent_ops: Ops | None) -> None:
+        """Commit a block, whatever it did: repeated, as a chain, with changes of the agent's map, or rebased."""
+        standing, last = self._standing, None
+        if patched is not None:
             last = self._gathered(patched, *(self._for_agent(agent_ops) if agent_ops else ()))
-        proposals = self._links if last is None else (*self._links, last) if self._links else (last,)
+        proposals = self._links if last is None else (*self._links, last)
         if self._earlier is not None:
             self._repeat(self._earlier, proposals)
         elif proposals:
             space = standing.space
-            self._op_id = self._how.op_id or space.ids()
+            self._op_id = self._op_id or self._how.op_id or space.ids()
             if self._by_hand and standing.agent is not None:
                 done = commit_beside_run(space, head, proposals, self._commit_on, self._lease)
             else:
