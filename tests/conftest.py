@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.engines.postgres.server import Server, ServerNotStarted, shared_server
+from tests.engines.postgres.server import MISSING, OLDER, Server, ServerNotStarted, shared_server
 from tests.engines.postgres.stores import SERVER
 
 settings.register_profile("short", deadline=None, print_blob=True, max_examples=40)
@@ -45,3 +45,16 @@ def postgres() -> Generator[Server]:
         os.environ[SERVER] = server.url()
         yield server
         del os.environ[SERVER]
+
+
+@pytest.fixture(scope="session")
+def older_postgres() -> Generator[Server]:
+    """A server of the oldest supported version that this machine has; skips by name where it has none."""
+    if MISSING or OLDER is None:
+        pytest.skip(MISSING or "no PostgreSQL 15, 16 or 17 is installed in /usr/lib/postgresql")
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(shared_server(OLDER))
+        except ServerNotStarted as reason:
+            pytest.skip(str(reason))
+        yield server

@@ -11,7 +11,7 @@ import pytest
 
 from perdure.engines.contract import Engine
 from perdure.testing import EngineSuite
-from perdure.testing.engines import ReplayLaws
+from perdure.testing.engines import CellLaws, HeadLaws, NewsLaws, RemovalLaws, ReplayLaws, WriteLaws
 from perdure.testing.engines.subject import StoredEdit
 from tests.engines.postgres.server import MISSING, Server
 from tests.engines.postgres.stores import GRANTS, SERVER, edited, url_in, url_of
@@ -56,6 +56,25 @@ class TestReplaysInParts(ReplayLaws):
 
 
 @pytest.fixture(scope="class")
+def older(older_postgres: Server) -> Generator[None]:
+    """The same on an older server."""
+    before = os.environ.get(SERVER)
+    os.environ[SERVER] = older_postgres.url()
+    yield
+    if before is None:
+        del os.environ[SERVER]
+    else:
+        os.environ[SERVER] = before
+
+
+@pytest.mark.usefixtures("older")
+class TestOlderServer(WriteLaws, HeadLaws, CellLaws, RemovalLaws, ReplayLaws, NewsLaws):
+    """Every statement of the engine is understood by an older server too, and means the same."""
+
+    open = TestPostgresEngine.open
+
+
+@pytest.fixture(scope="class")
 def secured(postgres: Server) -> Generator[None]:
     """Another database, whose owner is a superuser, and a role to which row security applies."""
     name = f"secured{os.getpid()}"
@@ -69,6 +88,13 @@ def secured(postgres: Server) -> Generator[None]:
 
 
 if os.environ.get("PERDURE_DEEP"):  # the same suite again
+
+    @pytest.mark.usefixtures("older")
+    class TestPostgresEngineOnOlderServer(EngineSuite):
+        """The same laws hold on an older server."""
+
+        file, kills = None, 3
+        open, tamper = TestPostgresEngine.open, TestPostgresEngine.tamper
 
     @pytest.mark.usefixtures("parts")
     class TestPostgresEngineInParts(TestPostgresEngine):

@@ -20,6 +20,7 @@ from perdure.model.event import (
     MemoryWritten,
     Merged,
     MessageAppended,
+    MessageRetracted,
     MomentNamed,
     Picked,
     RunFinished,
@@ -69,6 +70,7 @@ EVENTS: list[Event] = [
     Merged(id="e", timeline="what-if", base=ONE, paths=3),
     Picked(id="e", commit=ONE),
     MomentNamed(id="e", name="langgraph:1ef0"),
+    MessageRetracted(id="e", message="m"),
     ConflictCovered(id="e", path="/title.json", covered=None),
 ]
 

@@ -13,6 +13,7 @@ import pytest
 import perdure
 from perdure import Store, Text
 from perdure.engines.sqlite.connections import Connections
+from perdure.engines.sqlite.format import commits
 from perdure.engines.sqlite.format.index import Index
 from perdure.model.message import Message
 from perdure.projections import transcript
@@ -66,6 +67,18 @@ def talk(path: Path, messages: int) -> None:
                 change.put(
                     f"/notes/{number % 40:02d}.json", {"text": "the same words " * 20, "number": number}
                 )
+
+
+def test_the_rows_of_a_conversation_are_read_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that a program writes are laid out as `line_of` expects: row by row a line takes half as long again."""
+    talk(path, 30)
+    with perdure.open(path) as store:
+        view = store.thread("trip", agent="planner").at()
+        monkeypatch.setattr(commits, "_read_each", None)
+
+        said = view.transcript()
+
+    assert [entry.text for entry in said] == [f"message {number}" for number in range(30)]
 
 
 @pytest.mark.parametrize(("messages", "pages"), [(90, 1), (500, 2), (501, 3)])

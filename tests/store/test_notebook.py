@@ -43,6 +43,7 @@ class Notebook:
         while not file.exists():
             time.sleep(0.01)
         self._manager.signal_kernel(signal.SIGINT)
+        _close_client_loop()
 
 
 def _close_client_loop() -> None:

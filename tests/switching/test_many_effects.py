@@ -8,6 +8,7 @@ import pytest
 
 import perdure
 from perdure import Agent, ContextLimits, Store, Thread
+from perdure.context import builder
 from perdure.model.context import Context
 from perdure.providers import tokens
 from perdure.testing import Script, say, use
@@ -79,6 +80,28 @@ def test_where_there_is_no_room_for_names_they_are_counted(store: Store) -> None
     shown = sum(1 for message in new.contexts[0].messages[1:] if "called `book`" in message.text)
     assert f"`book` was called {60 - shown} times" in text_of(new)
     assert tokens.count(new.contexts[0], model="script:new").most <= 1_500
+
+
+def test_the_form_of_the_note_is_the_one_that_weighing_all_of_it_chooses(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The beginning of a note rules out only forms that are too long as a whole."""
+    thread = booked(store, 60)
+
+    def shown(timeline: str, window: int) -> str:
+        new = Script(say("Hello."), backend="script:new", window=window)
+        fork = thread.fork(timeline)
+        fork.switch(new)
+        fork.run("Go on.")
+        return text_of(new)
+
+    windows = range(1_600, 6_000, 800)
+    quickly = [shown(f"quick-{window}", window) for window in windows]
+    monkeypatch.setattr(builder, "_WEIGHED_MIN", 1_000)  # no beginning is shorter than its note
+    whole = [shown(f"whole-{window}", window) for window in windows]
+
+    assert quickly == whole
+    assert len(set(whole)) > 3
 
 
 def test_the_backend_of_a_line_that_outgrew_its_window_is_told_of_all(store: Store) -> None:

@@ -88,6 +88,9 @@ class Change(_Edits):
     say = AsyncMethod(change.Change.say)
     add = AsyncMethod(change.Change.add)
     name = AsyncMethod(change.Change.name)
+    retract = AsyncMethod(change.Change.retract)
+    retract_all = AsyncMethod(change.Change.retract_all)
+    step = AsyncMethod(change.Change.step)
 
     @property
     def head(self) -> Head | None:

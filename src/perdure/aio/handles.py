@@ -53,6 +53,7 @@ from perdure.runtime.tools.execution import running_inside
 from perdure.runtime.tools.tool import Tool
 from perdure.store import agents, artifacts, memory, open_store, store, thread, timeline, view
 from perdure.store.plumbing.revisions import Wanted
+from perdure.store.plumbing.run_fence import Chain
 
 if TYPE_CHECKING:
     from perdure.store.copy import CopyReport, RestoreReport
@@ -99,6 +100,7 @@ class _View(HeldProxy[_V]):
     transcript = AsyncMethod(view.View.transcript)
     losses = AsyncMethod(view.View.losses)
     log = AsyncMethod(view.View.log)
+    named = AsyncMethod(view.View.named)
     turns = AsyncMethod(view.View.turns)
     context = AsyncMethod(view.View.context)
     checkpoint = AsyncMethod(view.View.checkpoint)
@@ -140,7 +142,7 @@ class _TimelineProxy(_View[_L]):
         author: str | None = None,
         run: str | None = None,
         head: Head | None = None,
-        chain: bool = False,
+        chain: Chain = False,
     ) -> Change:
         """Return a block of changes that becomes one commit, or nothing; for `async with`."""
         make = partial(

@@ -49,7 +49,7 @@ from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_check
 from perdure.model.context import ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
-from perdure.model.message import File, Image, Message, ReasoningSummary, decode_message
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, decode_message
 from perdure.model.recipe import Frame
 from perdure.providers.contract import Loss, Rendered
 from perdure.providers.tokens import Weight
@@ -116,6 +116,7 @@ _SHARES = (0.95, 0.8)
 _SHARES_LATER = (0.9, 0.75)  # within a run, where steps that follow should begin with the same messages
 _OLDER_SHARE = 0.97
 _LEAD_SHARE, _LEAD_SHARE_MAX = 0.4, 0.6
+_WEIGHED_MIN = 3  # characters of a long note that are weighed first, for each token of its share
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -489,15 +490,30 @@ class _ContextBuilder:
 
         The share is larger if otherwise not every external write could be named.
         """
+        leads: list[Message] = []
         weights: list[Weight] = []
         for detail in DETAILS:
-            weights.append(self._turns.weight(self._whole_lead(checkpoint, reason, detail)))
+            leads.append(self._whole_lead(checkpoint, reason, detail))
+            weights.append(self._weight_or_less(leads[-1]))
             if detail is not DETAILS[-1] and self._budget.holds(self._around() + weights[-1], _LEAD_SHARE):
                 return detail
         for detail, weight in zip(DETAILS[:-1], weights, strict=False):
             if self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX):
                 return detail
-        return DETAILS[min(range(len(DETAILS)), key=lambda at: weights[at].tokens)]
+        least = min(range(len(DETAILS)), key=lambda at: weights[at].tokens)
+        if weights[least] != self._turns.weight(leads[least]):  # only its beginning was weighed
+            least = min(range(len(DETAILS)), key=lambda at: self._turns.weight(leads[at]).tokens)
+        return DETAILS[least]
+
+    def _weight_or_less(self, lead: Message) -> Weight:
+        """Return the weight of a note, or that of its beginning if that alone is over the largest share of the budget."""
+        room, text = self._budget.room, lead.text
+        begin = text if room is None else text[: int(_WEIGHED_MIN * room * _LEAD_SHARE_MAX)]
+        if len(begin) < len(text):
+            weight = self._budget.scale.message(Message(lead.role, (Text(begin),)))
+            if not self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX):
+                return weight
+        return self._turns.weight(lead)
 
     def _whole_lead(self, checkpoint: Checkpoint, reason: Reason, detail: Detail) -> Message:
         """Return the note with all calls, which is written once: its weight is needed for each share of the budget."""

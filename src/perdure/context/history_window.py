@@ -27,7 +27,7 @@ from perdure.model.event import (
 )
 from perdure.model.message import Message
 from perdure.model.recipe import Recipe, decode_recipe
-from perdure.projections.transcript import MessageAt
+from perdure.projections.transcript import MessageAt, Retractions
 
 __all__ = [
     "CHARACTERS_A_TOKEN",
@@ -107,6 +107,7 @@ class _BackwardReader:
         self._telling = fresh
         self._size = 0
         self._exchanges = 0  # complete exchanges that were read, before the last switch or the end
+        self._taken_back = Retractions()
         self._later: MessageRef | None = None  # the message read before, which comes later on the timeline
 
     def take(self, step: Step) -> bool:
@@ -114,9 +115,7 @@ class _BackwardReader:
         if step.digest == self.found.switched:
             self._telling = True
         done = False
-        events = step.changeset.events
-        for index in range(len(events) - 1, -1, -1):
-            event = events[index]
+        for index, event in self._taken_back.left(step.changeset.events):
             match event:
                 case MessageAppended():
                     done = self._message(step, index, event) or done
@@ -132,7 +131,12 @@ class _BackwardReader:
                     self._note(event)
                 case _:
                     pass
-        return done or self._is_enough()
+        return done or self._is_enough() or self.is_cleared
+
+    @property
+    def is_cleared(self) -> bool:
+        """True if every message before was taken back."""
+        return self._taken_back.is_all
 
     @property
     def _is_anchored(self) -> bool:
@@ -224,7 +228,7 @@ def trace(
     found.is_whole = True
     for step in eventful(space, at):
         if back.take(step):
-            found.is_whole = step.commit.first_parent is None
+            found.is_whole = step.commit.first_parent is None or back.is_cleared
             break
     back.finish()
     _begin(found, turns, fresh=fresh)
@@ -239,7 +243,7 @@ def retrace(space: Space, at: Digest, recipe: Recipe, *, before: str) -> History
     found.turn = space.step(at).place.turn
     for step in eventful(space, at):
         if back.take(step):
-            found.is_whole = step.commit.first_parent is None
+            found.is_whole = step.commit.first_parent is None or back.is_cleared
             break
     back.finish()
     end = next((at for at, each in enumerate(found.spoken) if each.id == before), len(found.spoken))

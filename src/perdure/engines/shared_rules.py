@@ -6,8 +6,9 @@ on its line, how the ledger is chained, which ids name a commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from struct import unpack
 
 import msgspec
 
@@ -15,9 +16,9 @@ from perdure.engines.contract import Cell, Fence, Hold, Move, Place, Rebuilt, Wr
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound, Sealed, StaleHead
 from perdure.model.commit import Changeset, Commit, LedgerRead, MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import Event, MessageAppended, MomentNamed
+from perdure.model.event import Event, MessageAppended, MessageRetracted, MomentNamed
 from perdure.model.head import MAIN, Head
-from perdure.model.names import moment_label
+from perdure.model.names import moment_label, retraction_label
 
 __all__ = [
     "SEAL_BYTES",
@@ -45,6 +46,7 @@ __all__ = [
     "sealed_cells",
     "sealed_head",
     "sealed_ledger",
+    "sealed_parts",
     "record_of",
     "unmoved",
 ]
@@ -206,13 +208,15 @@ def labels(commit: Commit, changeset: Changeset, parent_run: str | None) -> set[
 
 
 def event_labels(events: Iterable[Event]) -> dict[str, None]:
-    """Return the labels that its events give a commit, each once: of the messages it appends, and of its names."""
+    """Return the labels that its events give a commit, each once: of its messages, retractions and names."""
     found: dict[str, None] = {}
     for event in events:
         if isinstance(event, MessageAppended):
             found[event.id] = None
         elif isinstance(event, MomentNamed):
             found[moment_label(event.name)] = None
+        elif isinstance(event, MessageRetracted):
+            found[retraction_label(event.message)] = None
     return found
 
 
@@ -295,14 +299,16 @@ def sealed_cell(name: str, digest: bytes) -> int:
 
 
 def sealed_cells(cells: Iterable[tuple[str, bytes]]) -> int:
-    """Return what cells of these names and digests add together: there are many, so each costs no call of its own."""
-    read, size = int.from_bytes, SEAL_BYTES
-    return sum(
-        [
-            read(sha256(b"cell\0" + name.encode("utf-8", "surrogatepass") + b"\0" + digest).digest()[:size])
-            for name, digest in cells
-        ]
+    """Return what cells of these names and digests add together."""
+    return sealed_parts(
+        [b"cell\0" + name.encode("utf-8", "surrogatepass") + b"\0" + digest for name, digest in cells]
     )
+
+
+def sealed_parts(parts: Sequence[bytes]) -> int:
+    """Return what these parts add together, each as it is hashed: there are many, so each costs no call of its own."""
+    numbers = unpack(f">{2 * len(parts)}Q", b"".join([sha256(part).digest()[:SEAL_BYTES] for part in parts]))
+    return (sum(numbers[::2]) << 64) + sum(numbers[1::2])
 
 
 def sealed_head(timeline: str, move: Digest | None) -> int:

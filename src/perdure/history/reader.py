@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from perdure.engines.contract import CellOf, HeadOf, Hold, Question, Step
+from perdure.engines.contract import CellOf, HeadOf, Hold, LabelOf, Question, Step
 from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.history.space import ALIVE, Space, is_thread, stale_because_removed
 from perdure.history.tree import Entry
@@ -18,8 +18,9 @@ from perdure.model import names
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
+from perdure.model.names import retraction_label
 from perdure.projections import transcript as projection
-from perdure.projections.transcript import MessageAt, TranscriptEntry, Turn
+from perdure.projections.transcript import MessageAt, Retractions, TranscriptEntry, Turn
 
 __all__ = [
     "check_limit",
@@ -30,6 +31,7 @@ __all__ = [
     "head_to_move",
     "hold_of",
     "is_ancestor",
+    "is_retracted",
     "log",
     "paths",
     "recent",
@@ -187,20 +189,28 @@ def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> 
     """Return the last `limit` messages of the line that ends at `at`, oldest first; `limit` None: all of them."""
     check_limit(limit)
     found: list[TranscriptEntry] = []
-    size = _PAGE
-    while at is not None and (limit is None or len(found) < limit):
+    size, taken_back = _PAGE, Retractions()
+    while at is not None and (limit is None or len(found) < limit) and not taken_back.is_all:
         left = None if limit is None else limit - len(found)
         page = space.back(at, limit=size if left is None else min(left, size), bodies=True)
         said = [
             MessageAt(event, step.digest, step.commit)
             for step in page
-            for event in reversed(step.changeset.events)
+            for _, event in taken_back.left(step.changeset.events)
             if isinstance(event, MessageAppended)
         ]
         found += spoken(space, said[:left], page)
         at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
     found.reverse()
     return found
+
+
+def is_retracted(space: Space, message: str, said_by: Digest, at: Digest | None) -> bool:
+    """True if the line that ends at `at` has taken the message of the commit `said_by` back."""
+    one, every = space.ask(*(LabelOf(space.name, retraction_label(each)) for each in (message, None)))
+    depth = space.step(said_by).commit.depth
+    later = (digest for digest in every if space.step(digest).commit.depth > depth)
+    return any(is_ancestor(space, digest, at) for digest in (*one, *later))
 
 
 def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:

@@ -91,7 +91,8 @@ def decode_changeset(body: bytes) -> Changeset:
         changeset: Changeset = _changesets.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable("changeset", error, _unknown_name(plain(body))) from error
-    check_version(changeset.patch)
+    if changeset.patch is not NO_PATCH:
+        check_version(changeset.patch)
     return changeset
 
 

@@ -47,7 +47,7 @@ PREFIXES = {kind: b"perdure/1\0" + kind.encode() + b"\0" for kind in Kind}
 
 def digest_of(kind: Kind, body: bytes) -> Digest:
     """Return the address of `body` as an object of this kind."""
-    return sha256(PREFIXES[kind] + len(body).to_bytes(8, "big") + body).hexdigest()  # pyright: ignore[reportReturnType] (`Digest` would be another call)
+    return sha256(PREFIXES[kind] + len(body).to_bytes(8, "big") + body).hexdigest()  # pyright: ignore[reportReturnType]
 
 
 def check_digest(text: str) -> Digest:

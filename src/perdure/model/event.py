@@ -29,6 +29,7 @@ __all__ = [
     "MemoryWritten",
     "Merged",
     "MessageAppended",
+    "MessageRetracted",
     "MomentNamed",
     "Picked",
     "RunFinished",
@@ -62,6 +63,12 @@ class MessageAppended(_Event, frozen=True, tag="message.appended"):
     context: Digest | None = None  # a body: the recipe of the prompt, if a model wrote it
     losses: Digest | None = None  # a body: what the prompt could not express, if a model wrote it
     cost: float | None = None  # of the step in US dollars, by the prices of that day; None: it is not known
+
+
+class MessageRetracted(_Event, frozen=True, tag="message.retracted"):
+    """A message was taken back: the transcript leaves it out from here on."""
+
+    message: str | None = None  # None: every message so far
 
 
 class ToolCallRequested(_Event, frozen=True, tag="tool.call.requested"):
@@ -225,6 +232,7 @@ class ConflictCovered(_Event, frozen=True, tag="conflict"):
 
 Event: TypeAlias = (
     MessageAppended
+    | MessageRetracted
     | ToolCallRequested
     | ToolCallStarted
     | ToolCallCompleted

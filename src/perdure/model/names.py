@@ -43,6 +43,7 @@ __all__ = [
     "id_meant",
     "moment_label",
     "near",
+    "retraction_label",
     "is_mistyped_address",
     "short_ids",
     "shown_address",
@@ -146,6 +147,11 @@ def check_moment_name(name: str) -> str:
 def moment_label(name: str) -> str:
     """Return the label of a commit with that name; the line break keeps it apart from message ids and run ids."""
     return f"name\n{name}"
+
+
+def retraction_label(message: str | None) -> str:
+    """Return the label of a commit that takes a message back; None: every message so far."""
+    return f"retracted\n{message or ''}"
 
 
 def check_person(by: str | None) -> None:

@@ -2,6 +2,9 @@
 
 The content of a message is a body of its own, which the caller reads and passes in.  A message
 whose content was forgotten stays in the transcript without content.
+
+A message that was taken back is not in the transcript any more.  Turns say what happened, so a turn has all its
+messages, also those that a later commit takes back.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from perdure.model.commit import Changeset, Commit
 from perdure.model.digest import Digest
 from perdure.model.event import (
     BackendSwitched,
+    Event,
     Merged,
     MessageAppended,
+    MessageRetracted,
     MomentNamed,
     Picked,
     RunFinished,
@@ -26,7 +31,18 @@ from perdure.model.event import (
 from perdure.model.message import Message, Role, ToolCall, decode_message
 from perdure.model.run import Cost, Usage
 
-__all__ = ["MessageAt", "TranscriptEntry", "Turn", "TurnKind", "entries", "kind_of", "said", "turn"]
+__all__ = [
+    "MessageAt",
+    "Retractions",
+    "TranscriptEntry",
+    "Turn",
+    "TurnKind",
+    "entries",
+    "kind_of",
+    "said",
+    "said_at_end",
+    "turn",
+]
 
 TurnKind: TypeAlias = Literal["message", "switch", "merge", "pick", "call", "edit"]
 """What a turn is: an input with its answers, or a switch, merge, cherry-pick, direct call or write of its own."""
@@ -124,6 +140,41 @@ def said(digest: Digest, commit: Commit, changeset: Changeset) -> Iterator[Messa
     for event in changeset.events:
         if isinstance(event, MessageAppended):
             yield MessageAt(event, digest, commit)
+
+
+class Retractions:
+    """The messages that a line has taken back, as they are met by a reader that goes backwards along it."""
+
+    __slots__ = ("_messages", "is_all")
+
+    def __init__(self) -> None:
+        """Begin at the end of a line."""
+        self.is_all = False  # every message before was taken back
+        self._messages: set[str] = set()
+
+    def left(self, events: Sequence[Event]) -> Iterator[tuple[int, Event]]:
+        """Yield the events of one commit with their indexes, last first, without messages that were taken back."""
+        for index in range(len(events) - 1, -1, -1):
+            event = events[index]
+            if isinstance(event, MessageRetracted):
+                if event.message is None:
+                    self.is_all = True
+                else:
+                    self._messages.add(event.message)
+            elif isinstance(event, MessageAppended) and (self.is_all or event.id in self._messages):
+                continue
+            yield index, event
+
+
+def said_at_end(steps: Sequence[tuple[Digest, Commit, Changeset]]) -> list[MessageAt]:
+    """Return the messages of the last commits of a line, oldest first, without those that were taken back."""
+    taken_back, found = Retractions(), list[MessageAt]()
+    for digest, commit, changeset in reversed(steps):
+        for _, event in taken_back.left(changeset.events):
+            if isinstance(event, MessageAppended):
+                found.append(MessageAt(event, digest, commit))
+    found.reverse()
+    return found
 
 
 def entries(

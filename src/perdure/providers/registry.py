@@ -10,8 +10,9 @@ under the name of its format.  An adapter is imported when it is first used.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -191,7 +192,12 @@ def _loaded(point: EntryPoint) -> Adapter:
 
 
 def _entry_points() -> EntryPoints:
-    # Imported here: reading the installed packages is slow, and few callers need it.
+    return _entry_points_on(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def _entry_points_on(path: tuple[str, ...]) -> EntryPoints:
+    """Return what the installed packages register; reading them takes milliseconds, so it is done once for each path."""
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)

@@ -8,7 +8,8 @@ reads as of the parent of the first commit, so that the same code means the same
 receipt and writes nothing.
 
 With `chain` each write inside the block, also of a message, is a commit of its own, whose digest is known at once; all
-of them are one durable write, and the head moves once.
+of them are one durable write, and the head moves once.  With `chain="steps"` a commit ends where the block says so, by
+`step()`, so that it can hold several edits, messages and names.
 
 A read inside the block sees the block's own writes.  It is recorded, so that a rebase knows what the block relied on.
 An edit that does not fit raises and changes nothing.  A write of one value returns the digest of the new value; in a
@@ -26,11 +27,8 @@ from msgspec import UNSET
 
 from perdure.engines.contract import (
     Cell,
-    CellOf,
     CellWrite,
     Fence,
-    HeadOf,
-    LedgerOf,
     OpOf,
     Receipt,
     Recorded,
@@ -41,14 +39,14 @@ from perdure.history import writer
 from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
-from perdure.history.reader import is_ancestor
+from perdure.history.reader import is_ancestor, is_retracted
 from perdure.history.space import AgentMapView, ChangeQuestions, Space, TimelineContext
 from perdure.history.tree import EMPTY, NodeCache
 from perdure.history.writer import CommitOutcome, Proposal
 from perdure.model import names
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import AgentChanged, Event, MessageAppended, MomentNamed
+from perdure.model.event import AgentChanged, Event, MessageAppended, MessageRetracted, MomentNamed
 from perdure.model.head import Head
 from perdure.model.message import (
     Block,
@@ -65,11 +63,9 @@ from perdure.model.message import (
 from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
 from perdure.runtime.session import lease as leases
-from perdure.store.plumbing import change_options
-from perdure.store.plumbing.change_options import How
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.outbox import encode_patch
-from perdure.store.plumbing.run_fence import commit_beside_run
+from perdure.store.plumbing.run_fence import How, check_answers, check_how, commit_beside_run, note_questions
 
 if TYPE_CHECKING:
     from perdure.context.render import media
@@ -258,9 +254,9 @@ class Change(Edits):
     def __init__(self, standing: TimelineContext, how: How, after: Callable[[], None]) -> None:
         """Prepare a block; nothing is read before it is entered.  `after` does the work that follows its commit."""
         self._by_hand = how.run is None
-        change_options.check(how, standing.timeline)
+        check_how(how, standing.timeline)
         self._standing, self._how, self._after = standing, how, after
-        self._is_chain = how.chain
+        self._is_chain = how.chain is True
         self._defaults = standing.defaults
         self._events: list[Event] = []
         self._bodies: list[Object] = []  # messages, and the artifacts that they name
@@ -279,7 +275,7 @@ class Change(Edits):
             )
         standing, how = self._standing, self._how
         space, op_id = standing.space, how.op_id
-        asked = standing.asked[0] if standing.asked else _asked(standing)
+        asked = standing.asked[0] if standing.asked else note_questions(standing)
         others: list[Any] = []
         if op_id is None and not how.at_once:  # as most
             hold = space.engine.answers(asked.head)[0]
@@ -370,7 +366,7 @@ class Change(Edits):
         if encoded is None:
             check_message(message)
         if message.tool_results:
-            self._check_answers(message.tool_results)
+            check_answers(self._standing.space, message.tool_results)
         if provider is not None:
             names.check_label("provider", provider)
         if model is not None:
@@ -419,6 +415,52 @@ class Change(Edits):
         self._events.append(event)
         self._minted.add(event.id)
 
+    def retract(self, message: str) -> None:
+        """Take a message back: the transcript and what models are shown leave it out from here on; state stays.
+
+        Raises `NotFound` if the timeline has no such message, or has taken it back already.
+        """
+        self._open()
+        space = self._standing.space
+        linked = [event for link in self._links for event in link.events]
+        events, asked = (*linked, *self._events), names.check_id("message id", message)
+        is_new = any(isinstance(event, MessageAppended) and event.id == asked for event in events)
+        said_by = () if is_new else space.engine.labelled(space.name, asked)
+        here = [digest for digest in said_by if is_ancestor(space, digest, self._base)]
+        is_gone = any(isinstance(each, MessageRetracted) and each.message in (None, asked) for each in events)
+        if is_gone or not (is_new or (here and not is_retracted(space, asked, here[-1], self._base))):
+            raise NotFound(
+                f"there is no message '{asked}' in the transcript of '{self._standing.timeline}'; nothing was written.",
+                code="message_not_found",
+                message_id=asked,
+            )
+        self._retracted(asked)
+
+    def retract_all(self) -> None:
+        """Take every message so far back: the transcript begins anew; state stays."""
+        self._open()
+        self._retracted(None)
+
+    def _retracted(self, message: str | None) -> None:
+        event = MessageRetracted(id=self._standing.space.ids(), message=message)
+        self._events.append(event)
+        self._minted.add(event.id)
+        self._link()
+
+    def step(self) -> Digest | None:
+        """End a commit of a chain of steps here and return its digest; None: there is nothing to commit.
+
+        What follows goes into the next commit.  All of them are one durable write, made when the block is left.
+        """
+        ops = self._open()
+        if self._how.chain != "steps":
+            raise Invalid(
+                "only a change with chain='steps' has steps; nothing was written.",
+                code="not_a_chain_of_steps",
+                advice="Give chain='steps' to change().",
+            )
+        return self._end_step() if ops or self._events else None
+
     def _begin_chain(self, space: Space) -> Space:
         """Fix what the digests of the commits depend on, and return the space with a cache for their nodes."""
         self._at = space.clock()
@@ -429,8 +471,9 @@ class Change(Edits):
         return msgspec.structs.replace(space, cache=NodeCache())
 
     def _link(self) -> Digest | None:
-        if not self._is_chain:
-            return None
+        return self._end_step() if self._is_chain else None
+
+    def _end_step(self) -> Digest:
         patched, self._ops = self._open().split()
         proposal = self._gathered(patched)
         self._events, self._bodies, self._uploads, self._minted = [], [], [], set()
@@ -512,24 +555,6 @@ class Change(Edits):
                 advice="Give it another id.",
                 message_id=id,
             )
-
-    def _check_answers(self, results: Sequence[ToolResult]) -> None:
-        """Raise `Conflict` if the ledger has one of the calls and it is not settled: the message would pretend a result."""
-        space = self._standing.space
-        if not space.ask(LedgerOf(space.name))[0].position:
-            return  # a ledger without entries has no call
-        for result in results:
-            held = calls.find(space, result.call_id)
-            if held is not None and held.record.state not in call_model.SETTLED:
-                raise Conflict(
-                    f"call '{result.call_id}' of {held.record.tool} is {held.record.state}, and a message cannot answer "
-                    "it; nothing was written.",
-                    code="call_open",
-                    advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
-                    call=result.call_id,
-                    tool=held.record.tool,
-                    state=held.record.state,
-                )
 
     def _finish(self, ops: Ops) -> None:
         """Commit what the block did, if it did anything."""
@@ -664,16 +689,6 @@ class Change(Edits):
         self._events.append(event)
         self._minted.add(event.id)
         return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
-
-
-def _asked(standing: TimelineContext) -> ChangeQuestions:
-    """Note what a block asks for: the head, and what its commit depends on beside it (agent's map, ledger and lease)."""
-    name, timeline = standing.space.name, standing.timeline
-    lease = CellOf(name, leases.LEASE + timeline)
-    beside = () if standing.agent is None else (*standing.sight_questions, LedgerOf(name), lease)
-    # Two threads may both append; both use the first.
-    standing.asked.append(ChangeQuestions((HeadOf(name, timeline),), beside))
-    return standing.asked[0]
 
 
 def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:

@@ -18,10 +18,9 @@ from perdure.model.digest import Digest
 from perdure.model.head import Head
 from perdure.store.change import Change
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.change_options import How
 from perdure.store.plumbing.handles import blocking
 from perdure.store.plumbing.revisions import Wanted
-from perdure.store.plumbing.run_fence import without_runs
+from perdure.store.plumbing.run_fence import Chain, How, without_runs
 from perdure.store.view import View
 
 __all__ = ["Line", "given"]
@@ -46,7 +45,7 @@ class Line(View):
         author: str | None = None,
         run: str | None = None,
         head: Head | None = None,
-        chain: bool = False,
+        chain: Chain = False,
     ) -> Change:
         """Return a block of changes that becomes one commit, or nothing.
 
@@ -54,7 +53,7 @@ class Line(View):
         wrote to other paths in the meantime; without it such a write is `StaleHead`.  `run` is the run that it is a
         step of.  `head` is a head that was read earlier: the block writes only if it is still the head; None reads the
         head on entering.  With `chain` each write of the block is a commit of its own, whose digest the write returns;
-        they are one durable write, and the head moves once.
+        they are one durable write, and the head moves once.  With `chain="steps"` each `change.step()` ends a commit.
         """
         how = How(
             reason=reason,

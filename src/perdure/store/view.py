@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import UNSET
 
-from perdure.engines.contract import Step
+from perdure.engines.contract import LabelOf, Step
 from perdure.errors import Invalid, NotFound
 from perdure.history import reader
 from perdure.history.ancestry import stands_on
@@ -214,6 +214,12 @@ class View:
     def log(self, *, limit: int | None = None) -> list[LogEntry]:
         """Read the commits, newest first; with a `limit` only the last ones."""
         return [LogEntry.of(step) for step in reader.log(self._space, self._now()[1], limit=limit)]
+
+    def named(self, name: str) -> list[LogEntry]:
+        """Read the commits to which another framework's name was given, oldest first, of any timeline."""
+        label = names.moment_label(names.check_moment_name(name))
+        found: list[Digest] = list(self._space.ask(LabelOf(self._space.name, label))[0])
+        return [LogEntry.of(self._space.step(digest)) for digest in found]
 
     def turns(self, *, limit: int | None = None) -> list[Turn]:
         """Read the turns, oldest first; with a `limit` only the last ones."""

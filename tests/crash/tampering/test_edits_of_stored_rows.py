@@ -17,6 +17,8 @@ import pytest
 
 from perdure.engines import shared_rules
 from perdure.engines.contract import Cell
+from perdure.engines.registry import open_engine
+from perdure.errors import Corrupt
 from perdure.ledger import calls
 from tests.crash.campaign import SEED, sized
 from tests.crash.tampering.edits import edit
@@ -136,6 +138,28 @@ def test_the_digest_of_an_empty_cell_is_verified(scene: Scene, tmp_path: Path) -
 
     assert changed > 0
     assert not sound
+
+
+@pytest.mark.parametrize("column", ["name", "digest"])
+def test_a_cell_whose_name_or_digest_has_another_type_is_refused(
+    scene: Scene, tmp_path: Path, column: str
+) -> None:
+    """The bytes are the same, but no look-up by name finds the one, and no digest equals the other."""
+    path = copied(scene.whole, tmp_path / "store.db")
+    kind = "BLOB" if column == "name" else "TEXT"
+    with closing(sqlite3.connect(path)) as database, database:
+        sql = "SELECT s.name, s.id FROM cells c JOIN spaces s ON s.id = c.space WHERE c.name LIKE 'call/%'"
+        name, number = database.execute(sql).fetchone()
+        sql = f"UPDATE cells SET {column} = CAST({column} AS {kind}) WHERE space = ? AND name LIKE 'call/%'"
+        changed = database.execute(sql, (number,)).rowcount
+    engine = open_engine(str(path), read_only=True, create=False, durability="power_loss")
+
+    with pytest.raises(Corrupt) as refused:
+        engine.check(name)
+
+    engine.close()
+    assert changed > 0
+    assert refused.value.code == "space_damaged"
 
 
 def test_without_the_checks_effects_are_repeated(

@@ -5,6 +5,8 @@ settings.  The data is in a directory of its own below /var/tmp, because a serve
 as the user `nobody`, which may not enter a home.  Where it may not enter the installation either, the binaries are copied to
 the data.
 
+Where this machine has an older server too, as a distribution installs it, `OLDER` names it, and some tests run on both.
+
 A process that uses a server holds a shared lock on its directory.  A process of its own waits for the exclusive one: it gets
 it when the last user has ended, however that ended, and then stops the server and removes the directory.
 """
@@ -26,7 +28,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["MISSING", "Server", "ServerNotStarted", "is_running", "served", "shared_server"]
+__all__ = [
+    "MISSING",
+    "OLDER",
+    "Server",
+    "ServerNotStarted",
+    "is_running",
+    "served",
+    "shared_server",
+]
 _FAST = {
     "fsync": "off",
     "max_connections": "200",
@@ -51,6 +61,18 @@ MISSING = (
 )
 
 
+_OLDER_VERSIONS = (15, 16, 17)
+
+
+def _older() -> Path | None:
+    """Return the oldest server that Perdure supports and that Debian's packages have installed here."""
+    places = [Path("/usr/lib/postgresql") / str(version) for version in _OLDER_VERSIONS]
+    return next((place for place in places if (place / "bin" / "initdb").exists()), None)
+
+
+OLDER = _older()
+
+
 class ServerNotStarted(Exception):
     """This machine cannot run the server; the message says why."""
 
@@ -67,16 +89,29 @@ class Server:
         self.directory, self.data = directory, directory / "data"
         self._settings, self.port = dict(settings), port
 
-    def create(self) -> None:
-        """Make the data directory, owned by the user that the server runs as."""
+    def create(self, installed: Path | None = None) -> None:
+        """Make the data directory, owned by the user that the server runs as; `installed` has other programs."""
         self.directory.mkdir(mode=0o755, exist_ok=True)
+        if installed is not None:
+            self._copied.parent.mkdir()
+            self._copied.symlink_to(installed)
         if os.geteuid() == 0:
             os.chown(self.directory, *_NOBODY)
-            if _INSTALLED is not None and not _is_open_to_all(_INSTALLED):
+            if installed is None and _INSTALLED is not None and not _is_open_to_all(_INSTALLED):
                 self._copy(_INSTALLED)
         self._run("initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
         rules = self.data / "pg_hba.conf"
         rules.write_text(_GUARDED + rules.read_text(encoding="utf-8"), encoding="utf-8")
+
+    def create_standby(self, primary: Server) -> None:
+        """Make the data directory a copy of a server's, which then follows that server."""
+        self.directory.mkdir(mode=0o755)
+        if primary._copied.exists():
+            self._copied.parent.mkdir()
+            self._copied.symlink_to(primary._copied)
+        if os.geteuid() == 0:
+            os.chown(self.directory, *_NOBODY)
+        self._run("pg_basebackup", "-R", "-c", "fast", "--no-sync", "-d", primary.url())
 
     def _copy(self, installed: Path) -> None:
         """Copy the programs, and the libraries that they look for beside their package."""
@@ -178,22 +213,23 @@ def is_running(pid: int) -> bool:
 
 
 @contextmanager
-def shared_server() -> Generator[Server]:
-    """Return one server for all workers of a test run."""
+def shared_server(installed: Path | None = None) -> Generator[Server]:
+    """Return one server for all workers of a test run; `installed`: one with other programs than the usual ones."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"p{os.getpid()}")
-    with served(Path("/var/tmp") / f"perdure-{run[:12]}") as server:
+    kind = "" if installed is None else f"-{installed.name}"
+    with served(Path("/var/tmp") / f"perdure-{run[:12]}{kind}", installed) as server:
         yield server
 
 
 @contextmanager
-def served(directory: Path) -> Generator[Server]:
+def served(directory: Path, installed: Path | None = None) -> Generator[Server]:
     """Return the server of a directory, started by its first user; raise `ServerNotStarted` if that fails."""
     server, guard = Server(directory), None
     with _locked(Path(__file__).parent, fcntl.LOCK_EX):  # one starts it while the others wait
         lock = _entered(directory)
         try:
             if not (directory / "guarded").exists():
-                server.create()
+                server.create(installed)
                 server.start()
                 guard = subprocess.Popen(
                     [sys.executable, __file__, str(directory)],

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import accumulate, pairwise
 from typing import cast
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from perdure.engines.contract import Step
+from perdure.engines.sqlite.format.commits import hashed_step, line_of
 from perdure.engines.sqlite.format.index import run_key
 from perdure.engines.sqlite.format.pack import (
     KINDS,
@@ -27,7 +30,6 @@ from perdure.engines.sqlite.format.pack import (
     unpack_commit,
 )
 from perdure.engines.sqlite.format.rows import LogRow
-from perdure.engines.sqlite.reads import hashed_step, line_of
 from perdure.errors import Corrupt, Unsupported
 from perdure.model.commit import (
     Act,
@@ -171,71 +173,90 @@ def test_a_uuid_is_kept_short() -> None:
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> list[object]:
-    """The columns of a row of a line, whose commit has one parent and names its changeset."""
-    changeset = Changeset(
-        reason=draw(texts),
-        run_id=draw(st.none() | ids),
-        events=tuple(draw(st.lists(events, max_size=3))),
-        patch=Patch(tuple(draw(st.lists(ops, max_size=3)))),
-    )
-    body = encode_changeset(changeset)
-    above = draw(digests)
-    commit = msgspec.structs.replace(
-        draw(commits()),
-        parents=(above, *draw(st.lists(digests, max_size=1))),
-        changeset=digest_of(Kind.CHANGESET, body),
-        depth=draw(st.integers(1, 10**9)),
-    )
-    text, taken = pack_changeset(changeset, body)
-    items: list[tuple[object, ...]] = [
-        (KINDS.index(Kind.CHANGESET), PackForm.CHANGESET, taken),
-        (KINDS.index(Kind.COMMIT), PackForm.COMMIT, pack_commit(commit, changeset)),
+def lines(draw: st.DrawFn) -> list[list[object]]:
+    """The rows of a line, newest first, each commit the parent of the one before it, and the row of the last one's parent."""
+    depth, above, number, ran = draw(st.integers(1, 10**9)), draw(digests), 7, None
+    turn, sequence, count = 4, 7, 2  # the place of the first one's parent, and how many events that has
+    found: list[list[object]] = [
+        [number, 6, 1, depth - 1, turn, sequence, count, None, 0, bytes.fromhex(above)]
     ]
-    named = bytes.fromhex(digest_of(Kind.COMMIT, encode_commit(commit)))
-    run = None if commit.run is None else run_key(commit.run)
-    place = [8, 7, 1, commit.depth, 5, 9, len(changeset.events), run, commit.at]
-    pack = encode_pack(items, None)
-    return [*place, named, bytes.fromhex(commit.root), 3, text.encode(), pack, None, bytes.fromhex(above)]
+    for _ in range(draw(st.sampled_from((1, 2, 3, 5)))):
+        changeset = Changeset(
+            reason=draw(texts),
+            run_id=draw(st.none() | ids),
+            events=tuple(draw(st.lists(events, max_size=3))),
+            patch=Patch(tuple(draw(st.lists(ops, max_size=3)))),
+        )
+        body = encode_changeset(changeset)
+        commit = msgspec.structs.replace(
+            draw(commits()),
+            parents=(above, *draw(st.lists(digests, max_size=1))),
+            changeset=digest_of(Kind.CHANGESET, body),
+            depth=depth,
+            run=changeset.run_id if draw(st.booleans()) else draw(st.none() | ids),
+        )
+        text, taken = pack_changeset(changeset, body)
+        words = draw(st.lists(st.binary(min_size=1, max_size=20), max_size=2))
+        items: list[tuple[object, ...]] = [
+            *((KINDS.index(Kind.BODY), PackForm.BODIES, b"", len(each)) for each in words),
+            (KINDS.index(Kind.CHANGESET), PackForm.CHANGESET, taken),
+            (KINDS.index(Kind.COMMIT), PackForm.COMMIT, pack_commit(commit, changeset)),
+        ]
+        above = digest_of(Kind.COMMIT, encode_commit(commit))
+        run = None if commit.run is None else run_key(commit.run)
+        turn, sequence = turn + (run is None or run != ran), sequence + count
+        place = [number + 1, number, 1, depth, turn, sequence, len(changeset.events), run, commit.at]
+        named = [bytes.fromhex(above), bytes.fromhex(commit.root), 3, text.encode()]
+        found.insert(0, [*place, *named, encode_pack(items, None), b"".join(words)])
+        depth, number, ran, count = depth + 1, number + 1, run, len(changeset.events)
+    return found
 
 
-def line(row: list[object]) -> list[list[object]]:
-    """The row and that of its parent, as a line is read."""
-    *columns, above = row
-    return [columns, [7, 6, 1, cast("int", row[3]) - 1, 4, 7, 2, None, 0, above]]
-
-
-@given(rows())
-def test_a_row_of_a_line_reads_as_it_does_alone(row: list[object]) -> None:
-    """What one function reads of a line is what the functions of the format give for each of its rows."""
-    at, digest, root, text, pack, above = (row[index] for index in (8, 9, 10, 12, 13, 15))
+def alone(row: list[object], parent: list[object]) -> Step:
+    """What the functions of the format give for one row, with the bodies that its pack lists."""
+    _, _, _, depth, turn, sequence, _, _, at, digest, root, _, text, pack, words = row
     assert isinstance(pack, bytes)
-    alone = hashed_step(
-        LogRow(8, 1, b"", decode_pack(pack), 0, row[3], 5, 9, at, digest, root, text, b"", above, 0, 0, True)  # pyright: ignore[reportArgumentType]
-    )
+    assert isinstance(words, bytes)
+    columns = depth, turn, sequence, at, digest, root, text, words, parent[9]
+    step = hashed_step(LogRow(8, 1, b"", decode_pack(pack), 0, *columns, 0, 0, True))  # pyright: ignore[reportArgumentType]
+    sizes = [item.size for item in decode_pack(pack).items if item.form == PackForm.BODIES]
+    ends = list(accumulate(sizes))
+    bodies = [words[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    return msgspec.structs.replace(step, bodies={digest_of(Kind.BODY, body): body for body in bodies})
 
-    (read,) = line_of(line(row), 1)
 
-    assert (read.digest, read.commit, read.changeset) == (alone.digest, alone.commit, alone.changeset)
-    assert read.place == alone.place
+@given(lines())
+def test_a_line_reads_as_its_rows_do_alone(line: list[list[object]]) -> None:
+    """What is read of many rows together is what the functions of the format give for each of them."""
+    assert line_of(line, len(line) - 1) == [alone(*rows) for rows in pairwise(line)]
 
 
-@given(rows(), st.sampled_from((3, 5, 6, 7, 8, 9, 10, 12, 13, 15)), st.integers(0), st.integers(1, 255))
+@given(lines(), st.sampled_from((3, 5, 6, 7, 8, 9, 10, 12, 13)), st.integers(0), st.integers(1, 255))
 def test_a_changed_row_of_a_line_is_not_returned(
-    row: list[object], column: int, place: int, mask: int
+    line: list[list[object]], column: int, place: int, mask: int
 ) -> None:
-    """Any other bit in a column that a line is read from is found."""
+    """Any other bit in a column that a line is read from is found, in whichever row."""
+    row = line[place % len(line)]
+    column = 9 if row is line[-1] else column  # of the last one's parent only the digest is hashed
     value = row[column]
     if isinstance(value, bytes):
         at = place % len(value)
-        changed: object = value[:at] + bytes([value[at] ^ mask]) + value[at + 1 :]
+        row[column] = value[:at] + bytes([value[at] ^ mask]) + value[at + 1 :]
     else:
-        changed = mask + cast("int", value or 0)
-    read = line(row)
-    if column == 15:
-        read[1][9] = changed
-    else:
-        read[0][column] = changed
+        row[column] = mask + cast("int", value or 0)
 
     with pytest.raises((Corrupt, Unsupported)):
-        line_of(read, 1)
+        line_of(line, len(line) - 1)
+
+
+@given(lines(), st.integers(0), st.integers(1, 255))
+def test_a_changed_body_is_not_read_under_its_name(line: list[list[object]], place: int, mask: int) -> None:
+    """A body is named by the digest of the bytes that were read."""
+    row = line[place % (len(line) - 1)]
+    words = cast("bytes", row[14])
+    names = set(line_of(line, len(line) - 1)[line.index(row)].bodies)
+    assume(words)
+    at = place % len(words)
+    row[14] = words[:at] + bytes([words[at] ^ mask]) + words[at + 1 :]
+
+    assert set(line_of(line, len(line) - 1)[line.index(row)].bodies) != names

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -16,8 +16,12 @@ import pytest
 import perdure
 from perdure import Agent, Call, Store, aio
 from perdure.errors import Conflict, Invalid, NotFound, PerdureError, RunFailed
+from perdure.model.context import Context
 from perdure.model.message import Text
+from perdure.providers.contract import ModelEvent
 from perdure.runtime.run.child import CHILD_DEPTH_MAX
+from perdure.runtime.session.environment import StoreRuntime
+from perdure.runtime.session.lease_keeper import LeaseKeeper
 from perdure.testing import Script, crash, fail, say, use
 from tests.coded import raises
 
@@ -319,6 +323,49 @@ def test_killed_anywhere_the_child_pays_once(
 
     assert result.text == "Done."
     assert (trace.read_text(), len(children), faults) == ("bob\n", 1, ())
+
+
+class _LateModel:
+    """A model that takes so long that the lease of its own run ends meanwhile, and only that one."""
+
+    backend = "script:late"
+
+    def __init__(self, keeper: LeaseKeeper, *, times: int) -> None:
+        self._keeper, self._times, self._script = keeper, times, Script(use("look"), say("Found."))
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """End the lease of the youngest run, and say what the script says."""
+        if self._times > 0 and context.messages[-1].role == "user":
+            self._times -= 1
+            youngest = list(self._keeper._kept.values())[-1]  # pyright: ignore[reportPrivateUsage]
+            youngest.renewed(youngest.lease, 0.0)
+        async for event in self._script.step(context):
+            yield event
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_child_that_loses_its_lease_goes_on_while_its_parent_has_its_own(
+    tmp_path: Path, times: int
+) -> None:
+    """The parent's tool waits for whoever goes on with the child; that no process holds it is no failure of the tool."""
+
+    @perdure.tool(effect="read_only")
+    def look() -> str:
+        """Look something up."""
+        return "found"
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        keeper = LeaseKeeper()
+        store._resources.runtimes.append(StoreRuntime(keeper))  # pyright: ignore[reportPrivateUsage]
+        child = Agent("child", backend=_LateModel(keeper, times=times), tools=[look])
+        thread = store.thread("t", agent=delegating(child))
+
+        result = thread.run("go")
+
+        assert result.text == "Done."
+        assert told(thread) == ["it said: Found."]
+        assert [call.state for call in thread.calls()] == ["succeeded"]
+        assert len(child_threads(store)) == 1
 
 
 def _resumed_as(way: str, store: Store, agent: Agent, parent: Agent) -> None:

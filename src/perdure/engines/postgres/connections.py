@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 ANSWER_SECONDS = 15.0  # longer than the server waits for a lock
+IDLE_SECONDS = 5  # how long the server waits for the next statement of a transaction
 _PREPARE_FROM_USES = 3
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NAME_TENANT = "SELECT set_config('perdure.tenant', $1, true)"
@@ -259,7 +260,7 @@ class Connection:
         """Run what is inside as one transaction, which ends with the session if this process stops."""
         self.run(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s';"
-            "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+            f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
         )
         try:
             if self.tenant is not None:

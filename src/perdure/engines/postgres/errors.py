@@ -55,6 +55,9 @@ def translated(error: StatementFailed, left: str, place: str) -> PerdureError:
             return unavailable(
                 f"this role has no right at {place} ({error.message})", "permission_denied", advice
             )
+        case "57014":
+            advice = "Raise statement_timeout of this role, or try again."
+            return unavailable(f"{place} cancelled a statement", "statement_cancelled", advice)
         case "55P03":
             return unavailable(f"another client holds a lock at {place}", "store_locked")
         case "XX001" | "XX002":

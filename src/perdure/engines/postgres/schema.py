@@ -32,7 +32,7 @@ __all__ = ["MIGRATIONS", "ROW_SECURITY", "SCHEMA_VERSION", "SERVER_VERSION_MIN",
 
 _FILES = files("perdure.engines.postgres").joinpath("sql")
 _PARTITIONS_FROM = 170_000  # a partitioned table may have an identity column since 17
-SERVER_VERSION_MIN = 160_000  # numbers are read from hexadecimal digits since 16
+SERVER_VERSION_MIN = 150_000  # views read with the rights of the role that asks since 15
 
 
 def _sql(*names: str) -> str:

@@ -6,15 +6,12 @@ chain.  History is followed along first parents, by steps, by far jumps, or in o
 
 from __future__ import annotations
 
-from binascii import hexlify
-from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
-from typing import Any, cast
-from zlib import crc32
+from collections.abc import Mapping
+from typing import cast
 
 import msgspec
 
-from perdure.engines.contract import Cell, Hold, LedgerEntry, Place, Rebuilt, Step
+from perdure.engines.contract import Cell, Hold, LedgerEntry, Rebuilt, Step
 from perdure.engines.shared_rules import (
     broken_chain,
     chained,
@@ -27,61 +24,17 @@ from perdure.engines.shared_rules import (
 )
 from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.format.index import Index, label_keys, object_key, run_key, version_key
-from perdure.engines.sqlite.format.pack import (
-    BODY,
-    HEAD_BYTES,
-    KINDS,
-    NO_BODY,
-    PATCHED,
-    PUT,
-    RAW,
-    REASON,
-    Columns,
-    ExtractedFields,
-    PackForm,
-    PackItem,
-    StoredCommit,
-    StoredItems,
-    decode_items,
-    long,
-    move_of,
-    unpack_changeset,
-    unpack_commit,
-)
-from perdure.engines.sqlite.format.rows import (
-    FROM_FAR,
-    IS_PLACED,
-    JUMP,
-    LogRow,
-    Rows,
-    columns_of,
-    damaged_row,
-    kind_of,
-)
-from perdure.errors import Corrupt, NotFound, PerdureError
-from perdure.model.commit import (
-    NO_LEDGER,
-    NO_READS,
-    Changeset,
-    Commit,
-    LedgerRead,
-    MoveRecord,
-    Reads,
-    decode_changeset,
-    decode_commit,
-    decode_move,
-    encode_commit,
-)
-from perdure.model.digest import PREFIXES, Digest, Kind, Object, digest_of
+from perdure.engines.sqlite.format.commits import LINE_COLUMNS, hashed_step, line_of, step_of
+from perdure.engines.sqlite.format.index import Index, label_keys, object_key, version_key
+from perdure.engines.sqlite.format.pack import move_of
+from perdure.engines.sqlite.format.rows import FROM_FAR, IS_PLACED, JUMP, LogRow, Rows, columns_of
+from perdure.errors import Corrupt, NotFound
+from perdure.model.commit import MoveRecord, decode_move
+from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import MAIN, Head
 
 __all__ = [
-    "hashed_step",
-    "is_placed",
-    "line_of",
     "moves_of",
-    "step_of",
     "hold_of",
     "holds_of",
     "cell",
@@ -293,199 +246,7 @@ def _hold(timeline: str, move: object, digest: object) -> Hold:
     return hold
 
 
-# ---- commits
-
-# A whole thread is read through `line_of`, which does in one function what `pack` does in several, because nearly all
-# rows are laid out in the same way and a call costs as much as the work in it.  It leaves every other row to the
-# functions of `pack`, and every damaged one too, so that they name the damage.
-
-# The rows of a line, each read after its child: what IS_PLACED compares is then compared without a join.
-LINE_COLUMNS = (
-    "l.id, l.prev, l.space, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.digest, l.root, l.jump"
-)
-
-_COMMIT_AT = KINDS.index(Kind.COMMIT)
-_BODIES, _CHANGESET, _COMMIT = PackForm.BODIES, PackForm.CHANGESET, PackForm.COMMIT
-_NO_BODIES: dict[Digest, bytes] = {}
-_CHANGESETS, _COMMITS = PREFIXES[Kind.CHANGESET], PREFIXES[Kind.COMMIT]
-_items = msgspec.msgpack.Decoder(StoredItems)
-_extracted = msgspec.msgpack.Decoder(ExtractedFields)
-_commits = msgspec.msgpack.Decoder(StoredCommit)
-_encode_json = msgspec.json.Encoder().encode
-
-
-def step_of(row: LogRow) -> Step:
-    """Return the commit that a row holds, with its changeset, checked against its digest, and its place, checked against its parent."""
-    step = hashed_step(row)
-    if not is_placed(row, step):
-        raise _misplaced(step.digest)
-    return step
-
-
-def is_placed(row: LogRow, step: Step) -> bool:
-    """True if the row says of its commit what follows from the commit and from the row of its parent."""
-    run = step.commit.run
-    return (
-        row.follows
-        and row.events == len(step.changeset.events)
-        and row.run == (None if run is None else run_key(run))
-    )
-
-
-def hashed_step(row: LogRow) -> Step:
-    """Return the same, but with the place as the row has it."""
-    columns = row.digest, row.parent, row.root, row.depth, row.at, row.changeset
-    place = Place(row.depth or 0, row.turn or 0, row.sequence or 0)
-    return Step(*_hashed(row.id, row.pack.items, *columns), place)
-
-
-def _hashed(
-    row: int,
-    items: Sequence[PackItem],
-    digest: bytes | None,
-    parent: bytes | None,
-    root: bytes | None,
-    depth: int | None,
-    at: int | None,
-    text: bytes | None,
-) -> tuple[Digest, Commit, Changeset]:
-    """Return the commit of a row and its changeset, both checked against the digest in the row's column."""
-    # The last two, as they are always laid out; anything else is damage that has the right checksum.
-    stored = items[-1] if items else None
-    taken = items[-2].data if len(items) > 1 and items[-2].form == PackForm.CHANGESET else b""
-    if stored is None or stored.kind != _COMMIT_AT or digest is None or text is None:
-        raise damaged(
-            f"the commit of row {row} of the log is missing; it was not used.", "row_damaged", row=row
-        )
-    body = unpack_changeset(text, taken) if taken else text
-    changeset, named = decode_changeset(body), digest_of(Kind.CHANGESET, body)
-    name = Digest(digest.hex())
-    if stored.form == PackForm.COMMIT:
-        columns = Columns(digest, parent, root, depth or 0, at or 0, changeset, named)
-        commit = unpack_commit(stored.data, columns)
-        encoded = encode_commit(commit)
-        if digest_of(Kind.COMMIT, encoded) != name:
-            Object.read(Kind.COMMIT, name, encoded)  # raises: no object is made where none is needed
-        return name, commit, changeset
-    commit = decode_commit(Object.read(Kind.COMMIT, name, stored.data).body)
-    columns = _hex(parent), Digest((root or b"").hex()), depth, at
-    if (commit.first_parent, commit.root, commit.depth, commit.at) != columns:
-        raise damaged(f"row {row} of the log differs from its commit.", "row_damaged", row=row)
-    if commit.changeset != named:
-        raise damaged(
-            f"{Kind.CHANGESET} {commit.changeset} does not match its digest; it was not returned.",
-            "digest_mismatch",
-            digest=commit.changeset,
-        )
-    return name, commit, changeset
-
-
-def line_of(rows: Iterable[Sequence[Any]], limit: int) -> list[Step]:
-    """Return the commits of up to `limit` rows of `LINE_COLUMNS`, each followed by the row of its first parent.
-
-    Each is checked as `step_of` does, its place against the row that follows it.  A row after the last is only there
-    for that.  The bodies in a row are named by their digests, so they need no other check.  Rows are taken one by one,
-    because what was just read is still in the processor's cache.
-    """
-    steps: list[Step] = []
-    rest = iter(rows)
-    row = next(rest, None)
-    while row is not None and len(steps) < limit:
-        parent = next(rest, None)
-        number, prev, space, depth, turn, sequence, events, run, at, digest, root, jump, text, pack, words = (
-            row
-        )
-        above = parent if parent is not None and parent[0] == prev else None
-        before = None if above is None else above[9]
-        found = _read_ordinary(pack, digest, before, root, depth, at, text)
-        if found is None:
-            if not isinstance(pack, bytes):
-                raise damaged_row(number)
-            items = decode_items(pack)
-            name, commit, changeset = _hashed(number, items, digest, before, root, depth, at, text)
-        else:
-            items, name, commit, changeset = found
-        # The columns that no digest covers must follow from those of the first parent, as `IS_PLACED` says.
-        try:
-            follows = (
-                (depth, turn, sequence, jump) == (0, 1, 0, None)
-                if prev is None
-                else above is not None
-                and space == above[2]
-                and depth == above[3] + 1
-                and turn == above[4] + (run is None or run != above[7])
-                and sequence == above[5] + above[6]
-            )
-        except TypeError:  # a column that was a number is none any more
-            follows = False
-        ran = None if commit.run is None else run_key(commit.run)
-        if not follows or events != len(changeset.events) or run != ran:
-            raise _misplaced(name)
-        bodies = _NO_BODIES
-        if words:
-            bodies, start = {}, 0
-            for item in items:
-                if item.form == _BODIES:
-                    body = words[start : start + item.size]
-                    start += item.size
-                    bodies[digest_of(kind_of(item), body)] = body
-        steps.append(Step(name, commit, changeset, Place(depth, turn, sequence), bodies))
-        row = parent
-    return steps
-
-
-def _read_ordinary(
-    pack: Any, digest: Any, parent: Any, root: Any, depth: Any, at: Any, text: Any
-) -> tuple[Sequence[PackItem], Digest, Commit, Changeset] | None:
-    """Return the items of a row, and what `_hashed` returns for it; None if the row is laid out in another way, or damaged."""
-    try:
-        packed = pack[HEAD_BYTES:]
-        if pack[:HEAD_BYTES] != RAW + crc32(packed).to_bytes(4):
-            return None
-        items = _items.decode(packed).items
-        stored, kept = items[-1], items[-2]
-        if stored.form != _COMMIT or kept.form != _CHANGESET or not kept.data:
-            return None
-        extracted = _extracted.decode(kept.data)
-        bodies, puts = extracted.bodies, extracted.puts
-        if text.count(NO_BODY) != len(bodies):
-            return None
-        if len(bodies) == 1:
-            text = text.replace(NO_BODY, BODY % hexlify(bodies[0]))
-        elif bodies:
-            first, *others = text.split(NO_BODY)
-            text = first + b"".join(
-                [BODY % hexlify(body) + part for body, part in zip(bodies, others, strict=True)]
-            )
-        if puts:
-            ops = [PUT % (_encode_json(path), size, hexlify(value)) for path, value, size in puts]
-            cut = text.rindex(REASON)
-            text = PATCHED % (text[:cut], b",".join(ops), text[cut:])
-        changeset = decode_changeset(text)
-        fields = _commits.decode(stored.data)
-        reads, ledger, run = fields.reads, fields.ledger, fields.run
-        parents = () if parent is None else (Digest(parent.hex()),)
-        if fields.others:
-            parents += tuple([Digest(other.hex()) for other in fields.others])
-        commit = Commit(
-            parents=parents,
-            changeset=Digest(sha256(_CHANGESETS + len(text).to_bytes(8) + text).hexdigest()),
-            root=root.hex(),
-            thread=fields.thread,
-            depth=depth,
-            reason=changeset.reason if fields.reason is None else fields.reason,
-            at=at,
-            reads=NO_READS if reads is None else Reads(*map(_hex, reads)),
-            ledger=NO_LEDGER if ledger is None else LedgerRead(ledger[0], _hex(ledger[1])),
-            run=changeset.run_id if run is None else long(run) if isinstance(run, bytes) else None,
-            author=fields.author,
-        )
-        encoded = encode_commit(commit)
-        name = digest.hex()
-        is_whole = sha256(_COMMITS + len(encoded).to_bytes(8) + encoded).hexdigest() == name
-    except (ValueError, TypeError, AttributeError, PerdureError):
-        return None
-    return (items, name, commit, changeset) if is_whole else None
+# ---- history
 
 
 def moves_of(row: LogRow) -> list[MoveRecord]:
@@ -495,20 +256,6 @@ def moves_of(row: LogRow) -> list[MoveRecord]:
         hashed_step(row)
     return [] if op is None else [move_of(move, columns_of(row)) for move in op.moves]
 
-
-def _hex(digest: bytes | None) -> Digest | None:
-    return None if digest is None else Digest(digest.hex())
-
-
-def _misplaced(commit: Digest) -> Corrupt:
-    return damaged(
-        f"commit {commit} is not where its parent puts it; it was not returned.",
-        "row_misplaced",
-        commit=commit,
-    )
-
-
-# ---- history
 
 # The queue of this recursion never has more than one row, so rows come in the order of the line.
 _BACK = f"""

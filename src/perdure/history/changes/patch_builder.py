@@ -34,7 +34,7 @@ from perdure.model import canonical, lists, names
 from perdure.model.canonical import Json
 from perdure.model.commit import NO_PATCH, Changeset
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import ConflictCovered, Event, MessageAppended
+from perdure.model.event import ConflictCovered, Event, MessageAppended, MessageRetracted
 from perdure.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, Replace, Stored, Verb
 
 __all__ = [
@@ -601,8 +601,9 @@ class Touched:
                     self.paths.add(op.path)
 
     def add_events(self, events: Iterable[Event]) -> None:
-        """Add the transcript if there is a message among `events`."""
-        self.transcript = self.transcript or any(isinstance(event, MessageAppended) for event in events)
+        """Add the transcript if a message was added or taken back by `events`."""
+        talk = (MessageAppended, MessageRetracted)
+        self.transcript = self.transcript or any(isinstance(event, talk) for event in events)
 
     def meets(self, other: Touched) -> bool:
         """True if anything is in both."""

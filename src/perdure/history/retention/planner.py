@@ -170,8 +170,8 @@ def _is_removed(space: Space) -> bool:
     return alive is not None and alive.value is not None
 
 
-_BATCH_BYTES = 16 * 1024 * 1024
-_BATCH_MAX = 20_000
+_BATCH_BYTES = 4 * 1024 * 1024
+_BATCH_MAX = 5_000  # a writer of the space waits for one of them, less than a second
 _MARKINGS_MAX = 5  # of one space: each reads all of it, so this is no case for `Attempts`
 
 

@@ -268,6 +268,9 @@ class CallExecutor:
         )
         if call.children is not None:
             done = await self._after_children(call.children, done)
+            if isinstance(done.error, Lost) and not journal.still_ours():
+                assert journal.lease is not None
+                raise Lost(journal.lease)  # the child's loss says nothing about what the tool does
         failpoints.hit("after_effect")
         if done.interrupt is not None:
             if not isinstance(done.interrupt, asyncio.CancelledError):

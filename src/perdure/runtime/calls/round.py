@@ -199,7 +199,14 @@ class RoundContext:
                 code="call_has_no_run",
                 call=request.call,
             )
-        return await run_child(self.env, self.journal.run, request)
+        while True:
+            try:
+                return await run_child(self.env, self.journal.run, request)
+            except Lost:
+                # The child's lease ended before this run's own.  The child has begun, so the next round waits for the
+                # process that took it over, or goes on with it.
+                if not self.journal.still_ours():
+                    raise
 
     def _key(self, call: str, tool: Tool | None, arguments: Arguments | None) -> str:
         space = self.env.space

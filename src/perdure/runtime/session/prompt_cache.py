@@ -23,7 +23,7 @@ from perdure.history import reader
 from perdure.history.space import Space
 from perdure.model.context import Context
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import BackendSwitched
+from perdure.model.event import BackendSwitched, MessageRetracted
 from perdure.model.message import Message, Text, decode_message, encode_message
 from perdure.model.recipe import BUILDER, Recipe, encode_recipe
 from perdure.projections import transcript as projection
@@ -213,7 +213,7 @@ class PromptCache:
             return kept
         if kept is not None:
             new = _since(space, kept.at, at)
-            if new is not None and not any(map(_is_switch, new)):
+            if new is not None and not any(map(_begins_anew, new)):
                 for message in _said(space, new):
                     kept.add(message)
                 kept.at = at
@@ -262,8 +262,9 @@ def _since(space: Space, old: Digest | None, new: Digest | None) -> list[Step] |
     return found[::-1] if old is None and len(found) < _BEHIND_MAX else None
 
 
-def _is_switch(step: Step) -> bool:
-    return any(isinstance(event, BackendSwitched) for event in step.changeset.events)
+def _begins_anew(step: Step) -> bool:
+    """True if the prompt has to be built again after that commit: a switch, or a message that was taken back."""
+    return any(isinstance(event, (BackendSwitched, MessageRetracted)) for event in step.changeset.events)
 
 
 def _said(space: Space, steps: list[Step]) -> list[Message]:

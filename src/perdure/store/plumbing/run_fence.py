@@ -2,26 +2,30 @@
 
 A thread is not removed under a run, nor while one of its calls is not settled: with the thread its ledger is removed,
 and with the ledger the protection against making a call twice.
+
+`How` says how a change is written, by hand or by a run; `check_how` refuses what a change by hand may not ask for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.engines.contract import Cell, Question
+from perdure.engines.contract import Cell, CellOf, HeadOf, LedgerOf, Question
 from perdure.engines.loops import Attempts
-from perdure.errors import Conflict, Moved
+from perdure.errors import Conflict, Invalid, Moved
 from perdure.history import timelines
-from perdure.history.space import Space
-from perdure.history.writer import CommitOutcome, Proposal
-from perdure.model.call import UNCLEAR
-from perdure.model.event import MessageAppended
+from perdure.history.space import ChangeQuestions, Space, TimelineContext
+from perdure.history.writer import CommitOutcome, OnConflict, Proposal
+from perdure.model import names
+from perdure.model.call import SETTLED, UNCLEAR
+from perdure.model.event import MessageAppended, MessageRetracted
 from perdure.model.head import Head
-from perdure.model.run import QUEUE
+from perdure.model.message import ToolResult
+from perdure.model.run import QUEUE, REASONS
 from perdure.runtime.session import lease as leases
 from perdure.store.plumbing.handles import deferred
 
@@ -30,10 +34,83 @@ if TYPE_CHECKING:
 else:
     calls = deferred("perdure.ledger.calls")
 
-__all__ = ["commit_beside_run", "without_runs", "removed"]
+__all__ = [
+    "Chain",
+    "How",
+    "check_answers",
+    "check_how",
+    "commit_beside_run",
+    "note_questions",
+    "removed",
+    "without_runs",
+]
 
 
 _T = TypeVar("_T")
+
+Chain = bool | Literal["steps"]
+"""Whether the writes of a block are commits of their own: none, each one, or as the block says by `step()`."""
+
+
+class How(msgspec.Struct, frozen=True, kw_only=True):
+    """How a change is written."""
+
+    reason: str
+    on_conflict: OnConflict = "raise"
+    op_id: str | None = None  # None: the caller does not repeat it
+    author: str | None = None
+    run: str | None = None  # the run that it is a step of; None: no run makes it
+    head: Head | None = None  # the head that must still be the head; None: the head on entering
+    chain: Chain = False
+    at_once: bool = False  # the block is left as soon as it is entered, so everything is read on entering
+
+
+def check_how(how: How, timeline: str) -> None:
+    """Raise `Invalid` unless a change of that timeline can be written so."""
+    if how.op_id is not None:
+        names.check_op_id(how.op_id)
+    names.check_id("reason", how.reason)
+    if how.run is not None:
+        names.check_id("run", how.run)
+    elif how.reason in REASONS:
+        raise Invalid(
+            f"the reason '{how.reason}' is reserved for runs; nothing was written.",
+            code="reason_reserved",
+            advice="Give one of your own.",
+            reason=how.reason,
+        )
+    if how.on_conflict not in ("raise", "rebase"):
+        raise Invalid(
+            f"on_conflict is 'raise' or 'rebase', not {how.on_conflict!r}; nothing was written.",
+            code="on_conflict_unknown",
+        )
+    if how.chain not in (False, "steps"):
+        names.check_flag("chain", how.chain)
+    if how.author is not None:
+        names.check_label("author", how.author)
+    if how.chain and how.on_conflict != "raise":
+        raise Invalid(
+            "the commits of a chain are named while the block runs, so it cannot be rebased; nothing was written.",
+            code="chain_not_rebased",
+            advice="Leave on_conflict out, and make the change again after StaleHead.",
+        )
+    if how.head is not None:
+        _check_head(how.head, timeline)
+
+
+def _check_head(head: Head, timeline: str) -> None:
+    if not isinstance(head, Head):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"head is a Head that was read earlier, not {head!r}; nothing was written.", code="not_a_head"
+        )
+    if head.timeline != timeline:
+        raise Invalid(
+            f"a head of timeline '{head.timeline}' cannot be written on '{timeline}'; nothing was written.",
+            code="head_of_another_timeline",
+            advice=f"Use on({head.timeline!r}), or the head of this one.",
+            timeline=timeline,
+            head_timeline=head.timeline,
+        )
 
 
 def without_runs(
@@ -78,7 +155,7 @@ def commit_beside_run(
         if cell is UNSET:
             cell = space.engine.cell(space.name, leases.LEASE + line)
         held = None if cell is None or cell.value is None else leases.current(space, line)
-        if held is not None and any(_adds_message(proposal) for proposal in proposals):
+        if held is not None and any(_changes_transcript(proposal) for proposal in proposals):
             raise leases.busy(space, held, "saying something")
         fence = leases.Fence(leases.LEASE + line, cell.revision if cell else 0)
         run = held.run if held else None
@@ -94,8 +171,8 @@ def commit_beside_run(
             proposals = [msgspec.structs.replace(each, ledger=None) for each in proposals]
 
 
-def _adds_message(proposal: Proposal) -> bool:
-    return any(isinstance(event, MessageAppended) for event in proposal.events)
+def _changes_transcript(proposal: Proposal) -> bool:
+    return any(isinstance(event, (MessageAppended, MessageRetracted)) for event in proposal.events)
 
 
 def _is_unchanged(space: Space, fence: leases.Fence) -> bool:
@@ -145,3 +222,31 @@ def _check_settled(space: Space) -> None:
             thread=space.label,
             runs=runs,
         )
+
+
+def note_questions(standing: TimelineContext) -> ChangeQuestions:
+    """Note what a block asks for: the head, and what its commit depends on beside it (agent's map, ledger and lease)."""
+    name, timeline = standing.space.name, standing.timeline
+    lease = CellOf(name, leases.LEASE + timeline)
+    beside = () if standing.agent is None else (*standing.sight_questions, LedgerOf(name), lease)
+    # Two threads may both append; both use the first.
+    standing.asked.append(ChangeQuestions((HeadOf(name, timeline),), beside))
+    return standing.asked[0]
+
+
+def check_answers(space: Space, results: Sequence[ToolResult]) -> None:
+    """Raise `Conflict` if the ledger has one of the calls and it is not settled: the message would pretend a result."""
+    if not space.ask(LedgerOf(space.name))[0].position:
+        return  # a ledger without entries has no call
+    for result in results:
+        held = calls.find(space, result.call_id)
+        if held is not None and held.record.state not in SETTLED:
+            raise Conflict(
+                f"call '{result.call_id}' of {held.record.tool} is {held.record.state}, and a message cannot answer "
+                "it; nothing was written.",
+                code="call_open",
+                advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
+                call=result.call_id,
+                tool=held.record.tool,
+                state=held.record.state,
+            )

@@ -75,7 +75,7 @@ def window(
     if commit is None:
         return Window(stand=looked.stand, earlier=looked.earlier)
     steps = _last_steps(space, commit)
-    said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
+    said = projection.said_at_end([(step.digest, step.commit, step.changeset) for step in steps])
     is_whole = len(said) <= MESSAGES_MAX and steps[0].commit.first_parent is None
     spoken = reader.spoken(space, _readable(said[-MESSAGES_MAX:]), steps)
     return Window(
@@ -96,7 +96,7 @@ def spoken_before(space: Space, commit: Digest | None) -> list[TranscriptEntry]:
     if commit is None:
         return []
     steps = _last_steps(space, commit)
-    said = [one for step in steps for one in projection.said(step.digest, step.commit, step.changeset)]
+    said = projection.said_at_end([(step.digest, step.commit, step.changeset) for step in steps])
     return reader.spoken(space, _readable(said[-MESSAGES_MAX:]), steps)
 
 
@@ -168,7 +168,11 @@ def _first(space: Space, commit: Digest, steps: Sequence[Step]) -> TranscriptEnt
         first = space.back(commit, skip=skip, limit=FIRST_STEPS_MAX, bodies=True)[::-1]
     for step in first:
         said = projection.said(step.digest, step.commit, step.changeset)
-        asked = [one for one in _readable(list(said)) if one.event.role == "user"]
+        asked = [
+            one
+            for one in _readable(list(said))
+            if one.event.role == "user" and not reader.is_retracted(space, one.event.id, step.digest, commit)
+        ]
         if asked:
             return reader.spoken(space, asked[:1], (step,))[0]
     return None

@@ -26,7 +26,7 @@ from perdure.model.commit import (
     encode_move,
 )
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import MessageAppended, MomentNamed
+from perdure.model.event import MessageAppended, MessageRetracted, MomentNamed
 from perdure.model.head import MAIN, Head
 
 __all__ = [
@@ -77,16 +77,18 @@ def made(
     run: str | None = None,
     messages: Sequence[str] = (),
     names: Sequence[str] = (),
+    retracts: Sequence[str | None] = (),
     at: int = 0,
 ) -> Made:
     """Return a commit after `after` (None: the first), and after `also` if it is a merge, that appends `messages`.
 
-    `names` are those that other frameworks have for it.
+    `names` are those that other frameworks have for it, `retracts` the messages that it takes back (None: all).
     """
     bodies = [Object.of(Kind.BODY, f"{text}: {message}".encode()) for message in messages]
     said = [_appended(message, body) for message, body in zip(messages, bodies, strict=True)]
     named = [MomentNamed(id=f"{text} is {name}", name=name) for name in names]
-    changeset = Changeset(reason=text, run_id=run, events=(*said, *named))
+    gone = [MessageRetracted(id=f"{text} without {each}", message=each) for each in retracts]
+    changeset = Changeset(reason=text, run_id=run, events=(*said, *named, *gone))
     recorded = Object.of(Kind.CHANGESET, encode_changeset(changeset))
     commit = Commit(
         parents=tuple(parent.digest for parent in (after, also) if parent),
@@ -153,11 +155,14 @@ class Pen:
         run: str | None = None,
         messages: Sequence[str] = (),
         names: Sequence[str] = (),
+        retracts: Sequence[str | None] = (),
         also: Made | None = None,
         at: int = 0,
     ) -> Made:
         """Commit on the tip and move the head there."""
-        new = made(text, self.tip, run=run, messages=messages, names=names, also=also, at=at)
+        new = made(
+            text, self.tip, run=run, messages=messages, names=names, retracts=retracts, also=also, at=at
+        )
         self._apply(new, moved(self.head, new))
         self.tip = new
         return new

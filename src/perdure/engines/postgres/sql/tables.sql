@@ -37,7 +37,7 @@ CREATE TABLE perdure.log (
     pack bytea,
     state bytea,
     PRIMARY KEY (tenant, space, row_id)
-);
+) WITH (toast_tuple_target = 4096);  -- a turn's rows are about 2 KB, and whole rows take less room than parts of them
 ALTER TABLE perdure.log ALTER COLUMN pack SET STORAGE EXTERNAL, ALTER COLUMN state SET STORAGE EXTERNAL;
 
 CREATE TABLE perdure.keys (

@@ -14,11 +14,11 @@
 
 -- The advisory lock of the writers of a space.
 CREATE FUNCTION perdure.turn_of(t text, space bytea) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT hashbyteaextended(space, hashtextextended(t, 0)) $$;
+AS $$ SELECT hashtextextended(encode(space, 'hex'), hashtextextended(t, 0)) $$;
 
 -- The advisory lock of those who wait for the writer that has the turn.
 CREATE FUNCTION perdure.gate_of(t text, space bytea) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT hashbyteaextended(space, hashtextextended(t, 1)) $$;
+AS $$ SELECT hashtextextended(encode(space, 'hex'), hashtextextended(t, 1)) $$;
 
 CREATE UNLOGGED TABLE perdure.requests (
     tenant text COLLATE "C" NOT NULL,

@@ -9,11 +9,10 @@ a row that was deleted, or put back to an older version, is missing from the sum
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from threading import Lock
-from typing import cast
 
 import msgspec
 
@@ -51,7 +50,11 @@ _OF_SPACES = ("cells", "heads", "entries", "stretches")  # tables whose keys beg
 _ROW_FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that no two numbers of rows add the same
 _META_MASK = (1 << 61) - 1  # SQLite can store the sum of two such numbers
 _HEAD_ROWS = "SELECT h.timeline, CAST(h.move AS BLOB), l.digest FROM heads h LEFT JOIN log l ON l.id=h.commit_row WHERE h.space=?"
-_DIGESTS = "SELECT name, digest FROM cells WHERE space=?"
+# What `sealed_cell` hashes, joined here because a space may have many cells; a name or a digest of another type is damage.
+_PARTS = (
+    "SELECT iif(typeof(name)='text' AND typeof(digest)='blob', CAST('cell' || x'00' || name || x'00' || digest AS BLOB), NULL), "
+    "value IS NULL FROM cells WHERE space=?"
+)
 _EMPTY = "SELECT name, digest, revision, position, listed FROM cells WHERE space=? AND value IS NULL"
 _CELLS = "SELECT name, revision, CAST(value AS BLOB), listed, position FROM cells WHERE space=?"
 
@@ -92,8 +95,9 @@ class Seals:
         with snapshot(db):
             rows.look(db)
             try:
-                stored = _stored_digests(db, space, name)
-                cells = _cell_digests(db, space, name) if again else stored
+                cells = _stored_cells(db, space, name)
+                if again:
+                    cells = shared_rules.sealed_cells(_cell_digests(db, space, name))
                 numbers = LogRows().of(db, space) if is_writing else self._log.of(db, space)
                 op = _op_in(rows.row(db, numbers.newest), space)
                 seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
@@ -279,7 +283,8 @@ def reseal(db: Database, rows: Rows, space: int, name: str) -> None:
             advice="Restore a backup.",
             space=name,
         )
-    seal = ((_sum(db, space, digests) + sealed_rows(numbers.total)) & shared_rules.SEAL_MASK).to_bytes(
+    cells = shared_rules.sealed_cells(digests)
+    seal = ((_sum(db, space, cells) + sealed_rows(numbers.total)) & shared_rules.SEAL_MASK).to_bytes(
         shared_rules.SEAL_BYTES
     )
     op = msgspec.structs.replace(row.pack.op, seal=seal)
@@ -292,26 +297,27 @@ def _op_in(row: LogRow | None, space: int) -> Op | None:
     return row.pack.op if row is not None and row.space == space else None
 
 
-def _sum(db: Database, space: int, cells: Iterable[tuple[str, bytes]]) -> int:
-    """Return the sum over everything in the space that can change, given the names and digests of its cells."""
+def _sum(db: Database, space: int, cells: int) -> int:
+    """Return the sum over everything in the space that can change, given what its cells add."""
     heads = db.execute("SELECT timeline, digest FROM heads WHERE space=?", (space,)).fetchall()
     end = ledger_end(db, space)
     return (
-        shared_rules.sealed_cells(cells)
+        cells
         + sum([shared_rules.sealed_head(timeline, Digest(digest.hex())) for timeline, digest in heads])
         + shared_rules.sealed_ledger(end.position, end.chain)
     )
 
 
-def _stored_digests(db: Database, space: int, name: str) -> list[tuple[str, bytes]]:
-    """Return the name of each cell, and the digest that it is stored with; raise `Corrupt` if an empty one has another.
+def _stored_cells(db: Database, space: int, name: str) -> int:
+    """Return what the cells add with the digests that they are stored with; raise `Corrupt` if an empty one has another.
 
     A listing of cells skips empty ones, so a cell that an edit emptied would be missed there.
     """
-    found = db.execute(_DIGESTS, (space,)).fetchall()
-    for cell, digest, revision, position, listed in db.execute(_EMPTY, (space,)):
-        shared_rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
-    return cast("list[tuple[str, bytes]]", found)
+    found = db.execute(_PARTS, (space,)).fetchall()
+    if any([is_empty for _, is_empty in found]):
+        for cell, digest, revision, position, listed in db.execute(_EMPTY, (space,)):
+            shared_rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
+    return shared_rules.sealed_parts([part for part, _ in found])
 
 
 def _cell_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:

@@ -87,6 +87,7 @@ _PACKED_COLUMNS = "log.id, log.space, log.keys, log.pack"
 _PACKED = f"SELECT {_PACKED_COLUMNS} FROM log WHERE id=?"
 _PACKED_AT = f"SELECT {_PACKED_COLUMNS} FROM {PLACES_AND_LOG} WHERE place BETWEEN ? AND ?"
 _PACKED_ROWS = f"SELECT {_PACKED_COLUMNS} FROM log WHERE id IN (SELECT value FROM json_each(?))"
+_WHOLE_ROWS = f"SELECT {COLUMNS} {FROM} WHERE l.id IN (SELECT value FROM json_each(?))"
 _STRETCH = "SELECT 1 FROM stretches WHERE space=? AND first<=? AND last>=?"
 _AT_ONCE = 64  # objects whose rows are read together
 _CACHE_BYTES = 8 * 1024 * 1024
@@ -311,6 +312,15 @@ class Rows:
                 if places is not None:
                     places.append((row, at))
         items = [row.pack.items[at] for places in found.values() for row, at in places]
+        self._read_whole(
+            connection,
+            [
+                row
+                for places in found.values()
+                for row, at in places
+                if row.pack.items[at].form == PackForm.BODIES
+            ],
+        )
         for _ in range(_DEPTH_MAX):
             items = [item for item in items if is_against(item)]
             bases = self._rows(connection, {item.row for item in items})
@@ -322,6 +332,18 @@ class Rows:
             if not items:
                 break
         return found
+
+    def _read_whole(self, connection: Database, rows: Iterable[Packed]) -> None:
+        """Cache the plain columns of rows too, by one statement; a damaged row is left to the caller that needs it."""
+        with self._lock:
+            epoch, numbers = (
+                self._epoch,
+                {row.id for row in rows if not isinstance(self._cache.get(row.id), LogRow)},
+            )
+        sql = _WHOLE_ROWS, (msgspec.json.encode(sorted(numbers)).decode(),)
+        for values in connection.execute(*sql).fetchall() if numbers else ():
+            with suppress(Corrupt):
+                self._keep(connection, row_of(values), epoch)
 
     def _rows(self, connection: Database, numbers: Iterable[int]) -> dict[int, Packed]:
         """Return the rows of these numbers, without those that are missing or damaged: a caller that needs one raises for it."""

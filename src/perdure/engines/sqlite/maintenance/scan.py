@@ -26,6 +26,7 @@ from perdure.engines.sqlite.commit.apply import op_id_of, recorded_of
 from perdure.engines.sqlite.commit.layout import spans_of
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import look_again
+from perdure.engines.sqlite.format.commits import hashed_step, is_placed
 from perdure.engines.sqlite.format.index import (
     KEY_BYTES,
     all_places,
@@ -60,7 +61,7 @@ from perdure.engines.sqlite.format.rows import (
     row_of,
 )
 from perdure.engines.sqlite.maintenance.removal import spans_in
-from perdure.engines.sqlite.reads import hashed_step, is_placed, moves_of
+from perdure.engines.sqlite.reads import moves_of
 from perdure.errors import Corrupt, Forgotten, PerdureError
 from perdure.model.commit import Changeset, Commit, MoveRecord, encode_commit, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of

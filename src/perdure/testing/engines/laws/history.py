@@ -17,7 +17,7 @@ from perdure.errors import Corrupt, NotFound
 from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MessageAppended
-from perdure.model.names import moment_label
+from perdure.model.names import moment_label, retraction_label
 from perdure.testing.engines.builders import (
     SPACE,
     START,
@@ -324,6 +324,19 @@ class HistoryLaws(EngineSubject):
 
         assert found == [[first.digest, here.digest], [there.digest, here.digest], []]
         assert list(engine.labelled(SPACE, moment_label("sdk:7"))) == [first.digest]
+
+    def test_a_retraction_is_found_by_the_message_that_it_takes_back(self, engine: Engine) -> None:
+        """On every line; one that takes everything back has a label of its own, and neither is the message's."""
+        pen = Pen(engine)
+        said = pen.commit("milk", messages=["m-1", "m-2"])
+        fork = pen.fork("what-if")
+        there, here = fork.commit("there", retracts=["m-1", "m-2"]), pen.commit("here", retracts=["m-1"])
+        every = pen.commit("all", retracts=[None])
+
+        found = [list(engine.labelled(SPACE, retraction_label(each))) for each in ("m-1", "m-2", "m-3", None)]
+
+        assert found == [[there.digest, here.digest], [there.digest], [], [every.digest]]
+        assert list(engine.labelled(SPACE, "m-1")) == [said.digest]
 
     def test_a_name_is_no_message_id_and_no_run_id(self, engine: Engine) -> None:
         """The same text in all three places leads to three commits, and the id never to the named one."""

@@ -1,0 +1,225 @@
+"""Takes a framework's tool calls through the ledger of a thread, so that an effect happens once.
+
+A framework calls its tools by itself; its hook around a call hands the call to a `CallGuard`, which makes it by `thread.call`:
+`started` is durable before the tool runs, and the result is durable before the framework sees it.  After a crash the
+framework asks for the call again.  A call that was finished gives its stored result; of one that was under way nobody
+knows the outcome, so it is not made again, and the model is told so in words; one that is known to have had no effect is
+made again.  A model that asks for the same thing under
+a new id is stopped by the fingerprint of the call: tool and arguments.
+
+The guard executes nothing that is stored.  A result is a text or JSON, and what becomes of it is the framework's decision.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from hashlib import sha256
+from itertools import count
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from perdure import aio
+from perdure.errors import Busy, Conflict, Invalid
+from perdure.integrations import foreign_ids
+from perdure.model.canonical import Json
+from perdure.model.effect import Effect, Reach, check_effect
+from perdure.runtime.calls.direct_call import CallResult
+from perdure.runtime.tools.call import Call
+from perdure.runtime.tools.signature import Arguments
+from perdure.runtime.tools.tool import RepeatGuard, Tool
+from perdure.store.thread import Thread
+
+__all__ = ["CallGuard", "GuardedCall", "GuardOutcome"]
+
+_T = TypeVar("_T")
+_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
+
+
+class GuardedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that a framework is about to make."""
+
+    id: str  # the framework's id of the call
+    tool: str
+    arguments: Mapping[str, Any]
+    asked_by: str = ""  # the id of the message that asks for it: models use the same call id again
+    annotations: Mapping[str, Any] | None = None  # of an MCP server, if the program trusts it
+
+    @property
+    def ledger_ids(self) -> Iterator[str]:
+        """The ids of the call in the ledger: the same whenever it is asked for; the second is for after a failure.
+
+        Another message, tool or arguments make it another call, though the framework's id may be the same.
+        """
+        parts = json.dumps([self.asked_by, self.id, self.tool, self.arguments], sort_keys=True, default=repr)
+        digest = sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        for number in count(1):
+            attempt = "" if number == 1 else f"~{number}"
+            yield foreign_ids.thread_id(f"{self.id or 'call'}~{digest}{attempt}")
+
+
+class GuardOutcome(msgspec.Struct, Generic[_T], frozen=True, kw_only=True):
+    """What became of a guarded call."""
+
+    state: str  # of the call in the ledger
+    text: str  # the result, or in words why there is none
+    value: _T | None = None  # what the tool returned, if it ran just now
+    ran: bool = False  # the tool ran just now and returned
+    stored: Json = None  # the result as the ledger has it, if it ran before
+
+    @property
+    def is_result(self) -> bool:
+        """True if there is a result: the tool has run, now or before."""
+        return self.ran or self.state == "succeeded"
+
+
+class CallGuard:
+    """Makes a framework's tool calls through the ledger.
+
+    `effects` says what each tool may change, by its name; a tool without an entry counts as an `external_write`.
+    `repeat_guard` says what happens to an external write that may be a repetition: `deny` tells the model so, `ask`
+    lets a person decide, `allow` makes it.
+    """
+
+    def __init__(
+        self, effects: Mapping[str, Effect | Reach] | None = None, *, repeat_guard: RepeatGuard = "deny"
+    ) -> None:
+        """Check the effects; raises `Invalid` for a word that is none."""
+        given = dict(effects or {})
+        self._reaches = {
+            name: each if isinstance(each, Reach) else Reach(check_effect(each))
+            for name, each in given.items()
+        }
+        self._repeat_guard: RepeatGuard = repeat_guard
+
+    def reach(self, call: GuardedCall) -> Reach:
+        """Return how far a call reaches: as declared here, as an MCP server says, else an external write."""
+        known = self._reaches.get(call.tool)
+        hints = call.annotations
+        if known is not None or hints is None:
+            return known or Reach()
+        if hints.get("readOnlyHint"):
+            return Reach("read_only")
+        return Reach("external_write", bool(hints.get("idempotentHint")))
+
+    def call(
+        self, thread: Thread, call: GuardedCall, run: Callable[[], _T], *, store: Callable[[_T], Json]
+    ) -> GuardOutcome[_T]:
+        """Make a call whose tool is `run`; `store` says what the ledger keeps of its result.
+
+        An exception of the tool is raised again once the ledger has it; its outcome counts as unknown.
+        """
+        attempt = _Attempt(run, store)
+        tool, arguments = self._tool(call, attempt.run_once), _plain(call.arguments)
+        try:
+            for id in call.ledger_ids:
+                result = thread.call(tool, arguments, id=id)
+                if not attempt.is_to_repeat(result):
+                    return attempt.outcome(result, lambda id=id: _stored(thread, id))
+        except (Busy, Conflict) as refused:
+            return GuardOutcome(state="refused", text=str(refused))
+        raise AssertionError("the ids of a call do not end")
+
+    async def acall(
+        self,
+        thread: aio.Thread,
+        call: GuardedCall,
+        run: Callable[[], Awaitable[_T]],
+        *,
+        store: Callable[[_T], Json],
+    ) -> GuardOutcome[_T]:
+        """Make a call whose tool is awaited; the rules are those of `call`."""
+        attempt = _Attempt(run, store)
+        tool, arguments = self._tool(call, attempt.arun_once, runs_async=True), _plain(call.arguments)
+        try:
+            for id in call.ledger_ids:
+                result = await thread.call(tool, arguments, id=id)
+                if not attempt.is_to_repeat(result):
+                    found: Json = None
+                    if not attempt.ran:
+                        found = await thread.off_loop(lambda id=id: _stored(thread.target(), id))
+                    return attempt.outcome(result, lambda found=found: found)
+        except (Busy, Conflict) as refused:
+            return GuardOutcome(state="refused", text=str(refused))
+        raise AssertionError("the ids of a call do not end")
+
+    def _tool(self, call: GuardedCall, run: Callable[[], Any], *, runs_async: bool = False) -> Tool:
+        name = call.tool if _TOOL.match(call.tool) else f"_{foreign_ids.path_segment(call.tool).strip('~')}"
+        work: Callable[[Arguments, Call], Any] = lambda _arguments, _call: run()  # noqa: E731
+        return Tool(
+            name=name[:128],
+            description="",
+            parameters={"type": "object"},
+            function=run,
+            take=lambda given: Arguments(given, given),
+            run=work,
+            runs_async=runs_async,
+            reach=self.reach(call),
+            repeat_guard=self._repeat_guard,
+        )
+
+
+class _Attempt(Generic[_T]):
+    """One attempt in this process: what the tool returned or raised."""
+
+    def __init__(self, run: Callable[[], Any], store: Callable[[_T], Json]) -> None:
+        self._run, self._store = run, store
+        self.ran = False
+        self._value: _T | None = None
+        self._error: Exception | None = None
+
+    def run_once(self) -> Json:
+        try:
+            return self._returned(self._run())
+        except Exception as error:
+            self._error = error
+            raise
+
+    async def arun_once(self) -> Json:
+        try:
+            return self._returned(await self._run())
+        except Exception as error:
+            self._error = error
+            raise
+
+    def _returned(self, value: _T) -> Json:
+        self._value, self.ran = value, True
+        return self._store(value)
+
+    def is_to_repeat(self, result: CallResult) -> bool:
+        """True if an earlier attempt is known to have had no effect, so that the call is made again."""
+        return result.state == "failed" and self._error is None and not self.ran
+
+    def outcome(self, result: CallResult, stored: Callable[[], Json]) -> GuardOutcome[_T]:
+        """Return the outcome; raises what the tool raised."""
+        if self._error is not None:
+            raise self._error
+        text = result.text
+        if result.result is None:
+            text = "This call waits for the decision of a person; it was not made."
+        value = None if self.ran or result.state != "succeeded" else stored()
+        return GuardOutcome(state=result.state, text=text, value=self._value, ran=self.ran, stored=value)
+
+
+def _stored(thread: Thread, id: str) -> Json:
+    """Return the whole result of a call as JSON, or as a text if it is none."""
+    record = thread.trace(id, history=False).record
+    if record.result is None:
+        return None
+    content = b"".join(thread.artifacts.get(record.result)).decode("utf-8", "replace")
+    try:
+        return cast("Json", json.loads(content))
+    except ValueError:
+        return content
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Json]:
+    """Return arguments as JSON; raises `Invalid` if they are none: nothing is called."""
+    try:
+        return cast("dict[str, Json]", json.loads(json.dumps(dict(arguments), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise Invalid(
+            f"the arguments are not JSON: {error}; nothing was done.", code="arguments_not_json"
+        ) from error
