@@ -198,9 +198,8 @@ def commit_ordinary(
 ) -> Receipt | None:
     """Do what `commit` does with one proposal of a block, in one pass; None, having written nothing, if `commit` has to.
 
-    The timeline has a commit, no event is delivered to another space, and `op_id` was made for this write.  Raises
-    `Conflict`, having written nothing, if something has changed since it was read: whether the proposal can be rebased,
-    and what is raised, is for `commit` to decide.
+    No event is delivered to another space, and `op_id` was made for this write.  Raises `Conflict`, having written
+    nothing, if something has changed since it was read; what that means is for `commit` to decide.
     """
     if onto.commit is None:
         return None
@@ -225,24 +224,16 @@ def commit_ordinary(
     )
     encoded = encode_commit(commit)
     digest = digest_of(_COMMIT, encoded)
-    objects = (
-        *bodies,
-        *patched.objects,
-        Object(_CHANGESET, named, body, None, changeset),
-        Object(_COMMIT, digest, encoded, None, commit),
-    )
+    stored = Object(_CHANGESET, named, body, None, changeset), Object(_COMMIT, digest, encoded, None, commit)
+    objects = (*bodies, *patched.objects, *stored)
     limits = space.limits
     size = sum(map(len, map(_body_of, objects)))
     if len(events) > limits.write_events_max or size > limits.write_bytes_max:
         return None
+    move = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=digest)
+    name, moves = space.name, (move,)
     write = Write(
-        space=space.name,
-        op_id=op_id,
-        intent=named,
-        fences=fences,
-        objects=objects,
-        moves=(Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=digest),),
-        is_new=True,
+        space=name, op_id=op_id, intent=named, fences=fences, objects=objects, moves=moves, is_new=True
     )
     receipt = submit(space, write, onto)
     turn = above.turn if run is not None and run == before.run else above.turn + 1

@@ -69,12 +69,8 @@ from perdure.store.plumbing.run_fence import How, check_answers, check_how, comm
 
 if TYPE_CHECKING:
     from perdure.context.render import media
-    from perdure.ledger import calls
-    from perdure.model import call as call_model
     from perdure.runtime.session import journal
 else:
-    calls = deferred("perdure.ledger.calls")
-    call_model = deferred("perdure.model.call")
     journal = deferred("perdure.runtime.session.journal")
     media = deferred("perdure.context.render.media")
 

@@ -310,18 +310,9 @@ class Applier:
             or (row.op_key in recent if write.is_new else self._rows_named(space, write.op_id))
         ):
             return None
-        # The revisions of the cells that are fenced or written, as they are.
-        held_cells = known.cells.get(space) or _NO_CELLS
-        for fence in write.fences:
-            cell = held_cells.get(fence.cell) or known.cell(space, write.space, fence.cell)
-            if cell.revision != fence.revision:
-                return None
-        cells: list[SealedCell] = []
-        for wanted in write.cells:
-            cell = held_cells.get(wanted.name) or known.cell(space, write.space, wanted.name)
-            if cell.revision != wanted.expected:
-                return None
-            cells.append(cell)
+        cells = self._cells_of(space, write) if write.fences or write.cells else []
+        if cells is None:
+            return None
         self.has_changed = True
         known.next_number = number + 1
         ledger, columns, (moved, moved_digest, part) = end.ledger, row.columns, row.moved
@@ -353,6 +344,21 @@ class Applier:
             op_id=write.op_id, heads=(hold.head,), revisions=revisions, position=position, chain=chain
         )
         return AppliedWrite(receipt, space, [hold])
+
+    def _cells_of(self, space: int, write: Write) -> list[SealedCell] | None:
+        """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence."""
+        held = self.known.cells.get(space) or _NO_CELLS
+        for fence in write.fences:
+            cell = held.get(fence.cell) or self.known.cell(space, write.space, fence.cell)
+            if cell.revision != fence.revision:
+                return None
+        cells: list[SealedCell] = []
+        for wanted in write.cells:
+            cell = held.get(wanted.name) or self.known.cell(space, write.space, wanted.name)
+            if cell.revision != wanted.expected:
+                return None
+            cells.append(cell)
+        return cells
 
     def _rows_named(self, space: int, op_id: str) -> bool:
         """True if a row may hold an earlier write with this op_id."""

@@ -154,12 +154,13 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
     pass with few calls between its parts, because each commit makes it.
     """
     epoch = bases.epoch  # first: a change after this makes the result out of date
-    objects, moves, holds = write.objects, write.moves, known.holds.get(space)
-    if holds is None or len(moves) != 1 or len(objects) < 2:
+    objects = write.objects
+    if len(write.moves) != 1 or len(objects) < 2:
         return None
-    move, stored, last = moves[0], objects[-2], objects[-1]
+    move, stored, last = write.moves[0], objects[-2], objects[-1]
     commit, changeset, timeline, to = last.record, stored.record, move.timeline, last.digest
-    held = holds.get(timeline)
+    holds = known.holds.get(space)
+    held = None if holds is None else holds.get(timeline)
     before = None if held is None else held[0]
     if held is None or before is None or type(commit) is not Commit or type(changeset) is not Changeset:
         return None
@@ -172,7 +173,7 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
         or before.sealed
         or move.seal
         or move.act is not _COMMIT_ACT
-        or (head is not move.expected and head != move.expected)
+        or head != move.expected
         or commit.parents != (head.commit,)
         or commit.depth != parent.depth + 1
         or commit.changeset != stored.digest
@@ -189,75 +190,19 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
     items.append((_COMMIT_AT, _COMMIT_FORM, pack_commit(commit, changeset)))
     keys += _raw(stored.digest[:_KEY_DIGITS]), _raw(to[:_KEY_DIGITS])
     count = len(keys)
-    # The keys of the labels that its events give a commit, and where their words are.
-    events = changeset.events
-    if (
-        len(events) == 1 and type(events[0]) is MessageAppended and events[0].vendor is None
-    ):  # as in most commits
-        keys += label_keys(events[0].id)
-        words = spans.get(events[0].body)
-        where = None if words is None else f"[[0,{words[0]},{words[1]},0,0]]"
-    else:
-        _label(keys, changeset)
-        where = spans_of(changeset, spans.get) if spans else None
-    run = None if commit.run is None else run_key(commit.run)
-    turn, op_id = parent.turn, write.op_id
-    if run is None or run != parent.run:
-        turn += 1
-        if commit.run is not None:
-            keys += label_keys(commit.run)
-    op_key, other_key = op_keys(op_id)
-    version = head.version + 1
-    keys += op_key, other_key, version_key(timeline, version)
-    columns = (
-        space,
-        parent.row,
-        jump,
-        commit.depth,
-        turn,
-        parent.sequence + parent.events,
-        len(events),
-        run,
-        b"".join(keys),
-        commit.at,
-        _raw(to),
-        _raw(commit.root),
-        text,
-        where,
-        bodies,
-    )
-    record = MoveRecord(
-        timeline=timeline,
-        version=version,
-        act=_COMMIT_ACT,
-        op_id=op_id,
-        from_=head.commit,
-        to=to,
-        previous=previous,
-    )
-    body = encode_move(record)
-    digest = digest_of(Kind.MOVE, body)
-    # The fields of an `Op` up to its moves, and in them those of a `StoredMove`.
-    raw_previous = None if previous is None else _raw(previous)
-    op = (
-        b"",
-        _raw(write.intent),
-        ((_COMMITS, timeline, version, short(op_id), True, True, raw_previous, False),),
-    )
+    where, run = _name_ordinary(keys, changeset, spans), None if commit.run is None else run_key(commit.run)
+    is_same_run = run is not None and run == parent.run
+    if not is_same_run and commit.run is not None:
+        keys += label_keys(commit.run)
+    op_key, other_key = op_keys(write.op_id)
+    keys += op_key, other_key, version_key(timeline, head.version + 1)
+    place = commit.depth, parent.turn + (not is_same_run), parent.sequence + parent.events
+    line = space, parent.row, jump, *place, len(changeset.events), run
+    content = _raw(to), _raw(commit.root), text, where, bodies
+    columns = *line, b"".join(keys), commit.at, *content
+    hold, op, moved = _move_ordinary(write, before)
     return OrdinaryRow(
-        space,
-        epoch,
-        held,
-        columns,
-        items,
-        whole,
-        keys,
-        count,
-        op_key,
-        op,
-        stands,
-        Hold(Head(timeline, version, to), False, digest),
-        (body.decode(), _raw(digest), sealed_head(timeline, digest)),
+        space, epoch, held, columns, items, whole, keys, count, op_key, op, stands, hold, moved
     )
 
 
@@ -308,6 +253,42 @@ def _lay_ordinary(
     if size >= _OWN_ROW_FROM_BYTES:
         return None
     return items, keys, bodies or None, stands, spans, whole
+
+
+def _name_ordinary(
+    keys: list[bytes], changeset: Changeset, spans: dict[Digest, tuple[int, int]]
+) -> str | None:
+    """Add the keys of the labels that its events give a commit; return where their words are, as `spans_of` does."""
+    events = changeset.events
+    if len(events) == 1 and type(events[0]) is MessageAppended:  # as in most commits
+        event = events[0]
+        keys += label_keys(event.id)
+        words = None if event.vendor is not None else spans.get(event.body)
+        return spans_of(changeset, spans.get) if words is None else f"[[0,{words[0]},{words[1]},0,0]]"
+    _label(keys, changeset)
+    return spans_of(changeset, spans.get) if spans else None
+
+
+def _move_ordinary(write: Write, before: Hold) -> tuple[Hold, tuple[object, ...], tuple[str, bytes, int]]:
+    """Return the timeline after an ordinary write, the fields of its `Op` up to the move, and the record of the move."""
+    head, previous, to, op_id = before.head, before.move, write.objects[-1].digest, write.op_id
+    timeline, version = head.timeline, head.version + 1
+    record = MoveRecord(
+        timeline=timeline,
+        version=version,
+        act=_COMMIT_ACT,
+        op_id=op_id,
+        from_=head.commit,
+        to=to,
+        previous=previous,
+    )
+    body = encode_move(record)
+    digest = digest_of(Kind.MOVE, body)
+    raw_previous = None if previous is None else _raw(previous)
+    # The fields of a `StoredMove`.
+    stored = _COMMITS, timeline, version, short(op_id), True, True, raw_previous, False
+    moved = body.decode(), _raw(digest), sealed_head(timeline, digest)
+    return Hold(Head(timeline, version, to), False, digest), (b"", _raw(write.intent), (stored,)), moved
 
 
 def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
