@@ -1,10 +1,15 @@
-"""An ordinary write is stored by a path of its own, and leaves every byte that the general path leaves."""
+"""An ordinary write takes short ways of its own, and leaves every byte that the general ways leave.
+
+There are three: a block ends in one function that makes its commit, the writer makes one commit without what a chain of
+them needs, and the engine lays out and inserts the row of one commit in one pass.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -14,12 +19,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.engines.contract import Engine, Receipt, Write
+from perdure.engines.contract import CellWrite, Engine, Receipt, Step, Write
 from perdure.engines.registry import open_engine
+from perdure.engines.shared_rules import placed
 from perdure.engines.sqlite.commit import apply, layout
 from perdure.engines.sqlite.commit.apply import Applier
 from perdure.errors import Conflict, Invalid, NotFound, OpReused
+from perdure.history import writer
+from perdure.history.space import Space
+from perdure.history.writer import Proposal
+from perdure.model.digest import Object
+from perdure.model.head import Head
 from perdure.model.limits import Limits
+from perdure.store.change import Change
 from perdure.store.plumbing.handles import Ids, StoreResources
 from perdure.store.store import Store
 
@@ -71,13 +83,13 @@ class Recording:
         return getattr(self._engine, name)
 
 
-def recorded(story: list[Act]) -> list[Write]:
-    """The writes of a program that does all this, as its engine got them."""
+def recorded(story: list[Act], *, ids: Callable[[], str] | None = None) -> list[Write]:
+    """The writes of a program that does all this, as its engine got them; None makes new ids."""
     taken: list[Write] = []
     engine = open_engine("memory:", read_only=False, create=True, durability="power_loss")
     clock = iter(range(1_700_000_000_000_000, 1_800_000_000_000_000)).__next__
     resources = StoreResources(
-        engine=cast("Engine", Recording(engine, taken)), clock=clock, ids=Ids(clock), limits=Limits()
+        engine=cast("Engine", Recording(engine, taken)), clock=clock, ids=ids or Ids(clock), limits=Limits()
     )
     with Store(resources, "memory:", read_only=False) as store:
         thread = store.thread("t", agent="a")
@@ -149,7 +161,7 @@ def stored(writes: list[Write], directory: Path) -> tuple[dict[str, list[Any]], 
 @contextmanager
 def general_path_only() -> Generator[None]:
     """Let the straight path give up on every write."""
-    with mock.patch.object(Applier, "_apply_ordinary", return_value=None):
+    with mock.patch.object(Applier, "apply_ordinary", return_value=None):
         yield
 
 
@@ -178,14 +190,14 @@ STORY: list[Act] = [("say", "hello"), *[("both", "/plan", {"n": n}, f"step {n}")
 def test_most_writes_take_the_straight_path() -> None:
     """Without this the comparison would compare the general path with itself."""
     taken: list[bool] = []
-    real: Callable[..., Any] = Applier._apply_ordinary
+    real: Callable[..., Any] = Applier.apply_ordinary
 
     def noted(*given: Any) -> Any:
         applied = real(*given)
         taken.append(applied is not None)
         return applied
 
-    with mock.patch.object(Applier, "_apply_ordinary", noted), tempfile.TemporaryDirectory() as directory:
+    with mock.patch.object(Applier, "apply_ordinary", noted), tempfile.TemporaryDirectory() as directory:
         stored(recorded(STORY), Path(directory))
 
     assert taken.count(True) >= len(STORY) - 2
@@ -209,3 +221,71 @@ def test_a_path_with_another_rule_is_noticed(module: Any, rule: str) -> None:
 
 def _other(found: Any) -> Any:
     return found + 1 if isinstance(found, int) else found[::-1]
+
+
+def numbered() -> Callable[[], str]:
+    """Ids that are the same each time."""
+    return map("id-{:08}".format, count()).__next__
+
+
+def chained(
+    space: Space, onto: Head, proposals: Sequence[Proposal], at: int
+) -> tuple[list[Step], tuple[Object, ...], tuple[CellWrite, ...]]:
+    """The commits of proposals as the writer makes several of them, each with the place that the engines derive."""
+    parent = None if onto.commit is None else space.step(onto.commit)
+    steps, objects, cells, _ = writer._several(space, onto, parent, proposals, at)
+    for above, step in zip([parent, *steps], steps, strict=False):
+        before = (above.place, above.commit.run) if above else None
+        assert step.place == placed(step.commit, before, len(above.changeset.events) if above else 0)
+    return steps, objects, cells
+
+
+@contextmanager
+def blocks_in_general() -> Generator[None]:
+    """Let every block end in the general way."""
+    with mock.patch.object(Change, "_is_committed", return_value=False):
+        yield
+
+
+@given(story=st.lists(acts, max_size=25))
+@settings(deadline=None)
+def test_one_commit_is_made_as_several_are(story: list[Act]) -> None:
+    """Whatever a program does, the writer asks the engine for the same writes as if each commit were one of a chain."""
+    short = recorded(story, ids=numbered())
+
+    with blocks_in_general(), mock.patch.object(writer, "_chain", chained):
+        general = recorded(story, ids=numbered())
+
+    assert short == general
+
+
+def test_most_blocks_end_in_the_short_way() -> None:
+    """Without this the comparison would compare the general way with itself."""
+    with mock.patch.object(writer, "commit_ordinary", side_effect=writer.commit_ordinary) as short:
+        recorded(STORY)
+
+    assert short.call_count >= len(STORY) - 1
+
+
+@pytest.mark.parametrize("rule", ["encode_changeset", "encode_commit"])
+def test_a_block_that_ends_in_another_way_is_noticed(rule: str) -> None:
+    """Control: if the short way encodes something otherwise, the writes differ."""
+    with blocks_in_general():
+        general = recorded(STORY, ids=numbered())
+    real = getattr(writer, rule)
+
+    with mock.patch.object(writer, rule, lambda given: real(given) + b" "):
+        short = recorded(STORY, ids=numbered())
+
+    assert short != general
+
+
+def test_a_commit_without_its_cell_is_noticed() -> None:
+    """Control: if the way for one proposal leaves a cell out, the writes differ."""
+    story: list[Act] = [*STORY, ("agent", "/plan", 1)]
+    general = recorded(story, ids=numbered())
+
+    with mock.patch.object(writer, "_DELIVERED", frozenset[type]()):
+        short = recorded(story, ids=numbered())
+
+    assert short != general

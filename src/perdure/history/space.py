@@ -45,6 +45,7 @@ __all__ = [
     "THREADS",
     "Space",
     "AgentMapView",
+    "ChangeQuestions",
     "CommitCache",
     "CommitCaches",
     "TimelineContext",
@@ -168,9 +169,12 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         known = self.known
         if not known:
             return self.engine.answers(questions)
-        others = [each for each in questions if each not in known]
-        found = dict(zip(others, self.engine.answers(others), strict=True)) if others else known
-        return [known[each] if each in known else found[each] for each in questions]
+        try:
+            return [*map(known.__getitem__, questions)]
+        except KeyError:  # not all of them
+            others = [each for each in questions if each not in known]
+            found = {**known, **dict(zip(others, self.engine.answers(others), strict=True))}
+            return [found[each] for each in questions]
 
     def knowing(self, *questions: Question) -> Space:
         """Return the space with the answers to these questions, read now by one call.
@@ -417,6 +421,19 @@ def stale_because_removed(space: Space, head: Head) -> StaleHead:
     )
 
 
+class ChangeQuestions:
+    """What every change of a timeline asks for: the head, and what its commit depends on beside it."""
+
+    __slots__ = ("beside", "head", "sight")
+
+    def __init__(self, head: Sequence[Question], beside: Sequence[Question]) -> None:
+        """Begin with nothing seen."""
+        self.head = head
+        self.beside = beside
+        # The head of the agent's timeline that was last seen, and its map as seen from there.
+        self.sight: tuple[Hold | None, AgentMapView | None] = None, None
+
+
 class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
     """One timeline of one space, and the agent's space beside it."""
 
@@ -424,8 +441,7 @@ class TimelineContext(msgspec.Struct, frozen=True, kw_only=True):
     timeline: str = MAIN
     agent: Space | None = None  # the agent's own space; None: this is it
     defaults: Mapping[str, bytes] = {}  # values of absent paths, in canonical JSON
-    # What every change here asks for: the head, and what its commit depends on beside it.  The first one makes it.
-    asked: list[tuple[Sequence[Question], Sequence[Question]]] = []
+    asked: list[ChangeQuestions] = []  # what every change here asks for; the first one makes it
 
     @property
     def agent_line(self) -> str:

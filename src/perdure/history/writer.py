@@ -17,14 +17,33 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.engines import shared_rules
-from perdure.engines.contract import CellWrite, LedgerOf, Move, OpOf, Receipt, Recorded, Step, Write
+from perdure.engines.contract import (
+    CellWrite,
+    Fence,
+    LedgerOf,
+    Move,
+    OpOf,
+    Place,
+    Receipt,
+    Recorded,
+    Step,
+    Write,
+)
 from perdure.errors import InDoubt, Invalid, Moved, OpReused, StaleHead
 from perdure.history.changes import patch_builder
-from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Touched, covered, own_source, reapply
+from perdure.history.changes.patch_builder import (
+    UNTOUCHED,
+    Ops,
+    Patched,
+    Touched,
+    covered,
+    own_source,
+    reapply,
+)
 from perdure.history.space import Space, removed, stale_because_removed
 from perdure.model import canonical, names
 from perdure.model.commit import (
+    NO_LEDGER,
     NO_PATCH,
     NO_READS,
     Act,
@@ -49,6 +68,7 @@ __all__ = [
     "OnConflict",
     "Proposal",
     "commit",
+    "commit_ordinary",
     "intent_of",
     "next_step",
     "once",
@@ -66,6 +86,10 @@ BETWEEN_MAX = 1_000  # commits; a writer that is further behind gets `StaleHead`
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _body_of = attrgetter("body")
+_CHANGESET, _COMMIT = (
+    Kind.CHANGESET,
+    Kind.COMMIT,
+)  # read once: an attribute of a class costs as much as a call
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -158,6 +182,67 @@ def commit(
             rebases += 1
 
 
+def commit_ordinary(
+    space: Space,
+    onto: Head,
+    *,
+    reason: str,
+    run: str | None,
+    author: str | None,
+    events: tuple[Event, ...],
+    bodies: Sequence[Object],
+    patched: Patched,
+    outside: Reads,
+    ledger: LedgerRead,
+    fences: tuple[Fence, ...],
+    op_id: str,
+) -> Receipt | None:
+    """Do what `commit` does with one proposal of a block, in one pass; None, having written nothing, if `commit` has to.
+
+    No event is delivered to another space, and `op_id` was made for this write.  Raises `Conflict`, having written
+    nothing, if something has changed since it was read; what that means is for `commit` to decide.
+    """
+    if onto.commit is None:
+        return None
+    parent = space.steps.get(onto.commit) or space.step(onto.commit)
+    changeset = Changeset(reason=reason, run_id=run, events=events, patch=patched.patch)
+    body = encode_changeset(changeset)
+    named = digest_of(_CHANGESET, body)
+    before, above = parent.commit, parent.place
+    depth = before.depth + 1
+    commit = Commit(
+        parents=(onto.commit,),
+        changeset=named,
+        root=patched.root,
+        thread=space.label,
+        depth=depth,
+        reason=reason,
+        at=space.clock(),
+        reads=outside,
+        ledger=ledger if ledger.position else NO_LEDGER,
+        run=run,
+        author=author,
+    )
+    encoded = encode_commit(commit)
+    digest = digest_of(_COMMIT, encoded)
+    stored = Object(_CHANGESET, named, body, None, changeset), Object(_COMMIT, digest, encoded, None, commit)
+    objects = (*bodies, *patched.objects, *stored)
+    limits = space.limits
+    size = sum(map(len, map(_body_of, objects)))
+    if len(events) > limits.write_events_max or size > limits.write_bytes_max:
+        return None
+    move = Move(act=Act.COMMIT, timeline=onto.timeline, expected=onto, to=digest)
+    name, moves = space.name, (move,)
+    write = Write(
+        space=name, op_id=op_id, intent=named, fences=fences, objects=objects, moves=moves, is_new=True
+    )
+    receipt = submit(space, write, onto)
+    turn = above.turn if run is not None and run == before.run else above.turn + 1
+    place = Place(depth, turn, above.sequence + len(parent.changeset.events))
+    space.steps.put(Step(digest, commit, changeset, place))
+    return receipt
+
+
 def submit(space: Space, write: Write, onto: Head) -> Receipt:
     """Have the engine apply `write`; if the outcome is in doubt, ask once whether it was applied.
 
@@ -224,7 +309,28 @@ def _chain(
 
     Raises `Invalid` if they are too much for one write.
     """
-    parent = None if onto.commit is None else space.step(onto.commit)
+    parent = None if onto.commit is None else space.steps.get(onto.commit) or space.step(onto.commit)
+    if len(proposals) == 1:  # as nearly always
+        proposal = proposals[0]
+        parent, stored = next_step(space, parent, proposal, at)
+        steps, objects, cells = [parent], (*proposal.objects, *stored), proposal.cells
+        events, is_delivered = len(proposal.events), not _DELIVERED.isdisjoint(map(type, proposal.events))
+        if is_delivered:
+            cells = (*cells, _outbox_cell(onto, parent))
+    else:
+        steps, objects, cells, events = _several(space, onto, parent, proposals, at)
+    if events > space.limits.write_events_max:
+        raise _too_many_events(events, space.limits.write_events_max)
+    size = sum(map(len, map(_body_of, objects)))
+    if size > space.limits.write_bytes_max:
+        raise _too_large(size, space.limits.write_bytes_max)
+    return steps, objects, cells
+
+
+def _several(
+    space: Space, onto: Head, parent: Step | None, proposals: Sequence[Proposal], at: int
+) -> tuple[list[Step], tuple[Object, ...], tuple[CellWrite, ...], int]:
+    """Return the commits of several proposals, their objects and cells, and how many events they have."""
     steps: list[Step] = []
     objects: list[Object] = []
     cells: list[CellWrite] = []
@@ -238,20 +344,17 @@ def _chain(
         steps.append(parent)
         objects += proposal.objects
         objects += stored
-        if proposal.cells:
-            cells += proposal.cells
-        if proposal.events:
-            events += len(proposal.events)
-            if not _DELIVERED.isdisjoint(map(type, proposal.events)):
-                # The outbox is delivered in the order of versions, then depth.
-                value = canonical.encode({"depth": parent.commit.depth, "version": onto.version + 1})
-                cells.append(CellWrite(name=OUTBOX + parent.digest, expected=0, value=value, listed=True))
-    if events > space.limits.write_events_max:
-        raise _too_many_events(events, space.limits.write_events_max)
-    size = sum(map(len, map(_body_of, objects)))
-    if size > space.limits.write_bytes_max:
-        raise _too_large(size, space.limits.write_bytes_max)
-    return steps, tuple(objects), tuple(cells)
+        cells += proposal.cells
+        events += len(proposal.events)
+        if not _DELIVERED.isdisjoint(map(type, proposal.events)):
+            cells.append(_outbox_cell(onto, parent))
+    return steps, tuple(objects), tuple(cells), events
+
+
+def _outbox_cell(onto: Head, step: Step) -> CellWrite:
+    """Return the cell that names a commit to be delivered, which is done in the order of versions, then depth."""
+    value = canonical.encode({"depth": step.commit.depth, "version": onto.version + 1})
+    return CellWrite(name=OUTBOX + step.digest, expected=0, value=value, listed=True)
 
 
 def next_step(
@@ -270,28 +373,31 @@ def next_step(
     )
     body = encode_changeset(changeset)
     named = digest_of(Kind.CHANGESET, body)
+    if ledger is None:
+        ledger = space.ask(LedgerOf(space.name))[0]
     if parent is None:
-        parents, depth = proposal.others, 0
+        parents, place = proposal.others, Place(0, 1, 0)
     else:
-        parents, depth = (parent.digest, *proposal.others), parent.commit.depth + 1
+        parents, above, before = (parent.digest, *proposal.others), parent.place, parent.commit
+        # As `shared_rules.placed`: a commit of the same run as its parent belongs to the same turn.
+        turn = above.turn if run is not None and run == before.run else above.turn + 1
+        place = Place(before.depth + 1, turn, above.sequence + len(parent.changeset.events))
     commit = Commit(
         parents=parents,
         changeset=named,
         root=proposal.root,
         thread=space.label,
-        depth=depth,
+        depth=place.depth,
         reason=reason,
         at=at,
         reads=proposal.outside,
-        ledger=space.ask(LedgerOf(space.name))[0] if ledger is None else ledger,
+        ledger=ledger if ledger.position else NO_LEDGER,
         run=run,
         author=proposal.author,
         unnumbered=unnumbered_after(parent and parent.commit, run, events) if space.is_thread else 0,
     )
     encoded = encode_commit(commit)
     digest = digest_of(Kind.COMMIT, encoded)
-    above = (parent.place, parent.commit.run) if parent else None
-    place = shared_rules.placed(commit, above, len(parent.changeset.events) if parent else 0)
     return Step(digest, commit, changeset, place), (
         Object(Kind.CHANGESET, named, body, None, changeset),
         Object(Kind.COMMIT, digest, encoded, None, commit),

@@ -116,33 +116,36 @@ def parse(text: str) -> Json:
 def _judge(value: Any) -> bool | None:
     """Return what `_check` returns, but None where it refuses: faster, because it does not track the place.
 
-    It is one call however many objects a document has; what is left to look at is on a stack, with its depth.
+    It is one call however many objects a document has; what one level has of them is the next level.
     """
     if _type(value) is not dict and _type(value) is not list:
         return _judge_one(value)
-    plain, stack = True, [(value, 1)]
-    while stack:
-        items, depth = stack.pop()
+    plain, depth, level = True, 0, [value]
+    while level:
+        depth += 1
         if depth > DEPTH_MAX:
             return None
-        if _type(items) is dict:
-            if not _STR.issuperset(map(_type, items)):
-                return None
-            items = items.values()
-        for item in items:
-            kind = _type(item)
-            if kind is str:
-                continue
-            if kind is int:
-                if not -INT_MAX <= item <= INT_MAX:
+        below: list[Any] = []
+        for items in level:
+            if _type(items) is dict:
+                if not _STR.issuperset(map(_type, items)):
                     return None
-            elif kind is dict or kind is list:
-                stack.append((item, depth + 1))
-            elif kind is not bool and item is not None:
-                judged = _judge_one(item)
-                if judged is None:
-                    return None
-                plain = plain and judged
+                items = items.values()
+            for item in items:
+                kind = _type(item)
+                if kind is str:
+                    continue
+                if kind is int:
+                    if not -INT_MAX <= item <= INT_MAX:
+                        return None
+                elif kind is dict or kind is list:
+                    below.append(item)
+                elif kind is not bool and item is not None:
+                    judged = _judge_one(item)
+                    if judged is None:
+                        return None
+                    plain = plain and judged
+        level = below
     return plain
 
 

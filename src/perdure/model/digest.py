@@ -83,7 +83,7 @@ class Object(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Name `body` by its digest."""
         # As `digest_of`, without the call: several objects are made for every commit.
         digest = sha256(PREFIXES[kind] + len(body).to_bytes(8, "big") + body).hexdigest()
-        return cls(kind, Digest(digest), body, base, record)
+        return cls(kind, digest, body, base, record)  # pyright: ignore[reportArgumentType]
 
     def __eq__(self, other: object) -> bool:
         """Two objects are equal if their digests and bytes are."""

@@ -27,13 +27,9 @@ from msgspec import UNSET
 
 from perdure.engines.contract import (
     Cell,
-    CellOf,
     CellWrite,
-    HeadOf,
-    Hold,
-    LedgerOf,
+    Fence,
     OpOf,
-    Question,
     Receipt,
     Recorded,
     Step,
@@ -44,8 +40,8 @@ from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
 from perdure.history.reader import is_ancestor, is_retracted
-from perdure.history.space import AgentMapView, Space, TimelineContext
-from perdure.history.tree import NodeCache
+from perdure.history.space import AgentMapView, ChangeQuestions, Space, TimelineContext
+from perdure.history.tree import EMPTY, NodeCache
 from perdure.history.writer import CommitOutcome, Proposal
 from perdure.model import names
 from perdure.model.commit import LedgerRead
@@ -69,16 +65,12 @@ from perdure.model.patch import Verb
 from perdure.runtime.session import lease as leases
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.outbox import encode_patch
-from perdure.store.plumbing.run_fence import How, check_how, commit_beside_run
+from perdure.store.plumbing.run_fence import How, check_answers, check_how, commit_beside_run, note_questions
 
 if TYPE_CHECKING:
     from perdure.context.render import media
-    from perdure.ledger import calls
-    from perdure.model import call as call_model
     from perdure.runtime.session import journal
 else:
-    calls = deferred("perdure.ledger.calls")
-    call_model = deferred("perdure.model.call")
     journal = deferred("perdure.runtime.session.journal")
     media = deferred("perdure.context.render.media")
 
@@ -279,34 +271,37 @@ class Change(Edits):
             )
         standing, how = self._standing, self._how
         space, op_id = standing.space, how.op_id
-        of_head, beside = (standing.asked or _asked(standing))[0]
-        questions = [*of_head]
-        if op_id is not None:  # a repeated block must not fail because the head has moved since
-            questions.append(OpOf(space.name, op_id))
-        if how.at_once:
-            questions += beside
-        hold, *others = space.engine.answers(questions)
+        asked = standing.asked[0] if standing.asked else note_questions(standing)
+        others: list[Any] = []
+        if op_id is None and not how.at_once:  # as most
+            hold = space.engine.answers(asked.head)[0]
+        else:  # a repeated block must not fail because the head has moved since
+            op = () if op_id is None else (OpOf(space.name, op_id),)
+            hold, *others = space.engine.answers((*asked.head, *op, *(asked.beside if how.at_once else ())))
+            if op:
+                self._earlier = others.pop(0)
         self.head = head = hold.head if hold else Head(standing.timeline, 0, None)
-        if op_id is not None:
-            self._earlier = others.pop(0)
         if others:
-            self._take_beside(*others)
+            self._take_beside(asked, others)
+        base = head.commit
         if self._earlier is not None:
             self._go_back(self._earlier)
-        else:
-            if how.head is not None:
-                self.head = head = self._known(how.head)
-            self._base = head.commit
+            base = self._base
+        elif how.head is not None:
+            self.head = self._known(how.head)
+            base = self.head.commit
+        self._base = base
         if how.chain:
             space = self._begin_chain(space)
-        self._ops = Ops(space, space.root_at(self._base))
+        step = None if base is None else space.steps.get(base) or space.step(base)
+        self._ops = Ops(space, EMPTY if step is None else step.commit.root)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Commit, unless the block raised or changed nothing."""
-        ops, self._ops = self._open(), None
+        ops, self._ops = self._open() if self._ops is None else self._ops, None
         if kind is None:
             self._finish(ops)
 
@@ -367,13 +362,14 @@ class Change(Edits):
         if encoded is None:
             check_message(message)
         if message.tool_results:
-            self._check_answers(message.tool_results)
+            check_answers(self._standing.space, message.tool_results)
         if provider is not None:
             names.check_label("provider", provider)
         if model is not None:
             names.check_label("model", model)
         if id is None:
-            id = self._mint()
+            id = self._mint() if self._earlier_messages else self._standing.space.ids()
+            self._minted.add(id)
         else:
             self._check_new(names.check_id("message id", id))
         if encoded is None and has_media(message):
@@ -522,14 +518,11 @@ class Change(Edits):
         return steps[::-1]
 
     def _mint(self) -> str:
-        """Return an id for the next message; in a repeated block, the id that it had the first time."""
-        earlier, number = self._earlier_messages, 0
-        if earlier:
-            events = [*self._events, *(event for link in self._links for event in link.events)]
-            number = sum([isinstance(event, MessageAppended) for event in events])
-        id = earlier[number] if number < len(earlier) else self._standing.space.ids()
-        self._minted.add(id)
-        return id
+        """Return an id for the next message of a repeated block: the one that it had the first time."""
+        earlier = self._earlier_messages
+        events = [*self._events, *(event for link in self._links for event in link.events)]
+        number = sum([isinstance(event, MessageAppended) for event in events])
+        return earlier[number] if number < len(earlier) else self._standing.space.ids()
 
     def _seen(self) -> AgentMapView:
         """Return the agent's map as this block sees it."""
@@ -538,16 +531,14 @@ class Change(Edits):
             self._sight = self._standing.sight(self.head)
         return self._sight
 
-    def _take_beside(self, agent: Hold | None, ledger: LedgerRead, lease: Cell | None) -> None:
-        self._ledger, self._lease = ledger, lease
+    def _take_beside(self, asked: ChangeQuestions, answers: Sequence[Any]) -> None:
+        agent, self._ledger, self._lease = answers
         if self._sight is None and self.head is not None:
-            self._sight = self._standing.sight(self.head, agent)
-
-    def _look(self) -> None:
-        """Read in one call what the commit depends on beside its head, unless that was read with it."""
-        if self._ledger is None and self._earlier is None and self._standing.agent is not None:
-            _, questions = (self._standing.asked or _asked(self._standing))[0]
-            self._take_beside(*self._standing.space.engine.answers(questions))
+            seen, sight = asked.sight
+            if sight is None or agent is None or agent is not seen:
+                sight = self._standing.sight(self.head, agent)
+                asked.sight = agent, sight
+            self._sight = sight
 
     def _check_new(self, id: str) -> None:
         space = self._standing.space
@@ -561,39 +552,70 @@ class Change(Edits):
                 message_id=id,
             )
 
-    def _check_answers(self, results: Sequence[ToolResult]) -> None:
-        """Raise `Conflict` if the ledger has one of the calls and it is not settled: the message would pretend a result."""
-        space = self._standing.space
-        if not space.ask(LedgerOf(space.name))[0].position:
-            return  # a ledger without entries has no call
-        for result in results:
-            held = calls.find(space, result.call_id)
-            if held is not None and held.record.state not in call_model.SETTLED:
-                raise Conflict(
-                    f"call '{result.call_id}' of {held.record.tool} is {held.record.state}, and a message cannot answer "
-                    "it; nothing was written.",
-                    code="call_open",
-                    advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
-                    call=result.call_id,
-                    tool=held.record.tool,
-                    state=held.record.state,
-                )
-
     def _finish(self, ops: Ops) -> None:
         """Commit what the block did, if it did anything."""
-        head, standing, last = self.head, self._standing, None
+        head, standing, how = self.head, self._standing, self._how
         assert head is not None
-        agent_ops = self._agent and self._agent._close()  # pyright: ignore[reportPrivateUsage]
-        if ops or self._events or agent_ops:
-            self._look()
+        agent_ops = None if self._agent is None else self._agent._close()  # pyright: ignore[reportPrivateUsage]
+        patched = None
+        if self._events or ops or agent_ops:
+            if self._ledger is None and self._earlier is None and standing.agent is not None:
+                # Read in one call what the commit depends on beside its head, unless that was read with it.
+                asked = standing.asked[0]
+                self._take_beside(asked, standing.space.engine.answers(asked.beside))
             patched = ops.finish()
+            self._op_id = how.op_id or standing.space.ids()
+            if how.op_id is None and not how.chain and not agent_ops and self._is_committed(head, patched):
+                return
+        self._finish_with(head, patched, agent_ops)
+
+    def _is_committed(self, head: Head, patched: Patched) -> bool:
+        """Commit a block in the short way; False, with nothing written, if `_finish_with` has to do it."""
+        standing, ledger, lease = self._standing, self._ledger, self._lease
+        space = standing.space
+        fences = space.fences
+        if self._uploads or patched.cells or ledger is None or standing.agent is None:
+            return False
+        if self._by_hand:
+            if lease is not None and lease.value is not None:
+                return False  # a run holds the timeline
+            fences = (*fences, Fence(leases.LEASE + head.timeline, lease.revision if lease else 0))
+        try:
+            receipt = writer.commit_ordinary(
+                space,
+                head,
+                reason=self._how.reason,
+                run=self._run,
+                author=self._how.author,
+                events=tuple(self._events),
+                bodies=self._bodies,
+                patched=patched,
+                outside=self._seen().reads,
+                ledger=ledger,
+                fences=fences,
+                op_id=self._op_id,
+            )
+        except Conflict:
+            return False
+        if receipt is None:
+            return False
+        self.head, self.receipt = receipt.heads[0], receipt
+        self._commits = (self.head.commit,) if self.head.commit else ()
+        if self._agent is not None:
+            self._after()
+        return True
+
+    def _finish_with(self, head: Head, patched: Patched | None, agent_ops: Ops | None) -> None:
+        """Commit a block, whatever it did: repeated, as a chain, with changes of the agent's map, or rebased."""
+        standing, last = self._standing, None
+        if patched is not None:
             last = self._gathered(patched, *(self._for_agent(agent_ops) if agent_ops else ()))
         proposals = self._links if last is None else (*self._links, last)
         if self._earlier is not None:
             self._repeat(self._earlier, proposals)
         elif proposals:
             space = standing.space
-            self._op_id = self._how.op_id or space.ids()
+            self._op_id = self._op_id or self._how.op_id or space.ids()
             if self._by_hand and standing.agent is not None:
                 done = commit_beside_run(space, head, proposals, self._commit_on, self._lease)
             else:
@@ -663,16 +685,6 @@ class Change(Edits):
         self._events.append(event)
         self._minted.add(event.id)
         return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
-
-
-def _asked(standing: TimelineContext) -> list[tuple[Sequence[Question], Sequence[Question]]]:
-    """Note what a block asks for: the head, and what its commit depends on beside it (agent's map, ledger and lease)."""
-    name, timeline = standing.space.name, standing.timeline
-    lease = CellOf(name, leases.LEASE + timeline)
-    beside = () if standing.agent is None else (*standing.sight_questions, LedgerOf(name), lease)
-    # Two threads may both append; both use the first.
-    standing.asked.append(((HeadOf(name, timeline),), beside))
-    return standing.asked
 
 
 def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:

@@ -32,7 +32,7 @@ from perdure.model.commit import NO_PATCH, Act, LedgerRead, Reads, RunMeta, Stat
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import AgentChanged, Event, MemoryWritten, MessageAppended
 from perdure.model.head import Head
-from perdure.model.message import Message, check_message, encode_message
+from perdure.model.message import Message, check_message, encode_message, plain_body
 from perdure.model.run import Usage
 from perdure.providers.contract import Loss, encode_losses
 from perdure.runtime.session import lease as leases
@@ -178,8 +178,11 @@ def appended(
     context: Digest | None = None,
 ) -> tuple[MessageAppended, tuple[Object, ...]]:
     """Return the event that appends a message, and the bodies that hold it."""
-    check_message(message)
-    body = Object.of(Kind.BODY, encode_message(message))
+    encoded = plain_body(message)
+    if encoded is None:
+        check_message(message)
+        encoded = encode_message(message)
+    body = Object.of(Kind.BODY, encoded)
     vendor = vendor_of(message)
     provider, _, model = (backend or "").partition(":")
     event = MessageAppended(

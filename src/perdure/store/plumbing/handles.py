@@ -81,12 +81,11 @@ _T = TypeVar("_T")
 
 _RANDOM_BITS = 74
 _RANDOM = (1 << _RANDOM_BITS) - 1
-_STEP_BITS = 40
-_STEP = (1 << _STEP_BITS) - 1
+_MORE_BITS = _RANDOM_BITS - 64
+_STEP = (1 << 40) - 1
 _LOW_BITS = 62
 _LOW = (1 << _LOW_BITS) - 1
 _VARIANT = 0b10 << _LOW_BITS
-_VERSION = 7 << 12
 
 
 def blocking(cls: _C) -> _C:
@@ -141,10 +140,11 @@ class _Watched(Iterator[Any]):
 
 
 def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
+    modules: dict[str, Any] = sys.modules  # at hand: this is called before everything else
+
     @functools.wraps(member)
     def guarded(self: object, *args: object, **options: object) -> Any:
-        asyncio = sys.modules.get("asyncio")
-        if asyncio is not None and asyncio.events._get_running_loop() is not None:
+        if "asyncio" in modules and modules["asyncio"].events._get_running_loop() is not None:
             work = functools.partial(member, self, *args, **options)
             found = beside_loop(f"{type(self).__name__}.{name}", work)
         else:
@@ -158,43 +158,44 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 _lock = Lock()
 _noise: list[
-    tuple[int, int]
+    tuple[int, ...]
 ] = []  # random numbers that are not used yet; reading them costs a call of the system
 _NOISE_MAX = 64
 _16_BYTES = Struct(">QQ")
 
 
-def _parts(noise: tuple[int, int]) -> tuple[int, int]:
-    """Return the random bits of an id, and how far it is at least from the one before."""
-    number = noise[0] << 64 | noise[1]
-    return number >> _STEP_BITS & _RANDOM, 1 + (number & _STEP)
-
-
 class Ids:
     """A source of ids: call it for the next one."""
 
-    __slots__ = ("_clock", "_last")
+    __slots__ = ("_clock", "_ms", "_prefix", "_random")
 
     def __init__(self, clock: Callable[[], int]) -> None:
         """Take the time from `clock`, in µs since 1970."""
         self._clock = clock
-        self._last = 0
+        self._ms = -1  # of the last id, and its random bits
+        self._random = 0
+        self._prefix = ""  # what all ids of that ms begin with
 
     def __call__(self) -> str:
         """The next id."""
-        fresh = self._clock() // 1_000 << _RANDOM_BITS
+        ms = self._clock() // 1_000
         with _lock:
             if not _noise:
-                _noise.extend(map(_parts, _16_BYTES.iter_unpack(os.urandom(16 * _NOISE_MAX))))
-            noise, step = _noise.pop()
-            number = fresh | noise
-            if number <= self._last + step:
+                _noise.extend(_16_BYTES.iter_unpack(os.urandom(16 * _NOISE_MAX)))
+            noise, more = _noise.pop()
+            if ms > self._ms:
+                random = noise << _MORE_BITS | more >> 64 - _MORE_BITS
+            else:
                 # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
-                number = self._last + step
-            self._last = number
-        low = f"{_VARIANT | number & _LOW:016x}"
-        high = f"{number >> _RANDOM_BITS:012x}"
-        return f"{high[:8]}-{high[8:]}-{_VERSION | number >> _LOW_BITS & 0xFFF:4x}-{low[:4]}-{low[4:]}"
+                ms, random = self._ms, self._random + 1 + (more & _STEP)
+                if random > _RANDOM:
+                    ms, random = ms + 1, random & _RANDOM
+            if ms != self._ms:
+                self._ms, self._prefix = ms, f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7"
+            self._random = random
+            prefix = self._prefix
+        digits = f"{random >> _LOW_BITS:03x}{_VARIANT | random & _LOW:016x}"
+        return f"{prefix}{digits[:3]}-{digits[3:7]}-{digits[7:]}"
 
 
 def _renew() -> None:

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.engines.contract import Cell, Question
+from perdure.engines.contract import Cell, CellOf, HeadOf, LedgerOf, Question
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved
 from perdure.history import timelines
-from perdure.history.space import Space
+from perdure.history.space import ChangeQuestions, Space, TimelineContext
 from perdure.history.writer import CommitOutcome, OnConflict, Proposal
 from perdure.model import names
-from perdure.model.call import UNCLEAR
+from perdure.model.call import SETTLED, UNCLEAR
 from perdure.model.event import MessageAppended, MessageRetracted
 from perdure.model.head import Head
+from perdure.model.message import ToolResult
 from perdure.model.run import QUEUE, REASONS
 from perdure.runtime.session import lease as leases
 from perdure.store.plumbing.handles import deferred
@@ -33,7 +34,16 @@ if TYPE_CHECKING:
 else:
     calls = deferred("perdure.ledger.calls")
 
-__all__ = ["Chain", "How", "check_how", "commit_beside_run", "removed", "without_runs"]
+__all__ = [
+    "Chain",
+    "How",
+    "check_answers",
+    "check_how",
+    "commit_beside_run",
+    "note_questions",
+    "removed",
+    "without_runs",
+]
 
 
 _T = TypeVar("_T")
@@ -212,3 +222,31 @@ def _check_settled(space: Space) -> None:
             thread=space.label,
             runs=runs,
         )
+
+
+def note_questions(standing: TimelineContext) -> ChangeQuestions:
+    """Note what a block asks for: the head, and what its commit depends on beside it (agent's map, ledger and lease)."""
+    name, timeline = standing.space.name, standing.timeline
+    lease = CellOf(name, leases.LEASE + timeline)
+    beside = () if standing.agent is None else (*standing.sight_questions, LedgerOf(name), lease)
+    # Two threads may both append; both use the first.
+    standing.asked.append(ChangeQuestions((HeadOf(name, timeline),), beside))
+    return standing.asked[0]
+
+
+def check_answers(space: Space, results: Sequence[ToolResult]) -> None:
+    """Raise `Conflict` if the ledger has one of the calls and it is not settled: the message would pretend a result."""
+    if not space.ask(LedgerOf(space.name))[0].position:
+        return  # a ledger without entries has no call
+    for result in results:
+        held = calls.find(space, result.call_id)
+        if held is not None and held.record.state not in SETTLED:
+            raise Conflict(
+                f"call '{result.call_id}' of {held.record.tool} is {held.record.state}, and a message cannot answer "
+                "it; nothing was written.",
+                code="call_open",
+                advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
+                call=result.call_id,
+                tool=held.record.tool,
+                state=held.record.state,
+            )

@@ -17,7 +17,6 @@ import msgspec
 from perdure.engines.contract import (
     Buried,
     Cell,
-    CellWrite,
     Fence,
     Hold,
     Move,
@@ -36,6 +35,7 @@ from perdure.engines.shared_rules import (
     check_move,
     placed,
     record_of,
+    sealed_cell,
     sealed_head,
     sealed_ledger,
 )
@@ -204,9 +204,11 @@ class Adding:
         )
 
 
-_NO_CELLS: list[SealedCell] = []
+_NO_CELLS: dict[str, SealedCell] = {}
 _NO_KEYS: list[bytes] = []
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
+_CELLS, _CELL = "INSERT OR REPLACE INTO cells VALUES ", "(?,?,?,?,?,?,?),"
+_CELLS_AT_ONCE = 16  # by one statement
 _ROW_AND_HEAD = f"{_COMMIT_ROW};{_HEAD}"  # by one call, which lets go of the interpreter's lock once
 
 
@@ -227,6 +229,7 @@ class Applier:
         """Share the caches of the process: rows, recent bases, numbers of spaces, spaces that are sound."""
         self._db = connection
         self._cursor = connection.cursor()  # one for all: a statement costs half as much as on one of its own
+        self._execute = self._cursor.execute
         self._rows = rows
         self._bases = bases
         self._spaces = spaces
@@ -251,12 +254,12 @@ class Applier:
     def apply(self, write: Write, prepared: Prepared | OrdinaryRow | None) -> AppliedWrite:
         """Check `write` against what is stored and make it true in the open transaction."""
         self.has_changed = False
-        self.known.look()
         if isinstance(prepared, OrdinaryRow):
-            applied = self._apply_ordinary(write, prepared)
+            applied = self.apply_ordinary(write, prepared)
             if applied is not None:
                 return applied
             prepared = None
+        self.known.look()
         space, named = self.space(write.space), op_keys(write.op_id)
         found = None if space is None else self._earlier(space, write, named)
         if found is not None:
@@ -284,31 +287,35 @@ class Applier:
 
     # ---- ordinary writes
 
-    def _apply_ordinary(self, write: Write, row: OrdinaryRow) -> AppliedWrite | None:
+    def apply_ordinary(self, write: Write, row: OrdinaryRow) -> AppliedWrite | None:
         """Apply a write whose row was laid out; None, having changed nothing, if the general path has to decide.
 
         Everything that the row was laid out on must still be so: then only what depends on the writes before it in
         this file is added here, which is its number and its seal.
         """
-        known, index, space, held = self.known, self._rows.index, row.space, row.held
-        hold, to = row.hold, write.objects[-1].digest
-        timeline = hold.head.timeline
-        holds, end = known.holds.get(space), known.ends.get(space)
+        known, index, bases, space, held = self.known, self._rows.index, self._bases, row.space, row.held
+        self.has_changed = False
+        if known.next_number is None:
+            known.look()
+        hold, timeline = row.hold, row.hold.head.timeline
+        holds, end, number = known.holds.get(space), known.ends.get(space), known.next_number
         recent = index.keys_of(space)
         if (
             end is None
+            or number is None
             or holds is None
             or holds.get(timeline) is not held
-            or row.epoch != self._bases.epoch
+            or row.epoch != bases.epoch
             or not recent.keys().isdisjoint(row.keys[: row.objects])
             or (row.op_key in recent if write.is_new else self._rows_named(space, write.op_id))
         ):
             return None
-        cells = self._cells_of(space, write) if write.fences or write.cells else _NO_CELLS
+        cells = self._cells_of(space, write) if write.fences or write.cells else []
         if cells is None:
             return None
         self.has_changed = True
-        number, ledger, (moved, moved_digest, part) = known.next_row(1), end.ledger, row.moved
+        known.next_number = number + 1
+        ledger, columns, (moved, moved_digest, part) = end.ledger, row.columns, row.moved
         seal = end.seal + part - held[2] + sealed_rows(number)
         position, chain, revisions = 0, None, ()
         if write.entries:
@@ -319,18 +326,20 @@ class Applier:
         if cells:
             seal += self._put_cells(space, write, cells, position)
             revisions = tuple([cell.expected + 1 for cell in write.cells])
+        writes, raw_chain = end.writes + 1, None if chain is None else bytes.fromhex(chain)
         sealed = (seal & SEAL_MASK).to_bytes(SEAL_BYTES)
-        op = (*row.op, revisions, position, _raw(chain), sealed, end.writes + 1)
-        pack = encode_pack(row.items, op, whole=row.whole)
+        pack = encode_pack(
+            row.items, (*row.op, revisions, position, raw_chain, sealed, writes), whole=row.whole
+        )
         other = None if timeline == MAIN else timeline
-        values = (number, *row.columns, pack, other, space, timeline, moved, moved_digest, number)
-        self._cursor.execute(_ROW_AND_HEAD, values)
-        self._bases.note(space, number, row.bases)
+        self._execute(
+            _ROW_AND_HEAD, (number, *columns, pack, other, space, timeline, moved, moved_digest, number)
+        )
+        bases.note(space, number, row.bases)
         index.add(space, number, row.keys)
-        columns = row.columns
-        known.note_line(space, to, FirstParentPlace(number, columns[10], *columns[2:8]))
+        known.note_line(space, write.objects[-1].digest, FirstParentPlace(number, columns[10], *columns[2:8]))
         holds[timeline] = hold, number, part
-        known.ends[space] = SpaceEnd(seal, end.writes + 1, ledger)
+        known.ends[space] = SpaceEnd(seal, writes, ledger)
         receipt = Receipt(
             op_id=write.op_id, heads=(hold.head,), revisions=revisions, position=position, chain=chain
         )
@@ -338,16 +347,17 @@ class Applier:
 
     def _cells_of(self, space: int, write: Write) -> list[SealedCell] | None:
         """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence."""
-        known = self.known
+        held = self.known.cells.get(space) or _NO_CELLS
         for fence in write.fences:
-            if known.cell(space, write.space, fence.cell).revision != fence.revision:
+            cell = held.get(fence.cell) or self.known.cell(space, write.space, fence.cell)
+            if cell.revision != fence.revision:
                 return None
         cells: list[SealedCell] = []
-        for cell in write.cells:
-            old = known.cell(space, write.space, cell.name)
-            if old.revision != cell.expected:
+        for wanted in write.cells:
+            cell = held.get(wanted.name) or self.known.cell(space, write.space, wanted.name)
+            if cell.revision != wanted.expected:
                 return None
-            cells.append(old)
+            cells.append(cell)
         return cells
 
     def _rows_named(self, space: int, op_id: str) -> bool:
@@ -509,24 +519,31 @@ class Applier:
     def _put_cells(self, space: int, write: Write, cells: list[SealedCell], position: int) -> int:
         """Store the cells of a write; return how the seal of the space changes, given what they added to it before."""
         change = listed = 0
-        for cell, old in zip(write.cells, cells, strict=True):
-            new = self._put_cell(space, write.space, cell, position)
-            change += new.part - old.part
+        bound: list[object] = []
+        for wanted, old in zip(write.cells, cells, strict=True):
+            name, revision, value, is_listed = wanted.name, wanted.expected + 1, wanted.value, wanted.listed
+            digest = cell_digest(Cell(write.space, name, revision, value, position), listed=is_listed)
+            part = sealed_cell(name, digest)
+            new = SealedCell(revision, part, part if is_listed and value is not None else 0)
+            self.known.note_cell(space, name, new)
+            change += part - old.part
             listed += new.listed - old.listed
+            bound += (
+                space,
+                name,
+                revision,
+                None if value is None else value.decode(),
+                is_listed,
+                position,
+                digest,
+            )
+        count = len(cells)
+        for at in range(0, count, _CELLS_AT_ONCE):
+            many = min(count - at, _CELLS_AT_ONCE)
+            self._execute(_CELLS + (_CELL * many)[:-1], bound[7 * at : 7 * (at + many)])
         if listed:
             note_listed(self._db, listed)
         return change
-
-    def _put_cell(self, space: int, name: str, wanted: CellWrite, position: int) -> SealedCell:
-        """Store a cell of the space that is called `name`; return what it adds to the sums."""
-        cell = Cell(name, wanted.name, wanted.expected + 1, wanted.value, position)
-        digest = cell_digest(cell, listed=wanted.listed)
-        text = None if wanted.value is None else wanted.value.decode()
-        bound = space, wanted.name, cell.revision, text, wanted.listed, position, digest
-        self._cursor.execute("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?)", bound)
-        found = SealedCell.of(cell, digest, listed=wanted.listed)
-        self.known.note_cell(space, wanted.name, found)
-        return found
 
     def _put_head(self, space: int, after: Hold, stored: Object) -> None:
         timeline, commit = after.head.timeline, after.head.commit
@@ -578,10 +595,6 @@ def _receipt(row: LogRow, op: Op) -> Receipt:
         position=op.position,
         chain=None if op.chain is None else Digest(op.chain.hex()),
     )
-
-
-def _raw(digest: Digest | None) -> bytes | None:
-    return None if digest is None else bytes.fromhex(digest)
 
 
 def _no_commit(commit: Digest) -> NotFound:

@@ -97,63 +97,59 @@ class ConnectionCache:
         self._rows = rows
         self._index = rows.index
         self._seals = seals
-        self._version: int | None = None  # the data version at which the cache is valid
-        self._next_row: int | None = None
+        # The data version at which the cache is valid.  In a transaction another one means that another connection
+        # has written since; a COMMIT makes true everything that was noted before it, and its version valid.
+        self.version: int | None = None
+        self.next_number: int | None = (
+            None  # of the next row to be added; None: the index may not know all rows
+        )
         self.holds: dict[int, dict[str, HeldTimeline]] = {}  # by space and timeline
         self.lines: dict[tuple[int, Digest], FirstParentPlace] = {}
         self._ancestors: dict[int, tuple[int, int | None]] = {}
-        self._cells: dict[int, dict[str, SealedCell]] = {}  # by space and name
+        self.cells: dict[int, dict[str, SealedCell]] = {}  # by space and name
         self.ends: dict[int, SpaceEnd] = {}  # by space
-
-    def is_old(self) -> bool:
-        """True if, in the transaction that has begun, another connection may have written since the cache was valid."""
-        return self._db.data_version() != self._version
 
     def renew(self) -> bool:
         """Drop the spaces that others have written to; no row was changed in place.  True if the index knows all rows."""
-        row, self._next_row = self._next_row, None
+        row, self.next_number = self.next_number, None
         if row is None:
             return False
         self.look()
         spaces = self._index.spaces_from(row)
         if spaces is None:
             self.holds.clear()
-            self._cells.clear()
+            self.cells.clear()
             self.ends.clear()
         else:
             for space in spaces:
                 self.holds.pop(space, None)
-                self._cells.pop(space, None)
+                self.cells.pop(space, None)
                 self.ends.pop(space, None)
         return True
 
-    def committed(self) -> None:
-        """Note that the transaction has become true, and with it everything that was noted in it."""
-        self._version = self._db.data_version()
-
     def forget(self) -> None:
         """Drop everything, because of a rollback or a change by others."""
-        self._version = self._next_row = None
+        self.version = self.next_number = None
         self.holds.clear()
         self.lines.clear()
         self._ancestors.clear()
-        self._cells.clear()
+        self.cells.clear()
         self.ends.clear()
 
     # ---- rows
 
     def look(self) -> None:
         """Make sure that the index knows all rows; the first call after `forget` reads them."""
-        if self._next_row is None:
-            self._next_row = self._index.catch_up(self._db) + 1
+        if self.next_number is None:
+            self.next_number = self._index.catch_up(self._db) + 1
 
     def next_row(self, count: int) -> int:
         """Return the number of the next row to be added, and reserve `count` of them."""
-        if self._next_row is None:
+        if self.next_number is None:
             self.look()
-        assert self._next_row is not None
-        self._next_row += count
-        return self._next_row - count
+        assert self.next_number is not None
+        self.next_number += count
+        return self.next_number - count
 
     # ---- commits
 
@@ -244,18 +240,14 @@ class ConnectionCache:
         """Return the head of a timeline, checked against its last move when it was read."""
         if space is None:
             return unmoved(timeline)
-        found = self.held(space, timeline)
+        held = self.holds.get(space)
+        found = None if held is None else held.get(timeline)
         if found is not None:
             return found[0]
         hold, row = hold_of(self._db, space, timeline)
         self._note_commit(space, hold, row)
         self.note_hold(space, timeline, hold, row, 0 if hold is None else sealed_head(timeline, hold.move))
         return hold
-
-    def held(self, space: int, timeline: str) -> HeldTimeline | None:
-        """Return a timeline as it was read or moved last; None if it is not known."""
-        held = self.holds.get(space)
-        return None if held is None else held.get(timeline)
 
     def note_hold(self, space: int, timeline: str, hold: Hold | None, row: int | None, part: int) -> None:
         """Note a timeline that was read or moved: the row of the commit at its head, its part of the space's seal."""
@@ -272,7 +264,7 @@ class ConnectionCache:
         """Return a cell of the space called `name`, at revision 0 if it was never written."""
         if space is None:
             return UNWRITTEN
-        held = self._cells.get(space)
+        held = self.cells.get(space)
         found = None if held is None else held.get(cell)
         if found is None:
             there = stored(self._db, name, space, cell)
@@ -282,7 +274,7 @@ class ConnectionCache:
 
     def note_cell(self, space: int, cell: str, found: SealedCell) -> None:
         """Note a cell that was read or written."""
-        _of(self._cells, space)[cell] = found
+        _of(self.cells, space)[cell] = found
 
     def end(self, space: int, name: str) -> SpaceEnd:
         """Return the state that the newest write of a space left, compared with what is stored; raise `Corrupt`."""
@@ -440,18 +432,22 @@ class Recent:
         seen, space = self._seen, write.space
         for move in write.moves:
             seen.pop(HeadOf(space, move.timeline), None)
-        for cell in write.cells:
-            seen.pop(CellOf(space, cell.name), None)
+        if write.cells:
+            for cell in write.cells:
+                seen.pop(CellOf(space, cell.name), None)
         if write.entries:
             seen.pop(LedgerOf(space), None)
 
-    def know(self, write: Write, holds: list[Hold], receipt: Receipt) -> None:
+    def know(self, write: Write, holds: Sequence[Hold], receipt: Receipt) -> None:
         """Take in what this write has changed."""
         seen, space = self._seen, write.space
         for hold in holds:
             seen[HeadOf(space, hold.head.timeline)] = hold
-        for cell, revision in zip(write.cells, receipt.revisions, strict=False):
-            seen[CellOf(space, cell.name)] = Cell(space, cell.name, revision, cell.value, receipt.position)
+        if write.cells:
+            for cell, revision in zip(write.cells, receipt.revisions, strict=False):
+                seen[CellOf(space, cell.name)] = Cell(
+                    space, cell.name, revision, cell.value, receipt.position
+                )
         if write.entries:
             seen[LedgerOf(space)] = LedgerRead(receipt.position, receipt.chain)
 

@@ -26,6 +26,7 @@ from perdure.errors import Unavailable
 __all__ = ["FileLock"]
 
 _flock, _TAKE = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB
+_pread, _fstat, _number = os.pread, os.fstat, int.from_bytes  # read once: the count is read before every read
 _NO_HOLDER = b" " * 12
 _SETTLED = (_NO_HOLDER, b"")
 _PID_BYTES, _BYTES = 12, 20  # of the pid, and with the number behind it
@@ -80,13 +81,14 @@ class FileLock:
 
     def writes(self) -> int:
         """Return the count that the file has now; -1 while a process holds the lock, or has left something unsettled."""
+        file = self._file
         try:
-            content = os.pread(self._file, _BYTES, 0)
-            if not os.fstat(self._file).st_nlink:
+            content = _pread(file, _BYTES, 0)
+            if not _fstat(file).st_nlink:
                 return -1  # it was removed, and other processes count in another one
         except OSError:
             return -1
-        return int.from_bytes(content[_PID_BYTES:], "big") if content[:_PID_BYTES] in _SETTLED else -1
+        return _number(content[_PID_BYTES:], "big") if not content or content.startswith(_NO_HOLDER) else -1
 
     def is_removed(self) -> bool:
         """True if the file has no name any more: other processes lock and count in another one."""

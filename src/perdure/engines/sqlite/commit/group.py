@@ -131,7 +131,7 @@ class WriteGroup:
         wait_seconds: float,
     ) -> None:
         """Write on the connection that `connections` has for that, under `lock`."""
-        self._check_files = connections.check_files
+        self._connections = connections
         self._file_lock = lock
         self._rows = rows
         self._recent = recent
@@ -156,6 +156,7 @@ class WriteGroup:
     def _connect(self, connection: Database) -> None:
         self._db = connection
         self._execute = connection.cursor().execute  # one for all: see `Applier`
+        self._data_version = connection.data_version
         self._applier = Applier(connection, self._rows, self._bases, self._spaces, self._seals)
         connection.set_wal_hook(self._on_wal)
 
@@ -238,8 +239,9 @@ class WriteGroup:
             if self._queue:
                 self._gather(ticket)
             group = (ticket, *ticket.others) if ticket.others else (ticket,)
+            is_ordinary = not ticket.others and type(ticket.prepared) is OrdinaryRow
             try:
-                self._locked(self._commit, group, "nothing was written")
+                self._locked(self._commit_one if is_ordinary else self._commit, group, "nothing was written")
             except PerdureError as error:
                 for each in group:
                     if not each.is_settled:
@@ -356,18 +358,75 @@ class WriteGroup:
         lock, index = self._file_lock, self._rows.index
         try:
             # A holder that died may have written without counting, and others count in another file if this one was removed.
-            is_named = self._check_files() or not lock.is_removed()
+            files = self._connections.files
+            is_named = (files is not None and files.check()) or not lock.is_removed()
             self._recent.begin(lock.count if is_named and not self._in_doubt else -1)
             if self._in_doubt:
                 self._barrier(left)
             done = work(given)
-            if self._wal_pages >= self._checkpoint_at or index.is_due():
+            if self._wal_pages >= self._checkpoint_at or index.is_due:
                 self._tidy()
             row = index.last_row  # before others can write
             return done
         finally:
             lock.release(settled=not self._in_doubt)
             self._recent.end(lock.count, row, self._generation)
+
+    def _commit_one(self, group: Sequence[QueuedWrite]) -> int:
+        """Commit one ordinary write, in one pass; leave it to `_commit` where anything is out of the ordinary."""
+        (ticket,) = group
+        write, row, recent, known = ticket.write, ticket.prepared, self._recent, self._applier.known
+        assert write is not None
+        assert type(row) is OrdinaryRow
+        try:
+            if self._db.in_transaction:  # of a writer that was interrupted
+                self._roll_back()
+            self._execute("BEGIN IMMEDIATE")
+            if self._data_version() != known.version:
+                self._catch_up()
+            applied = self._applier.apply_ordinary(write, row)
+        except PerdureError:
+            self._roll_back()
+            applied = None
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, Exception):
+                raise translated(error, "nothing was written", self._place) from error
+            raise
+        if applied is None:
+            return self._commit_after(group)
+        try:
+            recent.unknow(write)
+            self._execute("COMMIT")
+            known.version = self._data_version()
+        except BaseException as error:  # noqa: BLE001 (`_fail_commit` raises what is no error of the store)
+            return self._fail_commit(error, group)
+        self._has_written = True
+        recent.know(write, applied.holds, applied.receipt)
+        ticket.applied = applied
+        ticket.is_settled = True
+        return 0
+
+    def _commit_after(self, group: Sequence[QueuedWrite]) -> int:
+        """Commit in the general way a write that turned out not to be ordinary; nothing of it was done."""
+        try:
+            if self._db.in_transaction:
+                self._execute("ROLLBACK")
+        except apsw.Error as error:
+            self._roll_back()
+            raise translated(error, "nothing was written", self._place) from error
+        for ticket in group:
+            ticket.prepared = None
+        return self._commit(group)
+
+    def _fail_commit(self, error: BaseException, group: Sequence[QueuedWrite]) -> int:
+        """Settle a group whose COMMIT has failed."""
+        self._in_doubt = True
+        self._roll_back()
+        self._settle_after(error, group)
+        if not isinstance(error, Exception):
+            raise error
+        return 0
 
     def _commit(self, group: Sequence[QueuedWrite]) -> int:
         spoilt: list[QueuedWrite] = []
@@ -386,13 +445,8 @@ class WriteGroup:
                     if ticket.write is not None:
                         recent.unknow(ticket.write)
                 self._end()
-        except BaseException as error:
-            self._in_doubt = True
-            self._roll_back()
-            self._settle_after(error, group)
-            if not isinstance(error, Exception):
-                raise
-            return 0
+        except BaseException as error:  # noqa: BLE001 (`_fail_commit` raises what is no error of the store)
+            return self._fail_commit(error, group)
         self._has_written = True
         for ticket in group:
             applied, write = ticket.applied, ticket.write
@@ -429,7 +483,7 @@ class WriteGroup:
         if self._db.in_transaction:  # of a writer that was interrupted
             self._roll_back()
         self._execute("BEGIN IMMEDIATE")
-        if self._applier.known.is_old():
+        if self._data_version() != self._applier.known.version:
             self._catch_up()
 
     def _catch_up(self) -> None:
@@ -449,7 +503,7 @@ class WriteGroup:
 
     def _end(self) -> None:
         self._execute("COMMIT")
-        self._applier.known.committed()
+        self._applier.known.version = self._data_version()
 
     def _roll_back(self) -> None:
         try:
@@ -545,7 +599,7 @@ class WriteGroup:
     def _tidy(self) -> None:
         """Sort keys in and checkpoint when due.  A failure here costs time later, and nothing else."""
         try:
-            if self._rows.index.is_due():
+            if self._rows.index.is_due:
                 upto = self._in_transaction(self._rows.index.sort_in)
                 self._rows.index.sorted_in(upto)
             if self._wal_pages >= self._checkpoint_at:

@@ -80,7 +80,8 @@ _raw = bytes.fromhex
 # Read once: an attribute of a class costs as much as a call.
 _WHOLE_FORM, _BODIES_FORM = PackForm.WHOLE, PackForm.BODIES
 _CHANGESET_FORM, _COMMIT_FORM = PackForm.CHANGESET, PackForm.COMMIT
-_COMMITS = list(Act).index(Act.COMMIT)  # as `StoredMove` has it
+_COMMIT_ACT = Act.COMMIT
+_COMMITS = list(Act).index(_COMMIT_ACT)  # as `StoredMove` has it
 
 
 class Committing(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +101,9 @@ class Batch(msgspec.Struct, gc=False):
     items: list[tuple[object, ...]]
     keys: list[bytes]  # of the items, in their order, and then of what names the commit
     bodies: list[str]  # the content of the column of that name
-    bases: list[tuple[Object, int, int]]  # what later objects may be stored against: its item, and its depth
+    bases: list[
+        tuple[Digest, bytes, int, int]
+    ]  # what later objects may be stored against: its item, its depth
     committing: Committing | None = None
 
 
@@ -139,7 +142,7 @@ class OrdinaryRow(msgspec.Struct, frozen=True, gc=False):
     objects: int  # how many those are
     op_key: bytes
     op: tuple[object, ...]  # the fields of an `Op` up to its moves
-    bases: list[tuple[Object, int, int]]
+    bases: list[tuple[Digest, bytes, int, int]]
     hold: Hold  # the timeline after it
     moved: tuple[str, bytes, int]  # the record of the move, its digest, and what it adds to the seal
 
@@ -156,7 +159,8 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
         return None
     move, stored, last = write.moves[0], objects[-2], objects[-1]
     commit, changeset, timeline, to = last.record, stored.record, move.timeline, last.digest
-    held = known.held(space, timeline)
+    holds = known.holds.get(space)
+    held = None if holds is None else holds.get(timeline)
     before = None if held is None else held[0]
     if held is None or before is None or type(commit) is not Commit or type(changeset) is not Changeset:
         return None
@@ -168,7 +172,7 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
         or jump is None
         or before.sealed
         or move.seal
-        or move.act is not Act.COMMIT
+        or move.act is not _COMMIT_ACT
         or head != move.expected
         or commit.parents != (head.commit,)
         or commit.depth != parent.depth + 1
@@ -209,7 +213,7 @@ def _lay_ordinary(
         list[tuple[object, ...]],
         list[bytes],
         str | None,
-        list[tuple[Object, int, int]],
+        list[tuple[Digest, bytes, int, int]],
         dict[Digest, tuple[int, int]],
         int,
     ]
@@ -221,34 +225,34 @@ def _lay_ordinary(
     """
     items: list[tuple[object, ...]] = []
     keys: list[bytes] = []
-    texts: list[str] = []
-    stands: list[tuple[Object, int, int]] = []
+    bodies: str | None = None
+    stands: list[tuple[Digest, bytes, int, int]] = []
     spans: dict[Digest, tuple[int, int]] = {}
     start, whole, size = 0, 0, len(objects[-2].body) + len(objects[-1].body)
     for found in objects[:-2]:
-        kind, body = found.kind, found.body
+        kind, digest, body = found.kind, found.digest, found.body
         length = len(body)
         size += length
-        keys.append(_raw(found.digest[:_KEY_DIGITS]))
+        keys.append(_raw(digest[:_KEY_DIGITS]))
         if kind is _BODY or kind is _CHECKPOINT:
             text = _plain_text(body)
             if text is None:
                 return None
-            items.append((_BODY_AT if kind is _BODY else _KIND_AT[kind], _BODIES_FORM, b"", length))
-            texts.append(text)
-            spans[found.digest] = start, length
+            items.append((_KIND_AT[kind], _BODIES_FORM, b"", length))
+            bodies = text if bodies is None else bodies + text
+            spans[digest] = start, length
             start += length
         elif length >= LOOK_FROM_BYTES or kind in WITH_COMMIT:
             return None
         else:
             fields, depth = bases.against(_KIND_AT[kind], space, found)
-            stands.append((found, len(items), depth))
+            stands.append((digest, body, len(items), depth))
             items.append(fields)
             if fields[1] == _WHOLE_FORM and kind is not _NODE:
                 whole += length
     if size >= _OWN_ROW_FROM_BYTES:
         return None
-    return items, keys, "".join(texts) or None, stands, spans, whole
+    return items, keys, bodies or None, stands, spans, whole
 
 
 def _name_ordinary(
@@ -272,7 +276,7 @@ def _move_ordinary(write: Write, before: Hold) -> tuple[Hold, tuple[object, ...]
     record = MoveRecord(
         timeline=timeline,
         version=version,
-        act=Act.COMMIT,
+        act=_COMMIT_ACT,
         op_id=op_id,
         from_=head.commit,
         to=to,
@@ -342,7 +346,7 @@ def _lay_state(
         text = _plain_text(found.body) if found.kind is _BODY or found.kind is _CHECKPOINT else None
         if text is None:
             fields, depth = bases.against(_KIND_AT[found.kind], space, found)
-            batch.bases.append((found, len(items), depth))
+            batch.bases.append((found.digest, found.body, len(items), depth))
             items.append(fields)
         else:
             size = len(found.body)

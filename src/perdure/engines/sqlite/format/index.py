@@ -16,10 +16,11 @@ The rows of a space are recorded as `stretches` of consecutive ones.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from struct import unpack
+from typing import cast
 
 import msgspec
 
@@ -95,15 +96,16 @@ def all_places(space: int, keys: Mapping[bytes, int | tuple[int, ...]]) -> list[
     mix = _mix(space)
     # All keys as numbers of eight bytes, by one call: one call for each would cost as much as all else here.
     numbers = unpack(f">{len(keys)}Q", b"".join([_PADDING + key for key in keys]))
-    places: list[int] = []
-    add = places.append
-    for number, rows in zip(numbers, keys.values(), strict=True):
-        low = (number ^ mix) >> 1 << _ROW_BITS
-        if type(rows) is int:
-            add(low | rows & _ROW_MASK)
-        else:
-            places += [low | row & _ROW_MASK for row in _many(rows)]
-    return places
+    if tuple not in map(type, keys.values()):  # as nearly always: each key has one row
+        return [
+            (number ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK
+            for number, row in zip(numbers, cast("Iterable[int]", keys.values()), strict=True)
+        ]
+    return [
+        (number ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK
+        for number, rows in zip(numbers, keys.values(), strict=True)
+        for row in _many(rows)
+    ]
 
 
 def places_of(space: int, key: bytes) -> tuple[int, int]:
@@ -292,9 +294,11 @@ class Index:
             self._seen = -1  # first: after an interruption everything is read again
             self._clear()
 
+    @property
     def is_due(self) -> bool:
         """True if there are enough keys to sort in; more in a larger store, where it costs more."""
-        return self._count > min(_BATCH_MAX, max(_BATCH_MIN, self._upto // 4))
+        count = self._count  # the two bounds one by one: this is asked after every write
+        return count > _BATCH_MIN and (count > _BATCH_MAX or count > self._upto // 4)
 
     def is_worth_it(self) -> bool:
         """True if there are enough keys for an opening that closes the store to sort them in."""

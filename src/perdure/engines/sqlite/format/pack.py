@@ -658,14 +658,16 @@ class Bases:
                         return (kind, _DEFLATED, data, 0, row, index), depth + 1
         return (kind, _WHOLE, body), 0
 
-    def note(self, space: int, row: int, written: list[tuple[Object, int, int]]) -> None:
-        """Note objects that were written to that row: each with its item, and its depth."""
-        for found, index, depth in written:
-            body = found.body
-            self._held += len(body) + _ENTRY_BYTES
-            if self._held > _BYTES_MAX // 2:
-                self._old, self._young, self._held = self._young, {}, 0
-            self._young[space, found.digest] = row, index, depth, body
+    def note(self, space: int, row: int, written: list[tuple[Digest, bytes, int, int]]) -> None:
+        """Note objects that were written to that row: digest and bytes of each, its item, and its depth."""
+        young, held = self._young, self._held
+        for digest, body, index, depth in written:
+            held += len(body) + _ENTRY_BYTES
+            if held > _BYTES_MAX // 2:
+                self._old, self._young, held = young, {}, 0
+                young = self._young
+            young[space, digest] = row, index, depth, body
+        self._held = held
 
     def forget(self) -> None:
         """Drop all, because rows were rolled back or changed in place."""
