@@ -39,7 +39,7 @@ __all__ = [
     "CallPage",
     "PassedShape",
     "CallDetail",
-    "SettledCall",
+    "CallAfter",
     "DecisionShape",
     "TicketShape",
     "ApprovalPage",
@@ -393,7 +393,7 @@ class CallDetail(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class SettledCall(msgspec.Struct, frozen=True, kw_only=True):
+class CallAfter(msgspec.Struct, frozen=True, kw_only=True):
     """A call and its state now."""
 
     thread: str

@@ -14,14 +14,14 @@ from typing import TypeVar
 from perdure.cli.options import Everywhere
 from perdure.engines.contract import Engine
 from perdure.engines.registry import open_engine
-from perdure.errors import NotFound
+from perdure.errors import NotFound, Unsupported
 from perdure.history.tree import Nodes, Tree
 from perdure.model.digest import Digest
 from perdure.model.names import near
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 
-__all__ = ["reading", "writing", "engine", "map_entries"]
+__all__ = ["reading", "writing", "engine", "map_entries", "server_installed"]
 
 _MAGIC = b"SQLite format 3\0"
 _ENDINGS = (".db", ".sqlite", ".sqlite3")
@@ -90,3 +90,17 @@ def _stores_beside(path: Path) -> list[str]:
 def _is_sqlite(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
+
+
+@contextmanager
+def server_installed() -> Generator[None]:
+    """Raise `Unsupported` if the packages of the server are missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise Unsupported(
+            f"the server needs a package that is missing ({error.name}); nothing was done.",
+            code="package_missing",
+            advice="Install it with `pip install 'perdure[server]'`.",
+            package=str(error.name),
+        ) from error

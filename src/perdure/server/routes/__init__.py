@@ -1,3 +1,7 @@
-"""The functions that answer requests, by noun; importing a module declares its routes."""
+"""The functions that answer requests, by noun; importing the package declares their routes."""
 
 from __future__ import annotations
+
+from perdure.server.routes import actions, store, streams, threads
+
+__all__ = ["actions", "store", "streams", "threads"]

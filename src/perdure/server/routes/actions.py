@@ -24,7 +24,7 @@ from perdure.server.keys import SERVER
 from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, route
 from perdure.server.streams import EventStream, frames
-from perdure.shapes.ledger import DecidedCall, OneRun, RunResult, RunShape, SettledCall
+from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
 from perdure.shapes.lookup import call_seen_from, name_of, run_of
 from perdure.shapes.threads import (
     BegunThread,
@@ -45,7 +45,7 @@ class BaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a request asks for; a field that is unknown is refused."""
 
 
-class NoBody(BaseBody, frozen=True, kw_only=True):
+class EmptyBody(BaseBody, frozen=True, kw_only=True):
     """Nothing: the address says it all."""
 
 
@@ -284,7 +284,7 @@ def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> HeadMove:
 
 
 @route("POST", "/v1/threads/{thread}/redo", "operate")
-def redo(call: HttpCall, query: LineQuery, body: NoBody) -> HeadMove:
+def redo(call: HttpCall, query: LineQuery, body: EmptyBody) -> HeadMove:
     """Reverse the last undo."""
     thread = call.target(query.timeline)
     call.head = head = thread.redo(op_id=call.op_id)
@@ -292,7 +292,7 @@ def redo(call: HttpCall, query: LineQuery, body: NoBody) -> HeadMove:
 
 
 @route("POST", "/v1/threads/{thread}/seal", "operate")
-def seal(call: HttpCall, query: LineQuery, body: NoBody) -> HeadMove:
+def seal(call: HttpCall, query: LineQuery, body: EmptyBody) -> HeadMove:
     """Seal a timeline: it takes no more writes."""
     thread = call.target(query.timeline)
     call.head = head = thread.seal(op_id=call.op_id)
@@ -415,7 +415,7 @@ def cancel(call: HttpCall, query: LineQuery, body: CancelBody) -> OneRun:
 
 
 @route("POST", "/v1/threads/{thread}/calls/{call}/reconcile", "operate")
-async def reconcile(call: HttpCall, body: NoBody) -> SettledCall:
+async def reconcile(call: HttpCall, body: EmptyBody) -> CallAfter:
     """Ask a call's tool for the outcome, and settle the call by the answer."""
     call.check_changeable()
     server = call.server
@@ -427,7 +427,7 @@ async def reconcile(call: HttpCall, body: NoBody) -> SettledCall:
 
     thread, id, before = await server.store.off_loop(opened)
     await aio.Thread(server.store.tool_threads, thread).reconcile(id, by=call.access.name)
-    return await server.store.off_loop(lambda: SettledCall.by(thread, id, before))
+    return await server.store.off_loop(lambda: CallAfter.by(thread, id, before))
 
 
 class ResolveBody(BaseBody, frozen=True, kw_only=True):
@@ -439,7 +439,7 @@ class ResolveBody(BaseBody, frozen=True, kw_only=True):
 
 
 @route("POST", "/v1/threads/{thread}/calls/{call}/resolve", "decide")
-def resolve(call: HttpCall, body: ResolveBody) -> SettledCall:
+def resolve(call: HttpCall, body: ResolveBody) -> CallAfter:
     """Record the outcome of a call, if it is unknown."""
     call.check_changeable()
     thread = call.thread()
@@ -449,7 +449,7 @@ def resolve(call: HttpCall, body: ResolveBody) -> SettledCall:
             "a call that was not done has no result; nothing was resolved.", code="result_not_taken"
         )
     thread.resolve(record.id, body.outcome, value=body.value, by=call.access.name, why=body.why)
-    return SettledCall.by(thread, record.id, record.state)
+    return CallAfter.by(thread, record.id, record.state)
 
 
 @route("PUT", "/v1/threads/{thread}/state/{path}", "operate")

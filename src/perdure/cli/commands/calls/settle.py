@@ -21,12 +21,12 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Part, Screen
 from perdure.errors import Invalid
-from perdure.shapes.ledger import SettledCall
+from perdure.shapes.ledger import CallAfter
 
 __all__ = ["Reconciled", "reconcile", "Resolved", "resolve", "Settled"]
 
 
-class Settled(SettledCall, Answer, frozen=True, kw_only=True):
+class Settled(CallAfter, Answer, frozen=True, kw_only=True):
     """A call and its state now."""
 
     @property

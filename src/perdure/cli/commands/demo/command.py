@@ -283,6 +283,9 @@ class DemoAnswer(Answer, frozen=True, kw_only=True):
         screen.say("Look inside:")
         for line in look_inside(self.store):
             screen.say(f"  {line}")
+        screen.gap()
+        screen.say("See it in the browser, with ", ("perdure[server]", "name"), " installed:")
+        screen.say(f"  {_command()} serve --store {shlex.quote(self.store)}")
 
 
 def demo(

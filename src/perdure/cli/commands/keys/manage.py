@@ -7,21 +7,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.input.stores import reading, writing
+from perdure.cli.input.stores import reading, server_installed, writing
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Column, Screen
-from perdure.errors import Unsupported
 
-__all__ = ["AddedKey", "KeyList", "KeyShape", "RemovedKey", "add", "ls", "rm", "server_installed"]
+__all__ = ["AddedKey", "KeyList", "KeyShape", "RemovedKey", "add", "ls", "rm"]
 
 _COLUMNS = (
     Column("key", "name"),
@@ -36,20 +33,6 @@ KeyName: TypeAlias = Annotated[
     str, Parameter(name="NAME", help="The name of the key, under which decisions are recorded")
 ]
 _Names: TypeAlias = list[str] | None
-
-
-@contextmanager
-def server_installed() -> Generator[None]:
-    """Raise `Unsupported` if the packages of the server are missing."""
-    try:
-        yield
-    except ImportError as error:
-        raise Unsupported(
-            f"the server needs a package that is missing ({error.name}); nothing was done.",
-            code="package_missing",
-            advice="Install it with `pip install 'perdure[server]'`.",
-            package=str(error.name),
-        ) from error
 
 
 class KeyShape(msgspec.Struct, frozen=True, kw_only=True):

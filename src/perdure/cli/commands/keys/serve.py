@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.commands.keys.manage import server_installed
+from perdure.cli.input.stores import server_installed
 from perdure.cli.input.user_code import found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
