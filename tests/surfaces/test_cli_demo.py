@@ -118,12 +118,15 @@ def typed(line: str) -> list[str]:
 def test_the_commands_that_it_ends_with_work(
     empty: Shell, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six of them, to look inside: by the program's name, or by the module where that is not on the path."""
+    """Six of them look inside, and the last one serves the page: by the program's name, or by the module where that is
+    not on the path."""
     monkeypatch.setattr(command, "which", lambda _name: found)
     commands = [words for line in empty.ok("demo").out.splitlines() if (words := typed(line))]
 
-    assert len(commands) == 6
-    for words in commands:
+    *looking, serving = commands
+    assert len(looking) == 6
+    assert serving[:2] == ["serve", "--store"]
+    for words in looking:
         empty.ok(*words)
 
 
