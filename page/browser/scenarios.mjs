@@ -148,7 +148,7 @@ export const scenarios = {
       await row(page, 3).waitFor();
       await page.keyboard.press('s');
       const dialog = page.getByRole('dialog', { name: 'Switch the backend' });
-      await dialog.getByRole('combobox', { name: 'To' }).fill('openai:gpt-5');
+      await dialog.getByRole('combobox', { name: 'To' }).fill('openai:gpt-5.6');
       assert.equal(await dialog.getByRole('button', { name: 'Switch', exact: true }).isDisabled(), true);
       await dialog.getByRole('button', { name: 'Check' }).click();
       await dialog.getByRole('region', { name: 'Compatibility check' }).waitFor();
@@ -156,7 +156,7 @@ export const scenarios = {
       await picture('switch');
       await dialog.getByRole('button', { name: 'Switch', exact: true }).click();
       await dialog.getByText('Switched.').waitFor();
-      await row(page, 4).getByText('openai:gpt-5').waitFor();
+      await row(page, 4).getByText('openai:gpt-5.6').waitFor();
       await dialog.getByRole('button', { name: 'Undo the switch' }).click();
       await row(page, 4).waitFor({ state: 'detached' });
       await page.locator('.facts-line').getByText('script:traveller').waitFor();

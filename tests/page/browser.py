@@ -35,7 +35,7 @@ def build_missing() -> str | None:
     if shutil.which("node") is None:
         return "no `node` on the path: the page is not built"
     if not (SOURCES / "node_modules" / "vite").is_dir():
-        return "no page/node_modules: run `npm ci` in page/"
+        return "no page/node_modules: run `npm install --no-save` in page/"
     return None
 
 

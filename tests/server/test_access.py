@@ -30,7 +30,7 @@ BODIES: dict[str, Any] = {
     "promote": {"name": "x"},
     "merge": {"name": "x"},
     "cherry-pick": {"commit": "HEAD"},
-    "switch": {"to": "openai:gpt-5"},
+    "switch": {"to": "openai:gpt-5.6"},
     "decide": {"call": "c", "verdict": "deny"},
     "resolve": {"outcome": "done"},
 }

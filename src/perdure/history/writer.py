@@ -222,6 +222,7 @@ def commit_ordinary(
         ledger=ledger if ledger.position else NO_LEDGER,
         run=run,
         author=author,
+        unnumbered=unnumbered_after(before, run, events) if space.is_thread else 0,
     )
     encoded = encode_commit(commit)
     digest = digest_of(_COMMIT, encoded)

@@ -83,13 +83,9 @@ def serve(
         listening.append(place.url)
         if everywhere.json:
             print(safe_json(msgspec.to_builtins(place), indent=None), file=output, flush=True)
-            return
-        screen.say(("Serving", "good"), f" {everywhere.store} at {place.link}")
-        if place.has_keys:
-            screen.say(("Clients present a key; Ctrl-C stops it.", "quiet"))
         else:
-            screen.say(("The link has the only credential; Ctrl-C stops it.", "quiet"))
-        output.flush()
+            _announce(screen, everywhere.store, place)
+            output.flush()
 
     with (
         open_store(everywhere.store) as store,
@@ -99,6 +95,13 @@ def serve(
             store, agents, host=host, port=port, names=name or (), work=work, at_once=at_once, started=started
         )
     yield ServeEnded(url=listening[0])
+
+
+def _announce(screen: Screen, store: str, place: Serving) -> None:
+    """Print where the store is served, and with which credential."""
+    screen.say(("Serving", "good"), f" {store} at {place.link}")
+    credential = "Clients present a key" if place.has_keys else "The link has the only credential"
+    screen.say((f"{credential}; Ctrl-C stops it.", "quiet"))
 
 
 def _agents(code: str | None) -> list[Agent]:
