@@ -47,7 +47,11 @@ def attributes(kind: type) -> set[str]:
     tree = ast.parse(inspect.getsource(inspect.getmodule(kind) or kind))
     body = next(each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == kind.__name__)
     stored = [
-        node for node in ast.walk(body) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        node
+        for node in ast.walk(body)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and ast.unparse(node.value) == "self"
     ]
     return {node.attr for node in stored if not node.attr.startswith("_")}
 

@@ -10,6 +10,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import (
     CATALOGUE,
     AgentChanged,
+    AgentHandedOff,
     ApprovalDecided,
     ArtifactCreated,
     BackendSwitched,
@@ -64,6 +65,7 @@ EVENTS: list[Event] = [
     CheckpointCreated(id="e", checkpoint=ONE),
     MemoryWritten(id="e", owner="user-7", item="i", body=ONE, size=3),
     ArtifactCreated(id="e", artifact=ONE, media_type="image/png", size=9, name="plot"),
+    AgentHandedOff(id="e", from_agent="planner", to_agent="critic", why="it is about style"),
     AgentChanged(id="e", agent="planner", timeline="main", patch=ONE, size=4),
     ThreadForked(id="e", timeline="what-if", at=None),
     TimelinePromoted(id="e", timeline="what-if", kept_as="main.v3"),

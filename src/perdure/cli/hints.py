@@ -117,6 +117,7 @@ COMMANDS: Mapping[str, str] = {
         "<calls reconcile THREAD CALL --code MODULE:NAME> or <calls resolve THREAD CALL done>."
     ),
     "target_backend_missing": "Name one with --to, as provider:model.",
+    "thread_of_another_agent": "Choose another id, or hand it off with <threads hand-off THREAD --to AGENT>.",
     "thread_not_found": "Begin one with <threads begin THREAD --agent NAME>, or see <threads ls>.",
     "thread_removed": "Begin it again with <threads begin THREAD --agent NAME>.",
     "ticket_not_found": "See what waits with <approvals ls THREAD>.",

@@ -262,6 +262,7 @@ class Feed:
     def __init__(self, run: str) -> None:
         """Start with no watcher."""
         self.run = run
+        self._pid = os.getpid()
         self._lock = Lock()
         self._watchers: list[Watcher] = []
         self._text: list[str] = []
@@ -313,7 +314,9 @@ class Feed:
         return watcher
 
     def leave(self, watcher: Watcher) -> None:
-        """Remove a watcher; the run goes on."""
+        """Remove a watcher; the run goes on.  In a forked child nothing is done: the run, and its lock, are the parent's."""
+        if self._pid != os.getpid():
+            return
         with self._lock:
             if watcher in self._watchers:
                 self._watchers.remove(watcher)
