@@ -134,11 +134,16 @@ class HttpServer:
         """True if this server has the agent with its tools, or its definition needs none; on a worker thread."""
         return agent in self.agents or self._defined(agent) is not None
 
-    def declared(self, thread: Thread) -> Thread:
-        """Return the same timeline with its agent as far as this server has it; on a worker thread."""
+    def declared(self, thread: Thread, *, only_reads: bool = False) -> Thread:
+        """Return the same timeline with its agent as far as this server has it; on a worker thread.
+
+        The agent's rules are recorded as its latest, unless the caller `only_reads`.
+        """
         agent = self.agents.get(thread.agent) or self._defined(thread.agent)
         if agent is None:
             return thread
+        if only_reads:
+            return thread.with_agent(agent)
         return self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
 
     def _defined(self, agent: str) -> Agent | None:
@@ -268,6 +273,7 @@ class HttpServer:
         call = HttpCall(self, access, segments, headers)
         entry = self._entry(scope, call, path, query)
         self._check_permission(call, route, entry)
+        call.check_precondition(route)
         arguments = await self._arguments(route, call, query, receive, entry)
         if method not in _SAFE and route.permission is not None:
             if self.is_draining:

@@ -155,6 +155,7 @@ def _headers(route: HttpRoute) -> list[dict[str, Any]]:
             ("Idempotency-Key", "The op_id: the same key again repeats nothing and gives the first answer"),
             ("If-Match", "The ETag of an earlier answer: the change is made on that head, or not at all"),
         )
+        if name != "If-Match" or route.takes_if_match
     ]
 
 
@@ -187,7 +188,7 @@ A GET outside `/v1` with `Accept: application/json` has the answer of the same p
 | header | means |
 |---|---|
 | `Authorization: Bearer KEY` | the credential; the page uses a cookie instead |
-| `ETag`, `If-Match` | the head of a timeline; with `If-Match` a change is made on that head, or is 412 with both heads |
+| `ETag`, `If-Match` | the head of a timeline; with `If-Match` a change is made on that head, or is 412 with both heads; what moves no head refuses it |
 | `Idempotency-Key` | the op_id; for `run` and `steer` the id of the message |
 | `Last-Event-ID` | the cursor after which a stream begins |
 

@@ -130,6 +130,7 @@ class HttpRoute(NamedTuple):
     body: type[Any] | None
     answer: Any
     is_whole_store: bool  # a credential with limits is refused
+    takes_if_match: bool  # what it changes is a head; else an If-Match is refused
 
 
 def route(
@@ -140,6 +141,7 @@ def route(
     status: int = 200,
     media: str = "application/json",
     whole_store: bool = False,
+    if_match: bool = True,
 ) -> Callable[[_F], _F]:
     """Let a function answer a method of a path; segments in braces are names of the request."""
 
@@ -158,6 +160,7 @@ def route(
                 hints.get("body"),
                 hints.get("return"),
                 whole_store,
+                if_match and method != "GET" and permission is not None,
             )
         )
         return handler
@@ -223,6 +226,14 @@ class HttpCall:
         if self.segments.get("thread") == SERVER:
             raise HttpProblem(
                 403, "own_thread", "the server's own thread is changed by no request; nothing was done."
+            )
+
+    def check_precondition(self, route: HttpRoute) -> None:
+        """Raise `Invalid` if If-Match asks for a check that the route does not make."""
+        if self.expected is not None and route.method != "GET" and not route.takes_if_match:
+            raise Invalid(
+                "what this request changes is no head, so it takes no If-Match; nothing was done.",
+                code="if_match_not_taken",
             )
 
     def seen(self, query: MomentQuery) -> tuple[Thread, View]:

@@ -337,7 +337,7 @@ class ContextQuery(MomentQuery, frozen=True, kw_only=True):
 @route("GET", "/v1/threads/{thread}/context", "read")
 def context(call: HttpCall, query: ContextQuery) -> ContextShape:
     """Show the context that a backend gets, or got: each item, its tokens, and why it is in or out."""
-    thread = call.server.declared(call.thread(query.timeline))
+    thread = call.server.declared(call.thread(query.timeline), only_reads=True)
     at = None if query.at is None else commit_of(thread, query.at)
     if query.at is not None and query.to is None:
         shown = thread.shown(at)
