@@ -559,12 +559,15 @@ _VIEWS = frozenset(
 
 def _asset(path: str) -> Path | None:
     """Return the file of the page at an address; the index for the addresses of its views; None if there is none."""
-    wanted = (PAGE / path.lstrip("/")).resolve()
-    if not wanted.is_relative_to(PAGE):
+    try:
+        wanted = (PAGE / path.lstrip("/")).resolve()
+        if not wanted.is_relative_to(PAGE):
+            return None
+        is_view = path.lstrip("/").partition("/")[0] in _VIEWS
+        found = PAGE / "index.html" if is_view else wanted
+        return found if found.is_file() else None
+    except (OSError, ValueError):  # no file can have such a name
         return None
-    is_view = path.lstrip("/").partition("/")[0] in _VIEWS
-    found = PAGE / "index.html" if is_view else wanted
-    return found if found.is_file() else None
 
 
 @cache

@@ -20,13 +20,11 @@ import msgspec
 
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, NotFound, StaleHead
-from perdure.server.access import Access, Role, check_roles
+from perdure.server.access import SERVER, Access, Role, check_roles
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
 __all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys"]
-
-SERVER = "perdure.server"  # the id of the thread, and the name of its agent
 
 _PREFIX = "pk_"
 _PATH = "/keys/"
