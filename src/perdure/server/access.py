@@ -31,6 +31,7 @@ __all__ = [
     "bearer",
     "check_origin",
     "check_roles",
+    "host_name",
     "is_own_host",
     "same",
 ]
@@ -131,6 +132,11 @@ def bearer(headers: Mapping[str, str], cookie: str) -> str | None:
     except CookieError:
         return None
     return jar[cookie].value if cookie in jar else None
+
+
+def host_name(host: str) -> str:
+    """Return a host as addresses name it: an IPv6 address is in brackets."""
+    return f"[{host.lower()}]" if ":" in host and not host.startswith("[") else host.lower()
 
 
 def is_own_host(host: str, hosts: Iterable[str]) -> bool:

@@ -199,4 +199,10 @@ def _path(name: str) -> str:
 
 
 def _limit(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    return tuple(dict.fromkeys(names)) if names else None
+    if names is not None and not names:
+        raise Invalid(
+            "a limit names at least one; nothing was added.",
+            code="limit_empty",
+            advice="Leave it out for a key without that limit.",
+        )
+    return None if names is None else tuple(dict.fromkeys(names))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -188,12 +189,19 @@ class HttpCall:
             None  # the secret to set as a cookie; "" removes it; None: no cookie is sent
         )
         self.expected = read_tag(headers.get("if-match"))
-        self.op_id = _op_id(headers.get("idempotency-key"))
+        self.key = _key(headers.get("idempotency-key"))  # as the client gave it
+        self.op_id = None if self.key is None else _op_id(access.name, self.key)
 
     @property
     def store(self) -> Store:
         """The store, for a handler on a worker thread."""
         return self.server.store.target()
+
+    @property
+    def served(self) -> list[str]:
+        """The agents that this server can run and that the credential may know of."""
+        limit = self.access.agents
+        return sorted(name for name in self.server.agents if limit is None or name in limit)
 
     def thread(self, timeline: str = MAIN, *, id: str | None = None) -> Thread:
         """Open the thread of the path, or another; raises `NotFound` for one that the credential may not see."""
@@ -317,7 +325,12 @@ def read_tag(text: str | None) -> Head | None:
     return Head(match[1], int(match[2]), commit)
 
 
-def _op_id(text: str | None) -> str | None:
+def _op_id(credential: str, key: str) -> str:
+    """Return the op_id of a credential's key: the same key of another credential is another request."""
+    return "http-" + sha256(f"{credential}\0{key}".encode()).hexdigest()[:40]
+
+
+def _key(text: str | None) -> str | None:
     if text is None:
         return None
     try:

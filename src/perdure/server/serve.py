@@ -22,7 +22,7 @@ import uvicorn
 from perdure import aio
 from perdure.errors import Invalid, PerdureError, Refused, Unavailable
 from perdure.runtime.agent.agent import Agent
-from perdure.server.access import LOOPBACK
+from perdure.server.access import LOOPBACK, host_name
 from perdure.server.app import HttpServer
 from perdure.server.keys import Keys
 from perdure.store.store import Store
@@ -76,9 +76,9 @@ def serve(
         )
     listening = _bound(host, port)
     token = None if has_keys else secrets.token_urlsafe(32)
-    hosts = (*LOOPBACK, host.lower(), *(name.lower() for name in names))
+    hosts = (*LOOPBACK, host, *names)
     application = HttpServer(store, agents, token=token, hosts=hosts)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
+    url = f"http://{host_name(host)}:{listening.getsockname()[1]}/"
     place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
     asyncio.run(
         _serving(application, listening, place, work=work, at_once=at_once, started=started, report=report)
@@ -157,6 +157,7 @@ async def _serving(
         proxy_headers=False,
         lifespan="on",
         ws="none",
+        http="h11",  # which bounds the size of headers
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
     )

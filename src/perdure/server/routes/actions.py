@@ -1,7 +1,7 @@
 """Changing threads: runs, forks, moves of heads, merges, switches, decisions, state.
 
-Each handler calls the method of the same name.  `Idempotency-Key` is the op_id, or the id of the message; `If-Match`
-is the head that the change is made on; the name that a decision is recorded under is that of the credential.
+Each handler calls the method of the same name.  The op_id, or the id of the message, is derived from the
+`Idempotency-Key` and the name of the credential; `If-Match` is the head that the change is made on; the name that a decision is recorded under is that of the credential.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _not_served(call: HttpCall) -> Invalid:
         f"this server does not have the agent of '{call.segments['thread']}' with its tools; nothing was run.",
         code="agent_not_served",
         advice="Start it with --code, or send wait: false and let a worker run it.",
-        served=tuple(sorted(call.server.agents)),
+        served=tuple(call.served),
     )
 
 
