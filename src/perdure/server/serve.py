@@ -132,8 +132,8 @@ class _Uvicorn(uvicorn.Server):
         """Begin to drain at the first signal, and end the process at the second."""
         if self.should_exit:
             os._exit(128 + sig)  # what runs here counts as interrupted, and can be resumed
+        self.should_exit = True  # before the message, whose reader may send the second signal
         os.write(2, b"Stopping: the runs under way end first; once more to stop at once.\n")
-        self.should_exit = True
         self._stop.set()
         self._application.drain()
 
