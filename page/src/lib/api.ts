@@ -67,10 +67,12 @@ export function actId(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-export interface Act { etag?: string | null; key?: string; method?: string }
+/** `key` null: the act names no run, so that it is not one that can be repeated. */
+export interface Act { etag?: string | null; key?: string | null; method?: string }
 
 export async function post<T>(url: string, body: unknown = {}, act: Act = {}): Promise<T> {
-  const headers: Record<string, string> = { Accept: 'application/json', 'Content-Type': 'application/json', 'Idempotency-Key': act.key ?? actId() };
+  const headers: Record<string, string> = { Accept: 'application/json', 'Content-Type': 'application/json' };
+  if (act.key !== null) headers['Idempotency-Key'] = act.key ?? actId();
   if (act.etag) headers['If-Match'] = act.etag;
   const answer = await send(url, { method: act.method ?? 'POST', headers, body: JSON.stringify(body) });
   return (answer.status === 204 ? null : await answer.json()) as T;

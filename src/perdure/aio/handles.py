@@ -213,6 +213,7 @@ class Thread(_TimelineProxy[thread.Thread]):
 
     on = AsyncWrappedMethod(thread.Thread.on, _as_thread)
     expecting = AsyncWrappedMethod(thread.Thread.expecting, _as_thread)
+    with_agent = AsyncWrappedMethod(thread.Thread.with_agent, _as_thread)
     moves = AsyncMethod(thread.Thread.moves)
     stored = AsyncMethod(thread.Thread.stored)
     timelines = AsyncMethod(thread.Thread.timelines)

@@ -7,6 +7,7 @@ reader that connects later gets `TextSoFar` instead.
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeAlias
 
 import msgspec
@@ -29,6 +30,8 @@ __all__ = [
     "TextSoFar",
 ]
 
+_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})\.([0-9a-f]{64})")
+
 
 class Cursor(msgspec.Struct, frozen=True):
     """A place in the stream: after the n-th durable event of a commit."""
@@ -44,15 +47,15 @@ class Cursor(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, text: str) -> Cursor:
         """Return the place that `text` names; raises `Invalid`."""
-        parts = str(text).split(".")
-        if len(parts) != 3 or not (parts[0].isdecimal() and parts[1].isdecimal() and len(parts[2]) == 64):
+        match = _CURSOR.fullmatch(str(text))
+        if match is None:
             raise Invalid(
                 f"{text!r} is not a cursor; nothing was followed.",
                 code="cursor_invalid",
                 advice="Give event.cursor of an earlier event.",
                 cursor=text,
             )
-        return cls(int(parts[0]), Digest(parts[2]), int(parts[1]))
+        return cls(int(match[1]), Digest(match[3]), int(match[2]))
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ import hmac
 from collections.abc import Iterable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Literal, get_args
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,12 +24,14 @@ from perdure.store.thread import Thread
 
 __all__ = [
     "LOOPBACK",
+    "SERVER",
     "Access",
     "Permission",
     "Role",
     "bearer",
     "check_origin",
     "check_roles",
+    "host_name",
     "is_own_host",
     "same",
 ]
@@ -45,6 +46,7 @@ _PERMISSIONS: dict[str, frozenset[str]] = {
     "admin": frozenset({"read", "operate", "decide", "administer"}),
 }
 
+SERVER = "perdure.server"  # the id of the server's own thread, and the name of its agent
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _COOKIE_MAX = 8_192
 
@@ -68,9 +70,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return (self.agents, self.owners, self.threads) != (None, None, None)
 
     def sees(self, id: str, agent: str, owner: str | None) -> bool:
-        """True if a thread is within the limits."""
+        """True if a thread is within the limits; the server's own is there for admins only."""
         return (
-            _within(id, self.threads)
+            (id != SERVER or self.may("administer"))
+            and _within(id, self.threads)
             and _within(agent, self.agents)
             and (owner in self.owners if self.owners is not None else True)
         )
@@ -131,6 +134,11 @@ def bearer(headers: Mapping[str, str], cookie: str) -> str | None:
     return jar[cookie].value if cookie in jar else None
 
 
+def host_name(host: str) -> str:
+    """Return a host as addresses name it: an IPv6 address is in brackets."""
+    return f"[{host.lower()}]" if ":" in host and not host.startswith("[") else host.lower()
+
+
 def is_own_host(host: str, hosts: Iterable[str]) -> bool:
     """True if a Host header names one of the server's own names, with any port."""
     name = host.lower()
@@ -143,9 +151,8 @@ def is_own_host(host: str, hosts: Iterable[str]) -> bool:
 def check_origin(headers: Mapping[str, str], host: str, *, is_safe: bool) -> None:
     """Refuse a request that another site caused; `is_safe`: it only reads."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    is_foreign = origin is not None and not (
-        origin != "null" and urlsplit(origin).netloc.lower() == host.lower()
-    )
+    own = (f"http://{host}".lower(), f"https://{host}".lower())
+    is_foreign = origin is not None and origin.lower() not in own
     if (is_foreign and not is_safe) or (
         site == "cross-site" and "cookie" in headers and "authorization" not in headers
     ):

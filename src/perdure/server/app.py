@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
@@ -30,7 +30,7 @@ from perdure.errors import Invalid, Unavailable
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
-from perdure.server.access import LOOPBACK, Access, bearer, check_origin, is_own_host, same
+from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
 from perdure.server.keys import Audit, AuditEntry, Keys
 from perdure.server.problems import MEDIA_TYPE, HttpProblem, problem_of
 from perdure.server.routing import HttpCall, HttpRoute, Paged, Router, entity_tag, read_query
@@ -57,8 +57,11 @@ _SINGLE = frozenset(
         "last-event-id",
     }
 )
-_RECEIVE_SECONDS = 30.0
+_REPEATED = "\n"  # no value of a header has it
+_BETWEEN = {"cookie": "; "}  # HTTP/2 lets a client divide it
+_RECEIVE_SECONDS = 60.0  # for a whole body
 _BODY_BYTES_MAX = 8 * 1024 * 1024
+_OPEN_BODY_BYTES_MAX = 4 * 1024  # of a request that needs no credential
 _WORKERS = 16
 _RUNS_MAX = 64  # runs whose clients wait for the result; further ones wait for their turn
 _LOCAL = "local"  # the name of the credential in the start link
@@ -107,7 +110,7 @@ class HttpServer:
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.streams_open = 0
         self.is_draining = False
-        self._token, self._hosts, self._access = token, tuple(hosts), access
+        self._token, self._hosts, self._access = token, tuple(map(host_name, hosts)), access
         self._body_bytes_max = body_bytes_max
         self._router = Router()
         self._keys, self._audit = Keys(self.store.target()), Audit(self.store.target())
@@ -134,11 +137,16 @@ class HttpServer:
         """True if this server has the agent with its tools, or its definition needs none; on a worker thread."""
         return agent in self.agents or self._defined(agent) is not None
 
-    def declared(self, thread: Thread) -> Thread:
-        """Return the same timeline with its agent as far as this server has it; on a worker thread."""
+    def declared(self, thread: Thread, *, only_reads: bool = False) -> Thread:
+        """Return the same timeline with its agent as far as this server has it; on a worker thread.
+
+        The agent's rules are recorded as its latest, unless the caller `only_reads`.
+        """
         agent = self.agents.get(thread.agent) or self._defined(thread.agent)
         if agent is None:
             return thread
+        if only_reads:
+            return thread.with_agent(agent)
         return self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
 
     def _defined(self, agent: str) -> Agent | None:
@@ -192,6 +200,10 @@ class HttpServer:
         if key is None:
             return None
         person = None if key.person_header is None else headers.get(key.person_header.lower(), "").strip()
+        if person is not None and _REPEATED in person:
+            raise HttpProblem(
+                400, "header_repeated", f"the header {key.person_header} comes twice; nothing was done."
+            )
         if key.person_header is not None and not person:
             return None  # a proxy that names no person has nobody to answer for
         return key.access(None if person is None else f"{key.name}:{spelled(person)[:100]}")
@@ -257,9 +269,10 @@ class HttpServer:
         path, query = _path(scope), scope["query_string"].decode("latin-1")
         if not path.startswith("/v1/") and path not in _PLAIN:
             if not _wants_json(headers) or method not in _SAFE:
-                return await self._page(scope, method, path, query, headers)
+                return self._page(scope, method, path, query, headers)
             path = "/v1" + path.rstrip("/")
         if path == openapi.ADDRESS:
+            _check_read(method)
             return Response(openapi.document(), media_type="application/json")
         is_open = path in _PLAIN - {"/metrics"} or (path == "/v1/session" and method in ("POST", "DELETE"))
         access = _NOBODY if is_open else await self._allowed(headers)
@@ -268,6 +281,7 @@ class HttpServer:
         call = HttpCall(self, access, segments, headers)
         entry = self._entry(scope, call, path, query)
         self._check_permission(call, route, entry)
+        call.check_precondition(route)
         arguments = await self._arguments(route, call, query, receive, entry)
         if method not in _SAFE and route.permission is not None:
             if self.is_draining:
@@ -310,7 +324,8 @@ class HttpServer:
             raise Invalid("this address takes no query; nothing was done.", code="query_invalid")
         if route.method in _SAFE:
             return found
-        content = await _body(receive, call.headers, self._body_bytes_max)
+        bytes_max = _OPEN_BODY_BYTES_MAX if route.permission is None else self._body_bytes_max
+        content = await _body(receive, call.headers, min(bytes_max, self._body_bytes_max))
         found["_digest"] = sha256(content).hexdigest()
         if route.body is not None:
             found["body"] = _decoded(route.body, content, call)
@@ -333,6 +348,8 @@ class HttpServer:
             self._set_cookie(scope, response, call.cookie)
         if scope["method"] == "HEAD":
             response.body = b""
+            if isinstance(response, StreamingResponse):
+                return Response(None, response.status_code, dict(response.headers))
         return response
 
     # ---- who asks
@@ -376,7 +393,7 @@ class HttpServer:
             method=scope["method"],
             path=spelled(path)[:500],
             query=spelled(query)[:500],
-            op_id=call.op_id,
+            op_id=call.key,
             body="",
             client=None if client is None else str(client[0]),
         )
@@ -403,17 +420,12 @@ class HttpServer:
 
     # ---- the page
 
-    async def _page(
-        self, scope: Scope, method: str, path: str, query: str, headers: Mapping[str, str]
-    ) -> Response:
-        if method not in _SAFE:
-            raise HttpProblem(
-                405, "method_not_allowed", "this address is only read.", headers={"Allow": "GET, HEAD"}
-            )
+    def _page(self, scope: Scope, method: str, path: str, query: str, headers: Mapping[str, str]) -> Response:
+        _check_read(method)
         parameters = parse_qsl(query, keep_blank_values=True)
         token = next((value for name, value in parameters if name == "token"), None)
         if token is not None:
-            return await self._entered(scope, path, parameters, token, headers)
+            return self._entered(scope, path, parameters, token, headers)
         file = _asset(path)
         if file is None:
             raise HttpProblem(404, "address_not_found", "there is nothing at this address.")
@@ -425,7 +437,7 @@ class HttpServer:
             return Response(_compressed(file), media_type=kind, headers=sent | {"content-encoding": "gzip"})
         return FileResponse(file, media_type=kind, headers=sent)
 
-    async def _entered(
+    def _entered(
         self,
         scope: Scope,
         path: str,
@@ -434,7 +446,9 @@ class HttpServer:
         headers: Mapping[str, str],
     ) -> Response:
         """Answer the start link: set the cookie, and lead to the same address without the token."""
-        if await self.known(token, headers) is None:
+        if headers.get("sec-fetch-site") == "cross-site":
+            raise HttpProblem(403, "cross_site", "another site led to this link; nobody was signed in.")
+        if self._token is None or not same(token, self._token):
             raise HttpProblem(401, "credential_unknown", "the token of this link is not known here.")
         left = urlencode([each for each in parameters if each[0] != "token"])
         root = scope.get("root_path", "")
@@ -447,6 +461,13 @@ class HttpServer:
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 _PLAIN = frozenset({"/healthz", "/readyz", "/metrics"})
 _NOBODY = Access(name="nobody", roles=())
+
+
+def _check_read(method: str) -> None:
+    if method not in _SAFE:
+        raise HttpProblem(
+            405, "method_not_allowed", "this address is only read.", headers={"Allow": "GET, HEAD"}
+        )
 
 
 def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception) -> None:
@@ -474,13 +495,17 @@ def _encoded(found: Any) -> bytes:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request by name; raises a problem if one that decides something comes twice."""
+    """Return the headers of a request by name; raises a problem if one that decides something comes twice.
+
+    Another one that comes twice has both values, with a line end between them.
+    """
     found: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name = raw_name.decode("latin-1").lower()
         if name in found and name in _SINGLE:
             raise HttpProblem(400, "header_repeated", f"the header {name} comes twice; nothing was done.")
-        found[name] = raw_value.decode("latin-1")
+        value = raw_value.decode("latin-1")
+        found[name] = f"{found[name]}{_BETWEEN.get(name, _REPEATED)}{value}" if name in found else value
     return found
 
 
@@ -505,29 +530,29 @@ def _cookie_name(headers: Mapping[str, str]) -> str:
 
 async def _body(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
     """Read the body of a request; raises a problem if it is too large or does not come."""
+    try:
+        return await asyncio.wait_for(_received(receive, headers, bytes_max), _RECEIVE_SECONDS)
+    except TimeoutError as error:
+        raise HttpProblem(408, "body_too_slow", "the body did not come in time; nothing was done.") from error
+
+
+async def _received(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
     length = headers.get("content-length", "0")
     too_large = HttpProblem(413, "body_too_large", f"a body has at most {bytes_max} bytes; nothing was done.")
-    if length.isdecimal() and int(length) > bytes_max:
+    if len(length) > 18 or (length.isdecimal() and int(length) > bytes_max):
         raise too_large
-    parts: list[bytes] = []
-    size = 0
+    found = bytearray()
     while True:
-        try:
-            message = await asyncio.wait_for(receive(), _RECEIVE_SECONDS)
-        except TimeoutError as error:
-            raise HttpProblem(
-                408, "body_too_slow", "the body did not come in time; nothing was done."
-            ) from error
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise HttpProblem(
                 400, "body_cut_off", "the client left before its body was whole; nothing was done."
             )
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > bytes_max:
+        found += message.get("body", b"")
+        if len(found) > bytes_max:
             raise too_large
         if not message.get("more_body", False):
-            return b"".join(parts)
+            return bytes(found)
 
 
 def _decoded(kind: Any, content: bytes, call: HttpCall) -> Any:
@@ -553,12 +578,15 @@ _VIEWS = frozenset(
 
 def _asset(path: str) -> Path | None:
     """Return the file of the page at an address; the index for the addresses of its views; None if there is none."""
-    wanted = (PAGE / path.lstrip("/")).resolve()
-    if not wanted.is_relative_to(PAGE):
+    try:
+        wanted = (PAGE / path.lstrip("/")).resolve()
+        if not wanted.is_relative_to(PAGE):
+            return None
+        is_view = path.lstrip("/").partition("/")[0] in _VIEWS
+        found = PAGE / "index.html" if is_view else wanted
+        return found if found.is_file() else None
+    except (OSError, ValueError):  # no file can have such a name
         return None
-    is_view = path.lstrip("/").partition("/")[0] in _VIEWS
-    found = PAGE / "index.html" if is_view else wanted
-    return found if found.is_file() else None
 
 
 @cache

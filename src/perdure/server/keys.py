@@ -20,13 +20,11 @@ import msgspec
 
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, NotFound, StaleHead
-from perdure.server.access import Access, Role, check_roles
+from perdure.server.access import SERVER, Access, Role, check_roles
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
 __all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys"]
-
-SERVER = "perdure.server"  # the id of the thread, and the name of its agent
 
 _PREFIX = "pk_"
 _PATH = "/keys/"
@@ -201,4 +199,10 @@ def _path(name: str) -> str:
 
 
 def _limit(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    return tuple(dict.fromkeys(names)) if names else None
+    if names is not None and not names:
+        raise Invalid(
+            "a limit names at least one; nothing was added.",
+            code="limit_empty",
+            advice="Leave it out for a key without that limit.",
+        )
+    return None if names is None else tuple(dict.fromkeys(names))

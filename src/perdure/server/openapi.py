@@ -152,9 +152,13 @@ def _headers(route: HttpRoute) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
         for name, text in (
-            ("Idempotency-Key", "The op_id: the same key again repeats nothing and gives the first answer"),
+            (
+                "Idempotency-Key",
+                "Names the request: the same key of the same credential again repeats nothing and gives the first answer",
+            ),
             ("If-Match", "The ETag of an earlier answer: the change is made on that head, or not at all"),
         )
+        if name != "If-Match" or route.takes_if_match
     ]
 
 
@@ -187,8 +191,8 @@ A GET outside `/v1` with `Accept: application/json` has the answer of the same p
 | header | means |
 |---|---|
 | `Authorization: Bearer KEY` | the credential; the page uses a cookie instead |
-| `ETag`, `If-Match` | the head of a timeline; with `If-Match` a change is made on that head, or is 412 with both heads |
-| `Idempotency-Key` | the op_id; for `run` and `steer` the id of the message |
+| `ETag`, `If-Match` | the head of a timeline; with `If-Match` a change is made on that head, or is 412 with both heads; what moves no head refuses it |
+| `Idempotency-Key` | names the request among those of its credential: the op_id, the id of the message for `run` and `steer`, and of a thread without an id are derived from both |
 | `Last-Event-ID` | the cursor after which a stream begins |
 
 | status | errors |

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -130,6 +131,7 @@ class HttpRoute(NamedTuple):
     body: type[Any] | None
     answer: Any
     is_whole_store: bool  # a credential with limits is refused
+    takes_if_match: bool  # what it changes is a head; else an If-Match is refused
 
 
 def route(
@@ -140,6 +142,7 @@ def route(
     status: int = 200,
     media: str = "application/json",
     whole_store: bool = False,
+    if_match: bool = True,
 ) -> Callable[[_F], _F]:
     """Let a function answer a method of a path; segments in braces are names of the request."""
 
@@ -158,6 +161,7 @@ def route(
                 hints.get("body"),
                 hints.get("return"),
                 whole_store,
+                if_match and method != "GET" and permission is not None,
             )
         )
         return handler
@@ -185,12 +189,19 @@ class HttpCall:
             None  # the secret to set as a cookie; "" removes it; None: no cookie is sent
         )
         self.expected = read_tag(headers.get("if-match"))
-        self.op_id = _op_id(headers.get("idempotency-key"))
+        self.key = _key(headers.get("idempotency-key"))  # as the client gave it
+        self.op_id = None if self.key is None else _op_id(access.name, self.key)
 
     @property
     def store(self) -> Store:
         """The store, for a handler on a worker thread."""
         return self.server.store.target()
+
+    @property
+    def served(self) -> list[str]:
+        """The agents that this server can run and that the credential may know of."""
+        limit = self.access.agents
+        return sorted(name for name in self.server.agents if limit is None or name in limit)
 
     def thread(self, timeline: str = MAIN, *, id: str | None = None) -> Thread:
         """Open the thread of the path, or another; raises `NotFound` for one that the credential may not see."""
@@ -208,8 +219,7 @@ class HttpCall:
 
     def check_seen(self, thread: Thread) -> None:
         """Raise `NotFound` for a thread outside the limits, and for the server's own unless an admin asks."""
-        is_hidden = thread.id == SERVER and not self.access.may("administer")
-        if is_hidden or not self.access.sees_thread(thread):
+        if not self.access.sees_thread(thread):
             raise no_thread(thread.id)
 
     def target(self, timeline: str = MAIN) -> Thread:
@@ -223,6 +233,14 @@ class HttpCall:
         if self.segments.get("thread") == SERVER:
             raise HttpProblem(
                 403, "own_thread", "the server's own thread is changed by no request; nothing was done."
+            )
+
+    def check_precondition(self, route: HttpRoute) -> None:
+        """Raise `Invalid` if If-Match asks for a check that the route does not make."""
+        if self.expected is not None and route.method != "GET" and not route.takes_if_match:
+            raise Invalid(
+                "what this request changes is no head, so it takes no If-Match; nothing was done.",
+                code="if_match_not_taken",
             )
 
     def seen(self, query: MomentQuery) -> tuple[Thread, View]:
@@ -307,7 +325,12 @@ def read_tag(text: str | None) -> Head | None:
     return Head(match[1], int(match[2]), commit)
 
 
-def _op_id(text: str | None) -> str | None:
+def _op_id(credential: str, key: str) -> str:
+    """Return the op_id of a credential's key: the same key of another credential is another request."""
+    return "http-" + sha256(f"{credential}\0{key}".encode()).hexdigest()[:40]
+
+
+def _key(text: str | None) -> str | None:
     if text is None:
         return None
     try:

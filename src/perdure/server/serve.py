@@ -22,7 +22,7 @@ import uvicorn
 from perdure import aio
 from perdure.errors import Invalid, PerdureError, Refused, Unavailable
 from perdure.runtime.agent.agent import Agent
-from perdure.server.access import LOOPBACK
+from perdure.server.access import LOOPBACK, host_name
 from perdure.server.app import HttpServer
 from perdure.server.keys import Keys
 from perdure.store.store import Store
@@ -76,9 +76,9 @@ def serve(
         )
     listening = _bound(host, port)
     token = None if has_keys else secrets.token_urlsafe(32)
-    hosts = (*LOOPBACK, host.lower(), *(name.lower() for name in names))
+    hosts = (*LOOPBACK, host, *names)
     application = HttpServer(store, agents, token=token, hosts=hosts)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
+    url = f"http://{host_name(host)}:{listening.getsockname()[1]}/"
     place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
     asyncio.run(
         _serving(application, listening, place, work=work, at_once=at_once, started=started, report=report)
@@ -132,8 +132,8 @@ class _Uvicorn(uvicorn.Server):
         """Begin to drain at the first signal, and end the process at the second."""
         if self.should_exit:
             os._exit(128 + sig)  # what runs here counts as interrupted, and can be resumed
+        self.should_exit = True  # before the message, whose reader may send the second signal
         os.write(2, b"Stopping: the runs under way end first; once more to stop at once.\n")
-        self.should_exit = True
         self._stop.set()
         self._application.drain()
 
@@ -157,6 +157,7 @@ async def _serving(
         proxy_headers=False,
         lifespan="on",
         ws="none",
+        http="h11",  # which bounds the size of headers
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
     )

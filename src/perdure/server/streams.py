@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -22,7 +23,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
-from perdure.errors import NotFound, PerdureError
+from perdure.errors import NotFound
 from perdure.runtime.events import Committed, Happened, Happening, RunEnded
 from perdure.server.problems import problem_of
 from perdure.shapes.conversation import EventShape
@@ -40,6 +41,9 @@ HEADERS = [
 
 IDLE_SECONDS = 15.0
 SLOW_SECONDS = 30.0
+CHECK_SECONDS = (
+    1.0  # after which a stream that sends something asks whether its client is still allowed to read
+)
 
 _IDLE = b": idle\n\n"
 _FRAMES_MAX = 1_000  # that wait for one reader of the inbox
@@ -75,7 +79,7 @@ async def frames(
                 yield frame(event.type, {"type": event.type, "result": shape})
             else:
                 yield frame_of(event)
-    except PerdureError as error:
+    except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
         yield frame("error", problem_of(error)[0])
 
 
@@ -91,11 +95,13 @@ class EventStream:
         headers: Iterable[tuple[bytes, bytes]] = (),
         idle_seconds: float = IDLE_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         """Send `frames`; `drained` ends the stream, `is_allowed` is asked now and then whether it may go on."""
         self._frames, self._drained, self._is_allowed = frames, drained, is_allowed
         self._headers = [*HEADERS, *headers]
-        self._idle, self._slow = idle_seconds, slow_seconds
+        self._idle, self._slow, self._check = idle_seconds, slow_seconds, check_seconds
+        self._checked_at = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; a client that reads nothing for too long is cut off."""
@@ -132,11 +138,13 @@ class EventStream:
                     except StopAsyncIteration:
                         break
                     coming = None
+                    if not await self._may_go_on(self._check):
+                        break
                     await self._part(send, body)
                     continue
                 if draining is not None and draining in done:
                     break
-                if self._is_allowed is not None and not await self._is_allowed():
+                if not await self._may_go_on(0):
                     break
                 await self._part(send, _IDLE)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -145,6 +153,14 @@ class EventStream:
                 coming.cancel()
                 with suppress(BaseException):
                     await coming
+
+    async def _may_go_on(self, after: float) -> bool:
+        """Ask whether the client is still allowed to read, if the last answer is older than `after` seconds."""
+        if self._is_allowed is None or time.monotonic() - self._checked_at < after:
+            return True
+        is_allowed = await self._is_allowed()
+        self._checked_at = time.monotonic()
+        return is_allowed
 
     async def _part(self, send: Send, body: bytes) -> None:
         await asyncio.wait_for(

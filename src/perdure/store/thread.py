@@ -145,6 +145,18 @@ class Thread(Switching):
         other._standing, other._space = msgspec.structs.replace(self._standing, space=space), space
         return other
 
+    def with_agent(self, agent: Agent) -> Thread:
+        """Return a handle on the same timeline that knows this declaration of its agent, for reading what depends on it.
+
+        Other than `store.thread`, this does not record the agent's merge rules and policy.  Raises `Conflict` if the
+        timeline is another agent's.
+        """
+        if agent.name != self.agent:
+            raise reader.other_agent(self.id, agent.name, self.agent)
+        other = Thread(self._resources, self.id, self._record, agent, self.timeline)
+        other._handed = self._handed
+        return other
+
     def moves(self, *, before: int | None = None, limit: int | None = None) -> list[MoveRecord]:
         """Read the moves of this timeline's head, newest first, with versions below `before` (None: all).
 

@@ -1,7 +1,7 @@
 """Changing threads: runs, forks, moves of heads, merges, switches, decisions, state.
 
-Each handler calls the method of the same name.  `Idempotency-Key` is the op_id, or the id of the message; `If-Match`
-is the head that the change is made on; the name that a decision is recorded under is that of the credential.
+Each handler calls the method of the same name.  The op_id, or the id of the message, is derived from the
+`Idempotency-Key` and the name of the credential; `If-Match` is the head that the change is made on; the name that a decision is recorded under is that of the credential.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from perdure import aio
 from perdure.errors import Conflict, Invalid, NotFound, RunFailed
 from perdure.model.effect import Effect
 from perdure.model.merge_rules import Side as MergeSide
+from perdure.model.run import RunRecord
 from perdure.model.ticket import Verdict
 from perdure.runtime.events import Happening, RunEnded
 from perdure.runtime.session.result import Result
@@ -25,7 +26,7 @@ from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, route
 from perdure.server.streams import EventStream, frames
 from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
-from perdure.shapes.lookup import call_seen_from, name_of, run_of
+from perdure.shapes.lookup import call_seen_from, lately, name_of, run_of
 from perdure.shapes.threads import (
     BegunThread,
     ForkShape,
@@ -57,7 +58,7 @@ class BeginBody(BaseBody, frozen=True, kw_only=True):
     owner: str | None = None
 
 
-@route("POST", "/v1/threads", "operate", status=201)
+@route("POST", "/v1/threads", "operate", status=201, if_match=False)
 def begin_thread(call: HttpCall, body: BeginBody) -> BegunThread:
     """Begin a thread for an agent, or open the existing one."""
     id = body.id if body.id is not None else call.op_id or call.server.new_id()
@@ -101,7 +102,9 @@ async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | On
     if _wants_events(call):
         return _streamed(call, thread, thread.stream(body.text, id=id))  # pyright: ignore[reportReturnType]
     if not body.wait:
-        return await _begun(call, thread, thread.stream(body.text, id=id))
+        return await _begun(
+            call, thread, thread.stream(body.text, id=id), lambda: _run_with(thread.target(), id)
+        )
     return await _ended(call, thread, lambda: thread.target().run(body.text, id=id))
 
 
@@ -114,15 +117,31 @@ class ResumeBody(BaseBody, frozen=True, kw_only=True):
 
 @route("POST", "/v1/threads/{thread}/resume", "operate")
 async def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | OneRun:
-    """Resume a run that was interrupted, or whose approval was decided."""
+    """Resume a run that was interrupted, or whose approval was decided; with an Idempotency-Key the run is named."""
+    _check_named(call, body.run)
     thread = await _runner(call, query.timeline)
     if thread is None:
         raise _not_served(call)
     if _wants_events(call):
         return _streamed(call, thread, thread.resume_stream(body.run))  # pyright: ignore[reportReturnType]
     if not body.wait:
-        return await _begun(call, thread, thread.resume_stream(body.run))
+        return await _begun(
+            call,
+            thread,
+            thread.resume_stream(body.run),
+            lambda: run_of(thread.target(), body.run, thread.timeline if body.run is None else None),
+        )
     return await _ended(call, thread, lambda: thread.target().resume(body.run))
+
+
+def _check_named(call: HttpCall, run: str | None) -> None:
+    """Raise `Invalid` if a request that may be repeated names no run: by then another run may be on the timeline."""
+    if call.op_id is not None and run is None:
+        raise Invalid(
+            "a request with an Idempotency-Key names its run; nothing was done.",
+            code="run_required",
+            advice="Send the id of the run, or leave the key out.",
+        )
 
 
 async def _runner(call: HttpCall, timeline: str) -> aio.Thread | None:
@@ -160,7 +179,7 @@ def _not_served(call: HttpCall) -> Invalid:
         f"this server does not have the agent of '{call.segments['thread']}' with its tools; nothing was run.",
         code="agent_not_served",
         advice="Start it with --code, or send wait: false and let a worker run it.",
-        served=tuple(sorted(call.server.agents)),
+        served=tuple(call.served),
     )
 
 
@@ -196,16 +215,25 @@ async def _ended(call: HttpCall, thread: aio.Thread, run: Callable[[], Result]) 
 
 
 async def _begun(
-    call: HttpCall, thread: aio.Thread, happenings: AsyncIterator[Happening]
-) -> RunResult | OneRun:
-    """Answer as soon as a run has begun; with its result, if it has ended by then."""
+    call: HttpCall,
+    thread: aio.Thread,
+    happenings: AsyncIterator[Happening],
+    find: Callable[[], RunRecord | None],
+) -> OneRun:
+    """Answer with the run that `find` reads, as soon as it has begun."""
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = call.server.keep(_watched(happenings, begun))
     await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
     if task.done() and task.exception() is not None:
         raise task.exception() or AssertionError
     call.status = 202
-    return await thread.off_loop(lambda: _last_run(thread.target()))
+
+    def begun_run() -> OneRun:
+        record = find()
+        assert record is not None, "a run that has begun has a record"
+        return OneRun(thread=thread.id, run=RunShape.now(thread.target(), record))
+
+    return await thread.off_loop(begun_run)
 
 
 async def _watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[None]) -> Result:
@@ -218,10 +246,16 @@ async def _watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[N
     raise AssertionError("a stream of a run ends with its result, or raises")
 
 
-def _last_run(thread: Thread) -> OneRun:
-    record = run_of(thread, None, thread.timeline)
-    assert record is not None, "a run that has begun has a record"
-    return OneRun(thread=thread.id, run=RunShape.now(thread, record))
+def _run_with(thread: Thread, input: str) -> RunRecord | None:
+    """Return the run of that input: of this timeline if it has one, else of the timeline that this one began from."""
+
+    def made(is_here: bool) -> list[RunRecord]:
+        def wanted(each: RunRecord) -> bool:
+            return input in each.input and (not is_here or each.timeline == thread.timeline)
+
+        return lately(lambda last: thread.runs(limit=last), wanted, 1, others=False)
+
+    return (made(is_here=True) or made(is_here=False) or [None])[-1]
 
 
 class SteerBody(BaseBody, frozen=True, kw_only=True):
@@ -237,7 +271,7 @@ class Steered(msgspec.Struct, frozen=True, kw_only=True):
     id: str
 
 
-@route("POST", "/v1/threads/{thread}/steer", "operate")
+@route("POST", "/v1/threads/{thread}/steer", "operate", if_match=False)
 def steer(call: HttpCall, query: LineQuery, body: SteerBody) -> Steered:
     """Queue a message for the run on a timeline, which reads it at its next step."""
     thread = call.target(query.timeline)
@@ -366,7 +400,7 @@ class SwitchBody(BaseBody, frozen=True, kw_only=True):
 def switch(call: HttpCall, query: SwitchQuery, body: SwitchBody) -> SwitchShape:
     """Switch a thread to another backend, after a check of what that keeps and loses."""
     call.check_changeable()
-    thread = call.server.declared(call.thread(query.timeline))
+    thread = call.server.declared(call.thread(query.timeline), only_reads=query.dry_run)
     if call.expected is not None:
         thread = thread.expecting(call.expected)
     if query.dry_run:
@@ -388,7 +422,7 @@ class DecideBody(BaseBody, frozen=True, kw_only=True):
     why: str | None = None
 
 
-@route("POST", "/v1/threads/{thread}/decide", "decide")
+@route("POST", "/v1/threads/{thread}/decide", "decide", if_match=False)
 def decide(call: HttpCall, body: DecideBody) -> DecidedCall:
     """Decide about a call that waits; the decision is recorded under the name of the credential."""
     call.check_changeable()
@@ -406,15 +440,16 @@ class CancelBody(BaseBody, frozen=True, kw_only=True):
     why: str = "cancelled"
 
 
-@route("POST", "/v1/threads/{thread}/cancel", "operate")
+@route("POST", "/v1/threads/{thread}/cancel", "operate", if_match=False)
 def cancel(call: HttpCall, query: LineQuery, body: CancelBody) -> OneRun:
-    """Cancel a run; one that waits or was interrupted ends at once."""
+    """Cancel a run; one that waits or was interrupted ends at once.  With an Idempotency-Key the run is named."""
+    _check_named(call, body.run)
     thread = call.target(query.timeline)
     record = thread.cancel(body.run, why=body.why, by=call.access.name)
     return OneRun(thread=thread.id, run=RunShape.now(thread, record))
 
 
-@route("POST", "/v1/threads/{thread}/calls/{call}/reconcile", "operate")
+@route("POST", "/v1/threads/{thread}/calls/{call}/reconcile", "operate", if_match=False)
 async def reconcile(call: HttpCall, body: EmptyBody) -> CallAfter:
     """Ask a call's tool for the outcome, and settle the call by the answer."""
     call.check_changeable()
@@ -438,7 +473,7 @@ class ResolveBody(BaseBody, frozen=True, kw_only=True):
     why: str | None = None
 
 
-@route("POST", "/v1/threads/{thread}/calls/{call}/resolve", "decide")
+@route("POST", "/v1/threads/{thread}/calls/{call}/resolve", "decide", if_match=False)
 def resolve(call: HttpCall, body: ResolveBody) -> CallAfter:
     """Record the outcome of a call, if it is unknown."""
     call.check_changeable()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Literal
 from urllib.parse import quote
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from perdure.errors import Invalid, NotFound
 from perdure.model.memory import ItemKind
@@ -251,17 +251,27 @@ def get_artifact(call: HttpCall, query: OfThread) -> Response:
     artifacts = call.thread(query.timeline, id=query.thread).artifacts
     known = artifacts.show(call.segments["digest"])
     call.is_by_digest = True
-    content = b"".join(artifacts.get(known.digest))
+    pieces = artifacts.get(known.digest)
+    first = next(pieces, None)  # here, so that content that is not there is a problem and no half answer
     essence = known.media_type.partition(";")[0].strip().lower()
     name = (known.name or known.digest).rpartition("/")[2][:100]
-    return Response(
-        content,
+    return StreamingResponse(
+        _sent(call, first, pieces),
         media_type=essence if essence in _IMAGES else "application/octet-stream",
         headers={
+            "Content-Length": str(known.size),
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
             "Content-Security-Policy": "sandbox; default-src 'none'",
         },
     )
+
+
+async def _sent(call: HttpCall, first: bytes | None, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces of an artifact as the client takes them; only one is in memory."""
+    piece = first
+    while piece is not None:
+        yield piece
+        piece = await call.server.store.off_loop(lambda: next(pieces, None))
 
 
 class SearchQuery(PageQuery, frozen=True, kw_only=True):
@@ -368,14 +378,14 @@ class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
     owners: list[str] | None
     threads: list[str] | None
     version: str
-    store: str
+    store: str  # the address for admins, for others only its last part
     read_only: bool
     served: list[str]  # agents that this server can run
 
     @classmethod
     def of(cls, call: HttpCall) -> SessionShape:
         """Return what a credential may do here."""
-        access, server = call.access, call.server
+        access, server, url = call.access, call.server, call.store.url
         return cls(
             name=access.name,
             roles=list(access.roles),
@@ -383,9 +393,9 @@ class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
             owners=None if access.owners is None else list(access.owners),
             threads=None if access.threads is None else list(access.threads),
             version=server.version,
-            store=call.store.url,
+            store=url if access.may("administer") else url.partition("?")[0].rpartition("/")[2],
             read_only=call.store.read_only,
-            served=sorted(name for name in server.agents if access.agents is None or name in access.agents),
+            served=call.served,
         )
 
 

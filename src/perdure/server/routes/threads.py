@@ -14,7 +14,6 @@ from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.model.call import CallRecord, CallState
 from perdure.model.commit import MoveRecord
 from perdure.model.run import RunRecord, RunState
-from perdure.server.keys import SERVER
 from perdure.server.routing import (
     HttpCall,
     LineQuery,
@@ -115,8 +114,7 @@ def _threads(call: HttpCall, query: ThreadsQuery) -> Iterator[Thread]:
     listed = call.store.threads(owner=query.owner, agent=query.agent, state=query.state, after=query.after)
     for thread in islice(listed, _SCANNED_MAX):
         named = f"{thread.id} {thread.agent} {thread.owner or ''}".casefold()
-        is_own = thread.id == SERVER and not call.access.may("administer")
-        if not is_own and call.access.sees_thread(thread) and all(word in named for word in words):
+        if call.access.sees_thread(thread) and all(word in named for word in words):
             yield thread
 
 
@@ -337,7 +335,7 @@ class ContextQuery(MomentQuery, frozen=True, kw_only=True):
 @route("GET", "/v1/threads/{thread}/context", "read")
 def context(call: HttpCall, query: ContextQuery) -> ContextShape:
     """Show the context that a backend gets, or got: each item, its tokens, and why it is in or out."""
-    thread = call.server.declared(call.thread(query.timeline))
+    thread = call.server.declared(call.thread(query.timeline), only_reads=True)
     at = None if query.at is None else commit_of(thread, query.at)
     if query.at is not None and query.to is None:
         shown = thread.shown(at)

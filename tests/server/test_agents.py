@@ -1,0 +1,102 @@
+"""What a request does to the record of an agent, and which run a repeated request is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Agent
+from perdure.store.store import Store
+from tests.server.client import Client
+
+THREAD = "/v1/threads/chat"
+
+
+def declare_counter(store: Store) -> None:
+    """Let a newer program declare the assistant with a merge rule, which the server's declaration does not have."""
+    rules = [perdure.state("/count.json", merge="counter")]
+    store.thread("chat", agent=Agent("assistant", state=rules))
+
+
+def merges(store: Store) -> bool:
+    """True if both sides of a fork can count, as the recorded rule says."""
+    thread = store.thread("chat")
+    other = thread.fork("other")
+    for each in (thread, other):
+        each.put("/count.json", 1)
+    try:
+        thread.merge("other")
+    except perdure.errors.Conflict:
+        return False
+    return thread.get("/count.json") == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("GET", "/context", None), ("POST", "/switch?dry_run=true", {"to": "openai:gpt-5.6"})],
+)
+def test_a_request_that_only_reads_leaves_the_rules_of_the_agent(
+    client: Client, store: Store, method: str, path: str, body: Any
+) -> None:
+    """The server's declaration is older than the recorded one, and does not replace it."""
+    declare_counter(store)
+
+    reply = client.ask(method, THREAD + path, body)
+
+    assert reply.status == 200
+    assert merges(store)
+
+
+def test_a_run_records_the_agent_that_it_runs(client: Client, store: Store) -> None:
+    """Control: a run does declare its agent, so the rule is gone."""
+    declare_counter(store)
+
+    client.post(THREAD + "/run", {"text": "Go on"})
+
+    assert not merges(store)
+
+
+@pytest.mark.parametrize("path", ["/cancel", "/resume"])
+def test_a_request_that_may_be_repeated_names_its_run(client: Client, path: str) -> None:
+    """By the time it is repeated, another run may be on the timeline."""
+    reply = client.post(THREAD + path, {}, Idempotency_Key="once")
+
+    assert (reply.status, reply.json["code"]) == (422, "run_required")
+
+
+def test_a_repeated_input_is_answered_with_its_own_run(client: Client) -> None:
+    """Not with the newest run, although that is on the same timeline."""
+    ask = lambda key: client.post(THREAD + "/run", {"text": key, "wait": False}, Idempotency_Key=key)  # noqa: E731
+    first = ask("one").json["run"]["id"]
+    follow_to_end(client)
+    second = ask("two").json["run"]["id"]
+    follow_to_end(client)
+
+    again = ask("one").json["run"]["id"]
+
+    assert again == first != second
+
+
+def follow_to_end(client: Client) -> None:
+    """Read the events of the thread until no run is live."""
+    list(client.events(THREAD + "/events?wait=false"))
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/threads", {"agent": "assistant"}),
+        (THREAD + "/decide", {"call": "c", "verdict": "deny"}),
+        (THREAD + "/calls/c/resolve", {"outcome": "done"}),
+        (THREAD + "/calls/c/reconcile", {}),
+        (THREAD + "/steer", {"text": "hi"}),
+        (THREAD + "/cancel", {}),
+    ],
+)
+def test_a_precondition_that_is_not_checked_is_refused(client: Client, path: str, body: Any) -> None:
+    """A client that sends If-Match must not believe that it was heeded."""
+    reply = client.post(path, body, If_Match=client.get(THREAD).headers["etag"])
+
+    assert (reply.status, reply.json["code"]) == (422, "if_match_not_taken")

@@ -1,0 +1,226 @@
+"""What comes from outside and is wrong: it has an answer that says so, and takes nothing from the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import select
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from perdure.errors import Invalid
+from perdure.server import streams
+from perdure.server.access import Access
+from perdure.server.keys import SERVER
+from perdure.store.store import Store
+from tests.server.client import TOKEN, WAIT_SECONDS, Client, key, serving
+
+THREAD = "/v1/threads/chat"
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://", "//", "http://127.0.0.1:1@evil.example"])
+def test_an_origin_that_is_no_address_is_another_site(client: Client, origin: str) -> None:
+    """It is compared, not read: a read is answered, a change is refused."""
+    nobody = Client(client.port, None)
+
+    assert nobody.get("/healthz", Origin=origin).status == 200
+    assert nobody.post("/v1/session", {"key": "x"}, Origin=origin).status == 403
+
+
+@pytest.mark.parametrize("path", ["/" + "a" * 300, "/assets/" + "a" * 300, "/" + "a/" * 3_000])
+def test_a_path_that_no_file_can_have_is_not_found(client: Client, path: str) -> None:
+    """The file system refuses such a name; the client gets 404."""
+    assert Client(client.port, None).get(path).status == 404
+
+
+@pytest.mark.parametrize(
+    "cursor", ["9" * 5000 + ".0." + "a" * 64, "0.0." + "z" * 64, "0.0." + "é" * 64, "٣.0." + "a" * 64, "x"]
+)
+def test_a_cursor_that_names_no_place_is_a_problem_in_the_stream(client: Client, cursor: str) -> None:
+    """The stream says so and ends."""
+    events = list(client.events(f"{THREAD}/events?wait=false&after={quote(cursor)}"))
+
+    assert [(event.type, event.data["code"]) for event in events] == [("error", "cursor_invalid")]
+
+
+def test_a_stream_that_fails_says_so_and_tells_no_more() -> None:
+    """The text of an error that is a defect is not sent."""
+
+    async def failing() -> AsyncIterator[Any]:
+        raise ValueError("secret words")
+        yield
+
+    async def read() -> list[bytes]:
+        return [each async for each in streams.frames(failing())]
+
+    (only,) = asyncio.run(read())
+
+    assert b"server_failed" in only
+    assert b"secret words" not in only
+
+
+@pytest.mark.parametrize(("is_allowed", "sent_more"), [(False, False), (True, True)])
+def test_a_busy_stream_asks_whether_its_key_is_still_known(is_allowed: bool, sent_more: bool) -> None:
+    """It asks between frames, not only when there is nothing to send; control: a known key reads on."""
+    sent: list[bytes] = []
+
+    async def frames() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b"event: x\ndata: {}\n\n"
+
+    async def allowed() -> bool:
+        return is_allowed
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def receive() -> Any:
+        await asyncio.sleep(WAIT_SECONDS)
+
+    stream = streams.EventStream(frames(), is_allowed=allowed, check_seconds=0)
+    asyncio.run(asyncio.wait_for(stream({"type": "http"}, receive, send), WAIT_SECONDS))
+
+    assert any(sent) is sent_more
+
+
+def test_the_servers_own_thread_is_in_the_inbox_of_admins_only(client: Client, store: Store) -> None:
+    """A reader of the inbox is told of a fork, and not of the request that is recorded for it."""
+    reader = Client(client.port, key(store, "vera", "viewer")).events("/v1/events")
+    assert next(reader).type == "hello"
+    client.post(THREAD + "/fork", {"name": "other"})
+    client.post(THREAD + "/undo")
+
+    told: list[str] = []
+    for event in reader:
+        told += [event.data["thread"]] if event.type == "thread" else []
+        if "chat" in told:
+            break
+
+    assert SERVER not in told
+    assert Access(name="a", roles=("admin",)).sees(SERVER, SERVER, None)
+    assert not Access(name="v", roles=("operator", "approver")).sees(SERVER, SERVER, None)
+
+
+def test_the_same_key_of_two_credentials_is_two_requests(client: Client, store: Store) -> None:
+    """Each of them begins a thread and runs an input of its own; control: repeated by the same, it is one."""
+    both = [Client(client.port, key(store, name, "operator")) for name in ("olga", "otto")]
+    begin = lambda mine: mine.post("/v1/threads", {"agent": "assistant"}, Idempotency_Key="1")  # noqa: E731
+    run = lambda mine: mine.post(THREAD + "/run", {"text": "Hi"}, Idempotency_Key="1")  # noqa: E731
+
+    begun = [begin(mine).json["id"] for mine in (*both, *both)]
+    runs = [run(mine).json["run"] for mine in (*both, *both)]
+
+    assert begun[:2] == begun[2:]
+    assert runs[:2] == runs[2:]
+    assert len(set(begun)) == len(set(runs)) == 2
+
+
+def test_a_request_that_needs_no_credential_has_a_small_body(client: Client) -> None:
+    """Anybody can send it; control: a body of that size is taken where a credential is needed."""
+    large = "k" * 5_000
+
+    assert Client(client.port, None).post("/v1/session", {"key": large}).status == 413
+    assert client.ask("PUT", THREAD + "/state/x.json", large).status == 200
+
+
+def test_a_body_that_comes_byte_by_byte_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of time is one for the whole body, however often something comes."""
+    monkeypatch.setattr(sys.modules["perdure.server.app"], "_RECEIVE_SECONDS", 0.2)
+    with client.connected() as connection:
+        connection.putrequest("POST", "/v1/session")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", "4000")
+        connection.endheaders(b"{")
+        for _ in range(3_000):
+            if select.select([connection.sock], [], [], 0.01)[0]:
+                break
+            connection.send(b" ")
+
+        assert connection.getresponse().status == 408
+
+
+def test_a_large_artifact_comes_whole_and_in_pieces(client: Client, store: Store) -> None:
+    """Its size is told first; HEAD tells it without the content."""
+    content = bytes(range(256)) * 20_000
+    digest = store.thread("chat").artifacts.put(content, media_type="image/png")
+    path = f"/v1/artifacts/{digest}?thread=chat"
+
+    whole, head = client.get(path), client.ask("HEAD", path)
+
+    assert whole.body == content
+    assert head.body == b""
+    assert whole.headers["content-length"] == head.headers["content-length"] == str(len(content))
+
+
+def test_a_limit_to_nothing_is_refused(store: Store) -> None:
+    """It would otherwise be a key without a limit."""
+    with pytest.raises(Invalid) as raised:
+        key(store, "me", "viewer", threads=[])
+
+    assert raised.value.code == "limit_empty"
+
+
+def test_a_proxy_that_names_two_persons_is_refused(client: Client, store: Store) -> None:
+    """One of the two headers came from the person."""
+    secret = key(store, "sso", "viewer", person_header="X-User")
+    with client.connected() as connection:
+        connection.putrequest("GET", "/v1/session")
+        connection.putheader("Authorization", f"Bearer {secret}")
+        for person in ("ann", "mallory"):
+            connection.putheader("X-User", person)
+        connection.endheaders()
+        reply = connection.getresponse()
+
+        assert (reply.status, json.load(reply)["code"]) == (400, "header_repeated")
+
+
+def test_the_refusal_of_a_run_names_only_agents_within_the_limits(client: Client, store: Store) -> None:
+    """The server also has the assistant, which does not exist for this key."""
+    store.thread("theirs", agent="other")
+    mine = Client(client.port, key(store, "me", "operator", agents=["other"]))
+
+    reply = mine.post("/v1/threads/theirs/run", {"text": "Hi"})
+
+    assert (reply.json["code"], reply.json["facts"]["served"]) == ("agent_not_served", [])
+
+
+def test_only_admins_are_told_where_the_store_is(client: Client, store: Store) -> None:
+    """Others get its name."""
+    mine = Client(client.port, key(store, "me", "viewer"))
+
+    assert mine.get("/v1/session").json["store"] == "store.db"
+    assert client.get("/v1/session").json["store"] == store.url
+
+
+def test_the_start_link_takes_only_its_own_token(client: Client, store: Store) -> None:
+    """A key in an address would stay in the history of a browser."""
+    nobody, secret = Client(client.port, None), key(store, "me", "viewer")
+
+    assert nobody.get(f"/?token={secret}").status == 401
+    assert nobody.get(f"/?token={quote(TOKEN)}").status == 303
+
+
+def test_another_site_cannot_sign_a_browser_in(client: Client) -> None:
+    """The start link is typed or opened from outside the browser, not followed from another site."""
+    reply = Client(client.port, None).get(f"/?token={quote(TOKEN)}", Sec_Fetch_Site="cross-site")
+
+    assert (reply.status, "set-cookie" in reply.headers) == (403, False)
+
+
+def test_the_description_of_the_interface_is_only_read(client: Client) -> None:
+    """Anybody may read it, so nobody may send it a body."""
+    statuses = [client.ask(method, "/v1/openapi.json").status for method in ("GET", "HEAD", "POST", "DELETE")]
+
+    assert statuses == [200, 200, 405, 405]
+
+
+def test_an_ipv6_address_is_a_name_of_the_server(store: Store) -> None:
+    """A Host header has it in brackets, whichever way the server was told."""
+    with serving(store, hosts=("127.0.0.1", "FD00::1")) as client:
+        statuses = [client.get("/healthz", Host=host).status for host in ("[fd00::1]:7333", "[fd00::2]:7333")]
+
+    assert statuses == [200, 421]
