@@ -21,9 +21,12 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
 
 import perdure
+from perdure.errors import Invalid
 from perdure.integrations.langgraph import Saver, ToolGuard
+from tests.coded import raises
 from tests.integrations.graphs import config
 
 PAID: list[int] = []
@@ -49,7 +52,9 @@ def graph(store: perdure.Store, *messages: AIMessage, guard: ToolGuard | None = 
     guarded = guard or ToolGuard(store, {"pay": "financial"})
     built: Any = StateGraph(MessagesState)
     built.add_node("model", lambda _: {"messages": [next(said)]})
-    node = ToolNode([pay], wrap_tool_call=guarded.wrap_tool_call, awrap_tool_call=guarded.awrap_tool_call)
+    node = ToolNode(
+        [pay, pay_if_allowed], wrap_tool_call=guarded.wrap_tool_call, awrap_tool_call=guarded.awrap_tool_call
+    )
     built.add_node("tools", node)
     built.add_edge(START, "model")
     built.add_edge("model", "tools")
@@ -72,7 +77,7 @@ def test_a_call_goes_through_the_ledger_of_its_conversation(tmp_path: Path) -> N
     """Its result reaches the graph unchanged, and the thread has the call and the transcript."""
     with perdure.open(tmp_path / "agents.db") as store:
         app = graph(store, ask(5, "c1", "m1"))
-        app.invoke({"messages": [HumanMessage("pay")]}, config())
+        app.invoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
         (call,) = store.thread("t").calls()
 
         assert answers(app) == [("success", "paid 5")]
@@ -88,7 +93,7 @@ def test_the_awaited_hook_is_the_same(tmp_path: Path) -> None:
 
         async def main() -> None:
             for _ in range(2):
-                await app.ainvoke({"messages": [HumanMessage("pay")]}, config())
+                await app.ainvoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
 
         asyncio.run(main())
         assert PAID == [5]
@@ -99,8 +104,8 @@ def test_an_error_is_told_and_the_same_call_under_a_new_id_is_stopped(tmp_path: 
     with perdure.open(tmp_path / "agents.db") as store:
         app = graph(store, ask(-1, "c1", "m1"), ask(-1, "c2", "m2"))
         with pytest.raises(ConnectionError):
-            app.invoke({"messages": [HumanMessage("pay")]}, config())
-        app.invoke({"messages": [HumanMessage("again")]}, config())
+            app.invoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
+        app.invoke({"messages": [HumanMessage("again")]}, config(), durability="sync")
 
         assert PAID == [-1]
         assert [status for status, _ in answers(app)] == ["error"]
@@ -114,7 +119,7 @@ def test_arguments_that_the_tool_refuses_are_no_call(tmp_path: Path) -> None:
         other = AIMessage("", tool_calls=[{"name": "no_such_tool", "args": {}, "id": "d"}])
         app = graph(store, wrong, other)
         for text in ("one", "two"):
-            app.invoke({"messages": [HumanMessage(text)]}, config())
+            app.invoke({"messages": [HumanMessage(text)]}, config(), durability="sync")
 
         assert [status for status, _ in answers(app)] == ["error", "error"]
         assert store.thread("t").calls() == []
@@ -124,10 +129,60 @@ def test_a_call_that_was_made_on_another_branch_is_not_made_again(tmp_path: Path
     """Going on from before the payment, the model asks for the same payment; the branch is durable before the tool runs."""
     with perdure.open(tmp_path / "agents.db") as store:
         app = graph(store, ask(5, "c1", "m1"), ask(5, "c9", "m9"))
-        app.invoke({"messages": [HumanMessage("pay")]}, config())
+        app.invoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
         first = list(app.get_state_history(config()))[-1]
         app.invoke({"messages": [HumanMessage("pay")]}, first.config, durability="sync")
 
+        assert PAID == [5]
+
+
+PAUSES = "may I?"
+
+
+@tool
+def pay_if_allowed(euro: int) -> str:
+    """Pay once a person agrees."""
+    answer = interrupt(PAUSES)
+    PAID.append(euro)
+    return f"{answer}: paid {euro}"
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_tool_that_asks_a_person_runs_once_it_is_allowed(tmp_path: Path, is_awaited: bool) -> None:
+    """The pause is no unknown outcome: the graph stops, and the call is made when it goes on."""
+    asked = AIMessage("", id="m1", tool_calls=[{"name": "pay_if_allowed", "args": {"euro": 5}, "id": "c1"}])
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, asked)
+
+        def give(what: Any) -> Any:
+            if is_awaited:
+                return asyncio.run(app.ainvoke(what, config(), durability="sync"))
+            return app.invoke(what, config(), durability="sync")
+
+        paused = give({"messages": [HumanMessage("pay")]})
+        assert [each.value for each in paused["__interrupt__"]] == [PAUSES]
+        assert PAID == []
+        give(Command(resume="yes"))
+
+        assert PAID == [5]
+        assert answers(app) == [("success", "yes: paid 5")]
+
+
+@pytest.mark.parametrize("durability", [None, "async", "exit"])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_an_effect_needs_a_message_that_is_durable(tmp_path: Path, durability: Any, is_awaited: bool) -> None:
+    """Else a crash could make the model ask again under a new id; what only reads is called."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        app, given = graph(store, ask(5, "c1", "m1")), {"messages": [HumanMessage("pay")]}
+        with raises(Invalid, "durability_not_sync", tool="pay", durability=durability or "async"):
+            if is_awaited:
+                asyncio.run(app.ainvoke(given, config(), durability=durability))
+            else:
+                app.invoke(given, config(), durability=durability)
+        assert PAID == []
+
+        reading = graph(store, ask(5, "c1", "m1"), guard=ToolGuard(store, {"pay": "read_only"}))
+        reading.invoke(given, config("other"), durability=durability)
         assert PAID == [5]
 
 
@@ -147,8 +202,8 @@ def test_an_agent_takes_the_guard_as_a_middleware(tmp_path: Path) -> None:
         agent = create_agent(
             model, [pay], middleware=[ToolGuard(store).middleware()], checkpointer=Saver(store)
         )
-        agent.invoke({"messages": [HumanMessage("pay")]}, config())
-        asyncio.run(agent.ainvoke({"messages": [HumanMessage("more")]}, config()))
+        agent.invoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
+        asyncio.run(agent.ainvoke({"messages": [HumanMessage("more")]}, config(), durability="sync"))
 
         assert PAID == [5, 7]
         assert [call.state for call in store.thread("t").calls()] == ["succeeded", "succeeded"]

@@ -28,11 +28,12 @@ from langgraph.types import Command, interrupt
 import perdure
 from perdure import Store, aio
 from perdure.engines.registry import open_engine
-from perdure.errors import Busy, Conflict, Invalid
+from perdure.errors import Busy, Conflict, Invalid, StaleHead
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.integrations.langgraph import Saver
 from perdure.integrations.langgraph import saver as module
+from perdure.integrations.langgraph.checkpoints import GraphThreads, fork
 from perdure.store.plumbing.handles import Ids, system_clock
 from tests.coded import raises
 from tests.crash.campaign import sized
@@ -170,11 +171,12 @@ def test_a_comparison_outside_the_write_loses_acknowledged_turns(
     saver, both = ChecksBefore(store), threading.Barrier(2)
     app = chat().compile(checkpointer=saver)
     say(app, "first")
-    compared = ChecksBefore._commit
+    compared, one_by_one = ChecksBefore._commit, threading.Lock()
 
     def commit(self: Any, *args: Any, **options: Any) -> None:
         both.wait(60)
-        compared(self, *args, **options)
+        with one_by_one:
+            compared(self, *args, **options)
 
     latest = saver.get_tuple(config())
     assert latest is not None
@@ -513,6 +515,113 @@ def test_runs_are_deleted_by_their_ids(store: Store) -> None:
     assert said(app) == ["0", "re: 0", "done"]
     say(app, "again")
     assert said(app)[3:] == ["again", "re: again", "done"]
+
+
+def put(saver: Saver, below: Any, id: str, *messages: str, run: str = "") -> Any:
+    """Put a checkpoint with these messages, whose texts are their ids."""
+    checkpoint: Any = {
+        "v": 4,
+        "id": id,
+        "ts": "",
+        "channel_values": {"messages": [HumanMessage(each, id=each) for each in messages]},
+        "channel_versions": {"messages": id},
+        "versions_seen": {},
+        "updated_channels": None,
+    }
+    metadata: Any = {"source": "loop", "run_id": run}
+    return saver.put(below, checkpoint, metadata, {"messages": id})
+
+
+def latest(saver: Saver, thread_id: str = "t") -> str:
+    """The id of the latest checkpoint."""
+    found = saver.get_tuple(config(thread_id))
+    return "" if found is None else found.checkpoint["id"]
+
+
+@pytest.fixture
+def branched(store: Store) -> Saver:
+    """A saver of a thread whose latest checkpoint is 2, and whose 3 is a branch that lost."""
+    saver = Saver(store, on_conflict="branch")
+    first = put(saver, config(), "1", "a", run="r1")
+    put(saver, first, "2", "a", "b", run="r2")
+    put(saver, first, "3", "a", "c", run="r3")
+    return saver
+
+
+def test_pruning_keeps_the_latest_and_not_the_largest_id(branched: Saver) -> None:
+    """A branch that lost a race has a larger id than the checkpoint that was acknowledged as the latest."""
+    assert latest(branched) == "2"
+    branched.prune(["t"])
+
+    assert [each.checkpoint["id"] for each in branched.list(config())] == ["2"]
+    assert latest(branched) == "2"
+
+
+def test_the_latest_of_a_copy_is_that_of_its_source(branched: Saver) -> None:
+    """Also where a branch has a larger id, and where a checkpoint follows the latest on a branch."""
+    branched.copy_thread("t", "copy")
+
+    assert latest(branched, "copy") == "2"
+    assert [each.checkpoint["id"] for each in branched.list(config("copy"))] == ["3", "2", "1"]
+
+
+@pytest.mark.parametrize(("runs", "left"), [(["r2"], "1"), (["r1", "r2"], "3"), (["r3"], "2")])
+def test_a_deleted_checkpoint_is_not_the_latest(branched: Saver, runs: list[str], left: str) -> None:
+    """The nearest below it is; if none is left there, the newest of a branch."""
+    branched.delete_for_runs(runs)
+
+    assert latest(branched) == left
+    put(branched, config(checkpoint_id=left), "4", "z")
+    assert latest(branched) == "4"
+
+
+def test_messages_can_be_removed_after_pruning(store: Store) -> None:
+    """The transcript that begins anew has the messages under their own ids."""
+    saver = Saver(store)
+    second = put(saver, put(saver, config(), "1", "a"), "2", "a", "b")
+    saver.prune(["t"])
+    put(saver, second, "3", "b", "c")
+
+    assert [entry.text for entry in store.thread("t").transcript()] == ["b", "c"]
+
+
+@pytest.mark.parametrize("how", ["keep_latest", "delete", "runs"])
+def test_a_put_while_checkpoints_are_deleted_stays(
+    store: Store, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head is moved only from where it was planned; else the saver plans again."""
+    saver = Saver(store)
+    second = put(saver, put(saver, config(), "1", "a"), "2", "a", "b", run="r2")
+    cut, acknowledged = GraphThreads._cut, list[str]()
+
+    def late(self: GraphThreads, *args: Any) -> None:
+        if not acknowledged:
+            put(Saver(store), second, "3", "a", "b", "c", run="r3")
+            acknowledged.append(latest(saver))
+        cut(self, *args)
+
+    monkeypatch.setattr(GraphThreads, "_cut", late)
+    if how == "runs":
+        saver.delete_for_runs(["r2"])
+    else:
+        saver.prune(["t"], strategy=how)
+
+    assert acknowledged == ["3"]
+    assert latest(saver) == ("" if how == "delete" else "3")
+    left = [each.checkpoint["id"] for each in saver.list(config())]
+    assert left == {"keep_latest": ["3"], "delete": [], "runs": ["3", "1"]}[how]
+
+
+def test_a_branch_of_a_removed_thread_is_an_error_at_once(store: Store) -> None:
+    """Another name is tried only where the name is taken."""
+    thread = store.thread("z", agent="q")
+    thread.put("/x", 1)
+    thread.fork("taken")
+    assert fork(thread, "taken", None).timeline == "taken.1"
+    store.thread("z").rm(force=True)
+
+    with pytest.raises(StaleHead):
+        fork(thread, "taken", None)
 
 
 def test_a_deleted_thread_can_be_begun_again(store: Store) -> None:

@@ -2,10 +2,11 @@
 
 A framework calls its tools by itself; its hook around a call hands the call to a `CallGuard`, which makes it by `thread.call`:
 `started` is durable before the tool runs, and the result is durable before the framework sees it.  After a crash the
-framework asks for the call again.  A call that was finished gives its stored result; of one that was under way nobody
-knows the outcome, so it is not made again, and the model is told so in words; one that is known to have had no effect is
-made again.  A model that asks for the same thing under
-a new id is stopped by the fingerprint of the call: tool and arguments.
+framework asks for the call again, under the same id if it has stored the message that asks for it before the tool ran.
+A call that was finished gives its stored result; of one that was under way nobody knows the outcome, so it is not made
+again, and the model is told so in words; one that is known to have had no effect is made again.  A model that asks for
+the same thing under a new id, while the outcome of the first is unknown or on another branch, is stopped by the
+fingerprint of the call: tool and arguments.
 
 The guard executes nothing that is stored.  A result is a text or JSON, and what becomes of it is the framework's decision.
 """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -25,7 +25,7 @@ from perdure.integrations import foreign_ids
 from perdure.integrations.langgraph.transcript import RememberedLists
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
-from perdure.model.head import MAIN
+from perdure.model.head import MAIN, Head
 from perdure.store.plumbing.revisions import LogEntry
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -84,6 +84,11 @@ class FoundCheckpoint(NamedTuple):
     record: CheckpointRecord
     view: View
     commit: Digest
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The namespace and the id."""
+        return self.record.namespace, self.record.id
 
 
 def line_of(namespace: str) -> str:
@@ -183,8 +188,10 @@ class GraphThreads:
                 return None
             try:
                 found = thread.fork(line, at=None)
-            except Conflict:  # another writer has begun it
-                found = thread.on(line)
+            except Conflict as taken:
+                if taken.code != "timeline_exists":
+                    raise
+                found = thread.on(line)  # another writer has begun it
         self._lines.add((thread_id, line))
         return found
 
@@ -267,49 +274,82 @@ class GraphThreads:
         ]
         return sorted(left, key=lambda each: each.record.id, reverse=True)
 
+    def latest_of(
+        self, thread_id: str, namespace: str, left: Sequence[FoundCheckpoint]
+    ) -> FoundCheckpoint | None:
+        """Return the latest of the checkpoints that are `left`: the head's, else the nearest below it, else the newest."""
+        own = {each.record.id: each for each in left if each.record.namespace == namespace}
+        latest = self.latest(thread_id, namespace)
+        if latest is None or latest.record.id in own:
+            return latest or next(iter(own.values()), None)
+        commits = {each.commit: each for each in own.values()}
+        below = [commits[each.digest] for each in latest.view.log() if each.digest in commits]
+        return next(iter(below or own.values()), None)
+
+    def heads(self, thread_id: str) -> dict[str, Head]:
+        """Return the heads of a thread's timelines by their names."""
+        thread = self.find(thread_id)
+        return {} if thread is None else {hold.head.timeline: hold.head for hold in thread.timelines()}
+
     def delete(
-        self, thread_id: str, gone: Sequence[FoundCheckpoint], left: Sequence[FoundCheckpoint]
+        self,
+        thread_id: str,
+        gone: Sequence[FoundCheckpoint],
+        left: Sequence[FoundCheckpoint],
+        heads: Mapping[str, Head],
+        namespaces: Collection[str],
     ) -> None:
-        """Delete checkpoints: mark them, drop their writes, and take the timelines back to what is left."""
+        """Delete checkpoints: mark them, drop their writes, and take the timelines of `namespaces` back to what is left.
+
+        Raises `StaleHead` if a timeline is not at the one of `heads` any more: then it was not moved.
+        """
         line = self.line(thread_id, WRITES, begin=True)
         assert line is not None
-        with line.change("delete") as change:
+        with line.change("delete", on_conflict="rebase") as change:
             for each in gone:
                 namespace, id = each.record.namespace, each.record.id
                 change.clear(writes_path(namespace, id))
                 change.put(gone_path(namespace, id), 1)
-        for namespace in {each.record.namespace for each in gone}:
-            kept = [each for each in left if each.record.namespace == namespace]
-            self._cut(thread_id, namespace, kept)
+        for namespace in sorted(namespaces):
+            head = heads.get(line_of(namespace))
+            if head is not None and head.commit is not None:
+                self._cut(thread_id, namespace, head, left)
 
-    def _cut(self, thread_id: str, namespace: str, kept: Sequence[FoundCheckpoint]) -> None:
-        """Move the head of a namespace to the newest checkpoint that is left, and begin anew if it is the only one."""
+    def _cut(self, thread_id: str, namespace: str, head: Head, left: Sequence[FoundCheckpoint]) -> None:
+        """Move the head of a namespace to the latest checkpoint that is left, and begin anew if it is the only one."""
         line = self.line(thread_id, line_of(namespace))
         assert line is not None
-        if not kept:
-            line.undo(to=None)
+        planned = line.expecting(head)
+        latest = self.latest_of(thread_id, namespace, left)
+        if latest is None:
+            planned.undo(to=None)
             line.put("/langgraph/pruned.json", value=True)  # a commit, so that no redo leads back
             return
-        newest, head = kept[0], line.head
-        if len(kept) > 1:
-            if head.commit != newest.commit and newest.commit in {each.digest for each in line.log()}:
-                line.undo(to=newest.view.log(limit=1)[0])
-            return
-        writes = self.line(thread_id, WRITES, begin=True)
+        is_only = sum(each.record.namespace == namespace for each in left) == 1
+        if is_only or latest.commit not in {each.digest for each in line.at(head).log()}:
+            self._begin_anew(planned, latest)
+        elif head.commit != latest.commit:
+            planned.undo(to=latest.view.log(limit=1)[0])
+
+    def _begin_anew(self, line: Thread, latest: FoundCheckpoint) -> None:
+        """Write a checkpoint again, as the first of its timeline."""
+        record, view = latest.record, latest.view
+        writes = self.line(record.thread_id, WRITES, begin=True)
         assert writes is not None
-        writes.put(
-            kept_path(namespace), newest.record.id
-        )  # so that it is the latest until it is written again
-        values = {entry.path: newest.view.get(entry.path) for entry in newest.view.entries("/")}
-        said = newest.view.transcript()
-        line.undo(to=None)
-        with line.change("prune") as change:
+        kept = kept_path(record.namespace)
+        values = {entry.path: view.get(entry.path) for entry in view.entries("/")}
+        said = view.transcript()
+        with writes.change("prune", on_conflict="rebase") as change:
+            change.put(kept, record.id)  # so that it is the latest until it is written again
+        head = line.undo(to=None)
+        with line.change("prune", head=head) as change:
             for each in said:
                 if each.words is not None:
-                    change.add(each.words, id=None, provider=each.provider, model=each.model)
+                    change.add(each.words, id=each.id, provider=each.provider, model=each.model)
             change.replace(values)
-            change.name(name_of(namespace, newest.record.id))
-        writes.delete(kept_path(namespace))
+            change.name(name_of(record.namespace, record.id))
+        with writes.change("prune", on_conflict="rebase") as change:
+            change.delete(kept)
 
     def _remember(self, thread_id: str, thread: Thread) -> Thread:
         with self._lock:
@@ -391,7 +431,9 @@ def fork(line: Thread, name: str, at: Any) -> Thread:
     while True:
         try:
             return line.fork(name if number == 0 else f"{name}.{number}", at=at)
-        except Conflict:
+        except Conflict as taken:
+            if taken.code != "timeline_exists":  # the thread was removed, say
+                raise
             number += 1
 
 

@@ -552,26 +552,48 @@ class Saver(BaseCheckpointSaver[str]):
             thread_id = thread_id_of(thread)
             if thread_id is None:
                 continue
-            every = self._threads.sorted(thread_id)
-            gone = [
-                each for each in every if self._codec.decode(each.record.metadata).get("run_id") in wanted
-            ]
-            if gone:
-                self._threads.delete(thread_id, gone, [each for each in every if each not in gone])
+            self._delete(
+                thread_id,
+                lambda every: [
+                    each for each in every if self._codec.decode(each.record.metadata).get("run_id") in wanted
+                ],
+            )
 
     def _prune(self, thread_ids: Sequence[str], strategy: str) -> None:
         names.check_choice("strategy", strategy, ("keep_latest", "delete"))
         for thread_id in thread_ids:
+            self._delete(thread_id, self._older if strategy == "keep_latest" else lambda every: every)
+
+    def _older(self, every: Sequence[FoundCheckpoint]) -> list[FoundCheckpoint]:
+        """Return the checkpoints of a thread that neither are the latest of their namespaces nor are needed by these."""
+        namespaces = {(each.record.thread_id, each.record.namespace) for each in every}
+        latest = [self._threads.latest_of(*each, every) for each in namespaces]
+        kept = [each for each in latest if each is not None]
+        needed = [found for each in kept for found in self._needed(each)]
+        keys = {each.key for each in (*kept, *needed)}
+        return [each for each in every if each.key not in keys]
+
+    def _delete(
+        self, thread_id: str, choose: Callable[[Sequence[FoundCheckpoint]], Sequence[FoundCheckpoint]]
+    ) -> None:
+        """Delete the checkpoints of a thread that are chosen; if another writer moves a head, choose again."""
+        namespaces = set[str]()
+        for _ in range(_ATTEMPTS_MAX):
+            heads = self._threads.heads(thread_id)
             every = self._threads.sorted(thread_id)
-            latest = {each.record.namespace: each for each in reversed(every)}
-            kept = list(latest.values()) if strategy == "keep_latest" else []
-            needed = [found for each in kept for found in self._needed(each)]
-            digests = {each.commit for each in (*kept, *needed)}
-            self._threads.delete(
-                thread_id,
-                [each for each in every if each.commit not in digests],
-                [each for each in every if each.commit in digests],
-            )
+            gone = choose(every)
+            namespaces |= {each.record.namespace for each in gone}
+            if not namespaces or not heads:  # nothing is chosen, or the thread was removed
+                return
+            keys = {each.key for each in gone}
+            left = [each for each in every if each.key not in keys]
+            try:
+                self._threads.delete(thread_id, gone, left, heads, namespaces)
+            except StaleHead:
+                self._threads.forget(thread_id)
+                continue
+            return
+        raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
 
     def _needed(self, found: FoundCheckpoint) -> Iterator[FoundCheckpoint]:
         """Yield the ancestors from which a checkpoint's delta channels are built again."""
@@ -588,17 +610,24 @@ class Saver(BaseCheckpointSaver[str]):
             missing -= set(record.channels)
 
     def _copy_thread(self, source: str, target: str) -> None:
-        for found in reversed(self._threads.sorted(source)):
+        every = self._threads.sorted(source)
+        spaces = {each.record.namespace for each in every}
+        lasts = {space: self._threads.latest_of(source, space, every) for space in spaces}
+        is_done = dict.fromkeys(spaces, False)  # its latest was copied
+        for found in reversed(every):
             record = msgspec.structs.replace(found.record, thread_id=target)
             config = _config(target, record.namespace, record.parent)
             stored = self._tuple(found)
             line = self._threads.line(target, line_of(record.namespace), begin=True)
             assert line is not None
             latest = self._threads.latest(target, record.namespace)
-            if latest is None or latest.record.id == record.parent:
+            last = lasts[record.namespace]
+            is_last = last is not None and last.record.id == record.id
+            if latest is None or (latest.record.id == record.parent and not is_done[record.namespace]):
                 self._commit(line, record, stored.checkpoint, latest, head=line.head)
             else:
-                self._branch(line, record, stored.checkpoint, becomes_latest=True)
+                self._branch(line, record, stored.checkpoint, becomes_latest=is_last)
+            is_done[record.namespace] |= is_last
             for each in self._threads.writes(source, record.namespace, record.id):
                 write = [(str(each["channel"]), self._codec.decode(each["value"]))]
                 config = _config(target, record.namespace, record.id)

@@ -5,7 +5,11 @@
     create_agent(model, tools, middleware=[guard.middleware()])
 
 A tool that raises after its effect is settled as unknown, and so is one whose error LangGraph turns into a message: the
-message reaches the model, and the ledger says that nobody knows.
+message reaches the model, and the ledger says that nobody knows.  A tool that pauses the graph, by `interrupt()`, has not
+been called yet: LangGraph calls it again from its beginning, so its effect belongs after the pause.
+
+A call is known again after a crash by the message that asks for it.  That message must be durable before the tool runs, so
+with a `Saver` the graph has to be called with `durability="sync"`; the guard refuses a call with an effect otherwise.
 """
 
 from __future__ import annotations
@@ -15,15 +19,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import ToolMessage
+from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from perdure import aio
-from perdure.errors import Invalid
+from perdure.errors import Invalid, NotDone
 from perdure.integrations.door import Door
 from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
 from perdure.integrations.langgraph.checkpoints import GraphThreads
 from perdure.integrations.langgraph.codec import Codec, Serializer
+from perdure.integrations.langgraph.saver import Saver
 from perdure.model.effect import Effect, Reach
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.store import Store
@@ -43,6 +49,14 @@ class _ErrorMessage(Exception):
     def __init__(self, message: ToolMessage) -> None:
         self.message = message
         super().__init__(str(message.content))
+
+
+class _Paused(NotDone):
+    """A tool has paused the graph: LangGraph calls it again when the graph goes on."""
+
+    def __init__(self, cause: GraphInterrupt) -> None:
+        self.cause = cause
+        super().__init__("the tool has paused the graph; it is called again when the graph goes on.")
 
 
 class ToolGuard:
@@ -74,11 +88,20 @@ class ToolGuard:
         call = _guarded(request)
         if _is_refused(request):
             return handler(request)
-        run: Callable[[], _Answer] = lambda: _raised(handler(request))  # noqa: E731
+        self._check_durable(request, call)
+
+        def run() -> _Answer:
+            try:
+                return _raised(handler(request))
+            except GraphInterrupt as cause:
+                raise _Paused(cause) from cause
+
         try:
             return self._answer(call, self._door.call(partial(self._make, request, call, run)))
         except _ErrorMessage as error:
             return error.message
+        except _Paused as paused:
+            raise paused.cause from None
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Answer]]
@@ -87,15 +110,21 @@ class ToolGuard:
         call = _guarded(request)
         if _is_refused(request):
             return await handler(request)
+        self._check_durable(request, call)
 
         async def run() -> _Answer:
-            return _raised(await handler(request))
+            try:
+                return _raised(await handler(request))
+            except GraphInterrupt as cause:
+                raise _Paused(cause) from cause
 
         thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, request)))
         try:
             outcome = await self._guard.acall(thread, call, run, store=self._codec.encode)
         except _ErrorMessage as error:
             return error.message
+        except _Paused as paused:
+            raise paused.cause from None
         return self._answer(call, outcome)
 
     def middleware(self) -> AgentMiddleware[Any, Any]:
@@ -129,12 +158,26 @@ class ToolGuard:
             return cast("_Answer", self._codec.decode(outcome.stored))
         return ToolMessage(outcome.text, tool_call_id=call.id, name=call.tool, status="error")
 
+    def _check_durable(self, request: ToolCallRequest, call: GuardedCall) -> None:
+        """Raise `Invalid` if the message that asks for an effect may not be stored yet."""
+        given = _configurable(request)
+        durability = given.get("__pregel_durability", "async")
+        if durability == "sync" or not isinstance(given.get("__pregel_checkpointer"), Saver):
+            return
+        if self._guard.reach(call).effect != "read_only":
+            raise Invalid(
+                f"the message that asks for '{call.tool}' may not be durable before the tool runs, and after a crash the "
+                "model could ask for it again; nothing was called.",
+                code="durability_not_sync",
+                advice="Call the graph with durability='sync'.",
+                tool=call.tool,
+                durability=durability,
+            )
+
     def _open(self, request: ToolCallRequest) -> Thread:
         named = self._thread
         if named is None:
-            runtime: Any = cast("Any", request).runtime
-            config: Mapping[str, Any] = getattr(runtime, "config", None) or {}
-            named = config.get("configurable", {}).get("thread_id")
+            named = _configurable(request).get("thread_id")
         if named is None:
             raise Invalid(
                 "a guarded call belongs to a thread, and the config names none; nothing was called.",
@@ -142,6 +185,12 @@ class ToolGuard:
                 advice='Give one: {"configurable": {"thread_id": …}}, or ToolGuard(…, thread=…).',
             )
         return self._threads.begin(str(named))
+
+
+def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:
+    runtime: Any = cast("Any", request).runtime
+    config: Mapping[str, Any] = getattr(runtime, "config", None) or {}
+    return config.get("configurable") or {}
 
 
 def _guarded(request: ToolCallRequest) -> GuardedCall:
