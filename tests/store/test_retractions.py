@@ -103,6 +103,19 @@ def test_a_block_takes_back_what_it_has_said_itself(thread: Thread) -> None:
     assert ids(thread) == ["m0", "m1", "m2", "m3"]
 
 
+def test_a_block_takes_back_what_it_said_after_everything_was_taken_back(thread: Thread) -> None:
+    """The order decides: what it said before is not there any more."""
+    with thread.change("clear") as change:
+        change.say("user", "before", id="before")
+        change.retract_all()
+        change.say("user", "after", id="after")
+        change.retract("after")
+        with raises(NotFound, "message_not_found", message_id="before"):
+            change.retract("before")
+
+    assert ids(thread) == []
+
+
 def test_two_writers_do_not_take_back_the_same_message(thread: Thread) -> None:
     """A retraction has read the transcript, so it is not put on top of another one."""
     with pytest.raises(StaleHead), thread.change("pop", on_conflict="rebase") as change:

@@ -419,11 +419,12 @@ class Change(Edits):
         self._open()
         space = self._standing.space
         linked = [event for link in self._links for event in link.events]
-        events, asked = (*linked, *self._events), names.check_id("message id", message)
-        is_new = any(isinstance(event, MessageAppended) and event.id == asked for event in events)
+        events, asked = [*linked, *self._events], names.check_id("message id", message)
+        said = [at for at, each in enumerate(events) if isinstance(each, MessageAppended) and each.id == asked]
+        is_new, since = bool(said), events[said[-1] :] if said else events
         said_by = () if is_new else space.engine.labelled(space.name, asked)
         here = [digest for digest in said_by if is_ancestor(space, digest, self._base)]
-        is_gone = any(isinstance(each, MessageRetracted) and each.message in (None, asked) for each in events)
+        is_gone = any(isinstance(each, MessageRetracted) and each.message in (None, asked) for each in since)
         if is_gone or not (is_new or (here and not is_retracted(space, asked, here[-1], self._base))):
             raise NotFound(
                 f"there is no message '{asked}' in the transcript of '{self._standing.timeline}'; nothing was written.",
@@ -461,6 +462,9 @@ class Change(Edits):
         """Fix what the digests of the commits depend on, and return the space with a cache for their nodes."""
         self._at = space.clock()
         self._tip = None if self._base is None else space.step(self._base)
+        if self._earlier is None and self._ledger is None and self._standing.agent is not None:
+            asked = self._standing.asked[0]
+            self._take_beside(asked, space.engine.answers(asked.beside))
         if self._by_hand and self._standing.agent is not None:
             held = leases.current(space, self._standing.timeline)
             self._run = held.run if held else None
@@ -628,7 +632,8 @@ class Change(Edits):
 
     def _commit_on(self, space: Space, head: Head, placed: Sequence[Proposal]) -> CommitOutcome:
         how = self._how
-        if how.chain and any(each.run != self._run for each in placed):
+        # A second attempt has no ledger: it would be read anew, and the commits would have other digests.
+        if how.chain and any(each.run != self._run or each.ledger is not self._ledger for each in placed):
             raise Conflict(
                 f"a run began or ended on '{head.timeline}' while a chain of commits was made there; nothing was "
                 "written.",
