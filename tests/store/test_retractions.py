@@ -154,9 +154,9 @@ def test_nothing_that_refers_to_a_message_shows_it_once_it_was_taken_back() -> N
     """Neither its id, nor its turn, nor its place at the beginning; before, each of them does."""
     with perdure.open("memory:") as store:
         thread = store.thread("talk", agent="desk")
-        for role, id in (("system", "words"), ("user", "m1")):
-            with thread.change("talk") as change:
-                change.say(role, "a secret", id=id)
+        with thread.change("talk", chain=True) as change:
+            change.say("system", "a secret", id="words")
+            change.say("user", "a secret", id="m1")
         before = thread.head
         with thread.change("pop") as change:
             change.retract("m1")

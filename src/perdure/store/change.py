@@ -39,7 +39,7 @@ from perdure.history import writer
 from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
-from perdure.history.reader import is_ancestor, is_retracted
+from perdure.history.reader import agents_in, check_agent, is_ancestor, is_retracted
 from perdure.history.space import AgentMapView, ChangeQuestions, Space, TimelineContext
 from perdure.history.tree import EMPTY, NodeCache
 from perdure.history.writer import CommitOutcome, Proposal
@@ -420,7 +420,9 @@ class Change(Edits):
         space = self._standing.space
         linked = [event for link in self._links for event in link.events]
         events, asked = [*linked, *self._events], names.check_id("message id", message)
-        said = [at for at, each in enumerate(events) if isinstance(each, MessageAppended) and each.id == asked]
+        said = [
+            at for at, each in enumerate(events) if isinstance(each, MessageAppended) and each.id == asked
+        ]
         is_new, since = bool(said), events[said[-1] :] if said else events
         said_by = () if is_new else space.engine.labelled(space.name, asked)
         here = [digest for digest in said_by if is_ancestor(space, digest, self._base)]
@@ -532,17 +534,31 @@ class Change(Edits):
         """Return the agent's map as this block sees it."""
         if self._sight is None:
             assert self.head is not None
-            self._sight = self._standing.sight(self.head)
+            standing = self._standing
+            if standing.agent is None:
+                self._sight = standing.sight(self.head)
+            else:
+                agent, *_, agents = standing.space.engine.answers(standing.asked[0].beside)
+                self._check_agent(agents)
+                self._sight = standing.sight(self.head, agent)
         return self._sight
 
     def _take_beside(self, asked: ChangeQuestions, answers: Sequence[Any]) -> None:
-        agent, self._ledger, self._lease = answers
+        agent, self._ledger, self._lease, agents = answers
+        if agents is not None:  # the thread was handed off
+            self._check_agent(agents)
         if self._sight is None and self.head is not None:
             seen, sight = asked.sight
             if sight is None or agent is None or agent is not seen:
                 sight = self._standing.sight(self.head, agent)
                 asked.sight = agent, sight
             self._sight = sight
+
+    def _check_agent(self, agents: Cell | None) -> None:
+        """Raise `Conflict` if the timeline is another agent's now.  A repeated block writes nothing, and a run has it."""
+        agent = self._standing.agent
+        if agents is not None and agent is not None and self.head and self._by_hand and self._earlier is None:
+            check_agent(self._standing.space, self.head.commit, agents_in(agents), agent.label)
 
     def _check_new(self, id: str) -> None:
         space = self._standing.space
