@@ -8,8 +8,16 @@ import pytest
 
 import perdure
 from perdure.errors import Invalid, OpReused, StaleHead
+from perdure.store.change import Change
+from perdure.store.plumbing.run_fence import Chain
 from tests.coded import raises
 from tests.store.engine_calls import opened
+
+
+@perdure.tool(effect="read_only")
+def look() -> str:
+    """Look something up."""
+    return "seen"
 
 
 def test_five_items_are_five_commits_and_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,3 +113,25 @@ def test_only_a_chain_of_steps_has_steps(tmp_path: Path) -> None:
                 change.step()
         with raises(Invalid, "flag_invalid", what="chain"):
             thread.change("add", chain="step")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("chain", [True, "steps"])
+def test_a_call_made_meanwhile_does_not_change_the_digests_of_a_chain(tmp_path: Path, chain: Chain) -> None:
+    """The digests that the block returned are those of the commits that are stored."""
+    with perdure.open(str(tmp_path / "agents.db")) as store:
+        thread = store.thread("t", agent="a")
+        thread.put("/items.json", [])
+        other = thread.fork("other")
+        with thread.change("add", chain=chain) as change:
+            promised = [change.put("/a", 1) if chain is True else _stepped(change, "/a")]
+            called = other.call(look, {}, id="c1")
+            promised.append(change.put("/b", 1) if chain is True else _stepped(change, "/b"))
+
+        assert called.state == "succeeded"
+        assert [entry.digest for entry in thread.log(limit=2)] == promised[::-1] == list(change.commits[::-1])
+        assert store.verify().ok
+
+
+def _stepped(change: Change, path: str) -> str | None:
+    change.put(path, 1)
+    return change.step()

@@ -11,7 +11,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Store, Thread, aio
-from perdure.errors import Conflict, NotFound, Refused
+from perdure.errors import Conflict, NotFound, Refused, StaleHead
 from perdure.model.event import AgentHandedOff, BackendSwitched
 from perdure.testing import Script, say, step, use
 from tests.coded import raises
@@ -141,6 +141,71 @@ def test_the_first_agent_is_refused_from_then_on(store: Store, first: Thread) ->
         ("other", "billing"),
         ("t", "billing"),
     ]
+
+
+@pytest.mark.parametrize("is_on_fork", [False, True])
+def test_a_block_of_another_agents_handle_writes_nothing(
+    store: Store, first: Thread, *, is_on_fork: bool
+) -> None:
+    """Neither after a hand-off nor after its undo; the handle of the agent writes."""
+    line = first.fork("other") if is_on_fork else first
+    taken = line.hand_off(billing())
+    _check_refused(line, "triage")
+    taken.put("/a.json", 1)
+    line.undo(to=first.head if is_on_fork else "turn:1")
+
+    _check_refused(taken, "billing")
+    line.put("/a.json", 2)
+    assert line.get("/a.json") == 2
+    assert store.verify().faults == ()
+
+
+def _check_refused(thread: Thread, agent: str) -> None:
+    before = thread.head
+    with raises(Conflict, "thread_of_another_agent", thread="t", agent=agent):
+        thread.put("/late.json", 1)
+    with raises(Conflict, "thread_of_another_agent"), thread.change("late") as change:
+        change.say("user", "late")
+    with raises(Conflict, "thread_of_another_agent"), thread.change("late") as change:
+        change.agent.put("/late.json", 1)
+    with raises(Conflict, "thread_of_another_agent"), thread.change("late", chain=True) as change:
+        change.put("/late.json", 1)
+    assert thread.head == before
+
+
+def test_a_block_is_not_put_on_top_of_a_hand_off(first: Thread) -> None:
+    """It was begun by the agent before; a repeated block still returns its first receipt."""
+    with first.change("note", op_id="op-1") as once:
+        once.put("/once.json", 1)
+    with pytest.raises(StaleHead), first.change("late", on_conflict="rebase") as change:
+        change.put("/late.json", 1)
+        first.hand_off(billing())
+    with first.change("note", op_id="op-1") as again:
+        again.put("/once.json", 1)
+
+    assert again.receipt == once.receipt
+    assert first.get("/late.json", default=None) is None
+
+
+def test_an_older_handle_gives_handles_of_the_agent_of_each_timeline(first: Thread) -> None:
+    """It was made before the thread was handed off."""
+    first.fork("before")
+    first.hand_off(billing())
+
+    assert [first.on(line).agent for line in ("main", "before")] == ["billing", "triage"]
+    assert first.fork("after").agent == "billing"
+    assert first.fork("earlier", at="HEAD~1").agent == "triage"
+
+
+def test_a_hand_off_that_was_undone_is_not_done_again_by_its_op_id(store: Store, first: Thread) -> None:
+    """The handle that is returned is of the agent that has the timeline."""
+    assert first.hand_off(billing(), op_id="h").agent == "billing"
+    first.undo()
+
+    again = first.hand_off(billing(), op_id="h")
+
+    assert again.agent == store.thread("t").agent == "triage"
+    again.put("/a.json", 1)
 
 
 def test_another_agent_is_refused_without_a_hand_off(store: Store, first: Thread) -> None:

@@ -10,9 +10,13 @@ import pytest
 
 import perdure
 from perdure import Agent, Thread, aio
+from perdure.context.required_messages import line, needed_by_task, opening
 from perdure.errors import NotFound, StaleHead
+from perdure.history import reader
+from perdure.model.head import Head
 from perdure.testing import Script, say
 from tests.coded import raises
+from tests.switching.checkpoint.works import space_of
 
 
 @pytest.fixture(params=["memory:", "sqlite"])
@@ -103,6 +107,19 @@ def test_a_block_takes_back_what_it_has_said_itself(thread: Thread) -> None:
     assert ids(thread) == ["m0", "m1", "m2", "m3"]
 
 
+def test_a_block_takes_back_what_it_said_after_everything_was_taken_back(thread: Thread) -> None:
+    """The order decides: what it said before is not there any more."""
+    with thread.change("clear") as change:
+        change.say("user", "before", id="before")
+        change.retract_all()
+        change.say("user", "after", id="after")
+        change.retract("after")
+        with raises(NotFound, "message_not_found", message_id="before"):
+            change.retract("before")
+
+    assert ids(thread) == []
+
+
 def test_two_writers_do_not_take_back_the_same_message(thread: Thread) -> None:
     """A retraction has read the transcript, so it is not put on top of another one."""
     with pytest.raises(StaleHead), thread.change("pop", on_conflict="rebase") as change:
@@ -131,6 +148,42 @@ def test_models_are_not_shown_what_was_taken_back(tmp_path: Path) -> None:
         assert "a secret" not in str(shown[1])
         assert "a secret" not in exported
         assert "go on" in exported
+
+
+def test_nothing_that_refers_to_a_message_shows_it_once_it_was_taken_back() -> None:
+    """Neither its id, nor its turn, nor its place at the beginning; before, each of them does."""
+    with perdure.open("memory:") as store:
+        thread = store.thread("talk", agent="desk")
+        with thread.change("talk", chain=True) as change:
+            change.say("system", "a secret", id="words")
+            change.say("user", "a secret", id="m1")
+        before = thread.head
+        with thread.change("pop") as change:
+            change.retract("m1")
+            change.retract("words")
+
+        assert _needed(thread, before) == [["m1"], ["m1"], ["words"]]
+        assert _needed(thread, thread.head) == [[], [], []]
+
+
+def test_what_is_said_and_cleared_by_one_commit_is_taken_back(thread: Thread) -> None:
+    """What the commit says after that is not."""
+    with thread.change("clear") as change:
+        change.say("user", "before", id="before")
+        change.retract_all()
+        change.say("user", "after", id="after")
+    at = thread.head.commit
+    assert at is not None
+
+    said = [("before", at), ("after", at)]
+    assert reader.retracted(space_of(thread), said, at) == {"before"}
+
+
+def _needed(thread: Thread, at: Head) -> list[list[str]]:
+    assert at.commit is not None
+    on = line(space_of(thread), at.commit, None, fresh=True, is_native=lambda _: False)
+    found = [*needed_by_task(on, {"/task/x": "see message:m1 and turn:2"}), opening(on)]
+    return [[each.id for each in needed.spoken] for needed in found]
 
 
 def test_a_checkpoint_does_not_quote_what_was_taken_back(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Finds the messages that are needed of the older transcript.  There is a rule for each reason, and no other reason.
 
+A message that the line has taken back is not among them, whatever refers to it.
+
 a call that is open                 the message that asked for it, its turn's input, and what is known of it
 a result that came later            the same, where the result is among the messages that are shown
 the task says `turn:n`              that turn
@@ -49,9 +51,19 @@ class LineView(msgspec.Struct, frozen=True):
     is_native: Callable[[MessageAppended], bool]
 
     def of(self, step: Step) -> list[MessageRef]:
-        """Return the messages of one commit."""
+        """Return the messages of one commit that were not taken back."""
+        return self.left(self.said(step))
+
+    def said(self, step: Step) -> list[MessageRef]:
+        """Return the messages of one commit, also those that were taken back."""
         is_earlier = step.place.depth <= self.earlier_until
         return list(spoken_in(step, is_earlier=is_earlier, is_native=self.is_native))
+
+    def left(self, spoken: Sequence[MessageRef]) -> list[MessageRef]:
+        """Return the messages that were not taken back."""
+        said = [(each.id, each.said.digest) for each in spoken]
+        gone = reader.retracted(self.space, said, self.at)
+        return [each for each in spoken if each.id not in gone]
 
     def named(self, label: str) -> Iterator[Step]:
         """Yield the commits on this timeline that a message or run names."""
@@ -66,8 +78,8 @@ class LineView(msgspec.Struct, frozen=True):
         for step in reader.steps(self.space, last.digest if last else None, limit=_STEPS_MAX):
             if step.turn_number != number:
                 break
-            found[:0] = self.of(step)
-        return found
+            found[:0] = self.said(step)
+        return self.left(found)
 
 
 def line(
@@ -109,14 +121,14 @@ def opening(on: LineView) -> Needed:
     """Return the system words with which an imported conversation begins."""
     depth = on.space.step(on.at).place.depth
     steps = on.space.back(on.at, skip=max(0, depth + 1 - _FIRST_STEPS), limit=_FIRST_STEPS)
-    found = [each for step in reversed(steps) for each in on.of(step) if each.role == "system"]
-    return Needed(tuple(found), "the conversation's own system words")
+    found = [each for step in reversed(steps) for each in on.said(step) if each.role == "system"]
+    return Needed(tuple(on.left(found)), "the conversation's own system words")
 
 
 def by_id(on: LineView, ids: Sequence[str]) -> list[MessageRef]:
     """Return messages of the timeline by their ids, in the order of the timeline."""
-    found = [each for id in ids for step in on.named(id) for each in on.of(step) if each.id == id]
-    return sorted(found, key=lambda each: each.place)
+    found = [each for id in ids for step in on.named(id) for each in on.said(step) if each.id == id]
+    return sorted(on.left(found), key=lambda each: each.place)
 
 
 def _asking(spoken: Sequence[MessageRef], words: MessageTexts, call: str) -> MessageRef | None:

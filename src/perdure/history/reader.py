@@ -44,6 +44,7 @@ __all__ = [
     "log",
     "paths",
     "recent",
+    "retracted",
     "spoken",
     "steps",
     "transcript",
@@ -222,10 +223,30 @@ def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> 
 
 def is_retracted(space: Space, message: str, said_by: Digest, at: Digest | None) -> bool:
     """True if the line that ends at `at` has taken the message of the commit `said_by` back."""
-    one, every = space.ask(*(LabelOf(space.name, retraction_label(each)) for each in (message, None)))
-    depth = space.step(said_by).commit.depth
-    later = (digest for digest in every if space.step(digest).commit.depth > depth)
-    return any(is_ancestor(space, digest, at) for digest in (*one, *later))
+    return message in retracted(space, ((message, said_by),), at)
+
+
+def retracted(space: Space, said: Sequence[tuple[str, Digest]], at: Digest | None) -> set[str]:
+    """Return those of the messages, each given with its commit, that the line that ends at `at` has taken back."""
+    if not said:
+        return set()
+    asked = (None, *(message for message, _ in said))
+    every, *each = space.ask(*(LabelOf(space.name, retraction_label(message)) for message in asked))
+    clearing = [space.step(digest) for digest in every if is_ancestor(space, digest, at)]
+    return {
+        message
+        for (message, said_by), own in zip(said, each, strict=True)
+        if any(_is_cleared_by(space, step, message, said_by) for step in clearing)
+        or any(is_ancestor(space, digest, at) for digest in own)
+    }
+
+
+def _is_cleared_by(space: Space, clearing: Step, message: str, said_by: Digest) -> bool:
+    """True if a commit that takes everything back does so after the message of the commit `said_by`."""
+    if clearing.digest != said_by:
+        return clearing.commit.depth > space.step(said_by).commit.depth
+    left = (event.id for _, event in Retractions().left(clearing.changeset.events))
+    return message not in left
 
 
 def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:

@@ -58,7 +58,7 @@ from perdure.model.commit import (
     unnumbered_after,
 )
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.event import AgentChanged, Event, MemoryWritten
+from perdure.model.event import AgentChanged, AgentHandedOff, Event, MemoryWritten
 from perdure.model.head import Head
 from perdure.model.patch import Edit, Op, Patch, decode_patch
 
@@ -464,8 +464,14 @@ def _moved_on(space: Space, stale: StaleHead) -> bool:
 def _rebased(
     space: Space, stale: StaleHead, proposals: Sequence[Proposal], *, covering: bool
 ) -> tuple[Proposal, ...]:
-    """Return `proposals` on top of the commits between; if they touch the same paths, raises `stale` or covers these."""
-    between = Touched.by(step.changeset for step in _between(space, stale))
+    """Return `proposals` on top of the commits between; if they touch the same paths, raises `stale` or covers these.
+
+    Nothing goes on top of a hand-off: from there on the timeline is another agent's.
+    """
+    changesets = [step.changeset for step in _between(space, stale)]
+    if any(isinstance(event, AgentHandedOff) for each in changesets for event in each.events):
+        raise stale
+    between = Touched.by(changesets)
     root = space.root_at(stale.actual.commit)
     rebased: list[Proposal] = []
     for proposal in proposals:

@@ -20,7 +20,7 @@ from perdure.history.space import (
 )
 from perdure.model import canonical
 from perdure.model.effect import Effect, check_effect, within
-from perdure.model.head import MAIN, Head
+from perdure.model.head import MAIN
 
 __all__ = ["BOUND", "fork", "most"]
 
@@ -52,16 +52,17 @@ def fork(
     *,
     effect_max: Effect | None,
     op_id: str | None,
-) -> Head:
-    """Begin a timeline at a moment of `source`, with its limit, in one write.
+) -> Space:
+    """Begin a timeline at a moment of `source`, with its limit, in one write; return the space with what was read first.
 
-    `effect_max` is the strongest effect of calls there; None, or one stronger than the limit of `source`, takes over
+    That is also who the agents of the thread are.  `effect_max` is the strongest effect of calls there; None, or one stronger than the limit of `source`, takes over
     the limit of `source`.  Raises as `timelines.fork` does.
     """
     wanted = check_effect(effect_max) if effect_max is not None else None
     meant = () if wanted is None else (f"effect_max {wanted}",)
     questions = [*reader.head_questions(space, source), *timelines.move_questions(space, op_id)]
     questions += [CellOf(space.name, BOUND + each) for each in (source, timeline)]
+    questions.append(reader.agents_question(space.name))
     attempts = Attempts(f"the effect limit of '{timeline}'", f"timeline '{timeline}' was not forked")
     while True:
         attempts.begin()
@@ -70,7 +71,8 @@ def fork(
         bound = inherited if wanted is None or (inherited and not within(wanted, inherited)) else wanted
         cells = _limit_cells(known, timeline, bound)
         try:
-            return timelines.fork(known, source, timeline, at, op_id=op_id, cells=cells, meant=meant)
+            timelines.fork(known, source, timeline, at, op_id=op_id, cells=cells, meant=meant)
+            return known
         except Moved as moved:
             if not cells or moved.cell != cells[0].name:
                 raise

@@ -39,7 +39,7 @@ from perdure.history import writer
 from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
-from perdure.history.reader import is_ancestor, is_retracted
+from perdure.history.reader import agents_in, check_agent, is_ancestor, is_retracted
 from perdure.history.space import AgentMapView, ChangeQuestions, Space, TimelineContext
 from perdure.history.tree import EMPTY, NodeCache
 from perdure.history.writer import CommitOutcome, Proposal
@@ -419,11 +419,14 @@ class Change(Edits):
         self._open()
         space = self._standing.space
         linked = [event for link in self._links for event in link.events]
-        events, asked = (*linked, *self._events), names.check_id("message id", message)
-        is_new = any(isinstance(event, MessageAppended) and event.id == asked for event in events)
+        events, asked = [*linked, *self._events], names.check_id("message id", message)
+        said = [
+            at for at, each in enumerate(events) if isinstance(each, MessageAppended) and each.id == asked
+        ]
+        is_new, since = bool(said), events[said[-1] :] if said else events
         said_by = () if is_new else space.engine.labelled(space.name, asked)
         here = [digest for digest in said_by if is_ancestor(space, digest, self._base)]
-        is_gone = any(isinstance(each, MessageRetracted) and each.message in (None, asked) for each in events)
+        is_gone = any(isinstance(each, MessageRetracted) and each.message in (None, asked) for each in since)
         if is_gone or not (is_new or (here and not is_retracted(space, asked, here[-1], self._base))):
             raise NotFound(
                 f"there is no message '{asked}' in the transcript of '{self._standing.timeline}'; nothing was written.",
@@ -461,6 +464,9 @@ class Change(Edits):
         """Fix what the digests of the commits depend on, and return the space with a cache for their nodes."""
         self._at = space.clock()
         self._tip = None if self._base is None else space.step(self._base)
+        if self._earlier is None and self._ledger is None and self._standing.agent is not None:
+            asked = self._standing.asked[0]
+            self._take_beside(asked, space.engine.answers(asked.beside))
         if self._by_hand and self._standing.agent is not None:
             held = leases.current(space, self._standing.timeline)
             self._run = held.run if held else None
@@ -528,17 +534,31 @@ class Change(Edits):
         """Return the agent's map as this block sees it."""
         if self._sight is None:
             assert self.head is not None
-            self._sight = self._standing.sight(self.head)
+            standing = self._standing
+            if standing.agent is None:
+                self._sight = standing.sight(self.head)
+            else:
+                agent, *_, agents = standing.space.engine.answers(standing.asked[0].beside)
+                self._check_agent(agents)
+                self._sight = standing.sight(self.head, agent)
         return self._sight
 
     def _take_beside(self, asked: ChangeQuestions, answers: Sequence[Any]) -> None:
-        agent, self._ledger, self._lease = answers
+        agent, self._ledger, self._lease, agents = answers
+        if agents is not None:  # the thread was handed off
+            self._check_agent(agents)
         if self._sight is None and self.head is not None:
             seen, sight = asked.sight
             if sight is None or agent is None or agent is not seen:
                 sight = self._standing.sight(self.head, agent)
                 asked.sight = agent, sight
             self._sight = sight
+
+    def _check_agent(self, agents: Cell | None) -> None:
+        """Raise `Conflict` if the timeline is another agent's now.  A repeated block writes nothing, and a run has it."""
+        agent = self._standing.agent
+        if agents is not None and agent is not None and self.head and self._by_hand and self._earlier is None:
+            check_agent(self._standing.space, self.head.commit, agents_in(agents), agent.label)
 
     def _check_new(self, id: str) -> None:
         space = self._standing.space
@@ -628,7 +648,8 @@ class Change(Edits):
 
     def _commit_on(self, space: Space, head: Head, placed: Sequence[Proposal]) -> CommitOutcome:
         how = self._how
-        if how.chain and any(each.run != self._run for each in placed):
+        # A second attempt has no ledger: it would be read anew, and the commits would have other digests.
+        if how.chain and any(each.run != self._run or each.ledger is not self._ledger for each in placed):
             raise Conflict(
                 f"a run began or ended on '{head.timeline}' while a chain of commits was made there; nothing was "
                 "written.",

@@ -125,8 +125,10 @@ class Thread(Switching):
 
     def on(self, timeline: str) -> Thread:
         """Return a handle on another timeline of this thread; raises `NotFound` if there is none of that name."""
-        reader.hold_of(self._space, _named(timeline))
-        return self._on(timeline)
+        space, name = self._space, _named(timeline)
+        known = space.knowing(*reader.head_questions(space, name), reader.agents_question(space.name))
+        reader.hold_of(known, name)
+        return self._on(name, known)
 
     def expecting(self, head: Head) -> Thread:
         """Return a handle that moves this timeline from `head`, which was read earlier, or not at all.
@@ -140,7 +142,8 @@ class Thread(Switching):
                 code="head_elsewhere",
                 timeline=head.timeline,
             )
-        other = self._on(self.timeline)
+        other = Thread(self._resources, self.id, self._record, self._declared, self.timeline)
+        other._handed = self._handed
         space = msgspec.structs.replace(self._space, expects=head)
         other._standing, other._space = msgspec.structs.replace(self._standing, space=space), space
         return other
@@ -198,8 +201,10 @@ class Thread(Switching):
         timeline.
         """
         moment = UNSET if at is UNSET else revisions.name_of(at)
-        effect_limit.fork(self._space, self.timeline, name, moment, effect_max=effect_max, op_id=given(op_id))
-        return self._on(name)
+        known = effect_limit.fork(
+            self._space, self.timeline, name, moment, effect_max=effect_max, op_id=given(op_id)
+        )
+        return self._on(name, known)
 
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
         """Move `main` to the other timeline's commit; the old main stays as `main.v<n>`, sealed.
@@ -476,21 +481,27 @@ class Thread(Switching):
         next_thread = Thread(self._resources, self.id, record, to, self.timeline)
         request = switch.HandOffRequest(from_agent=self.agent, why=reason, by=by, op_id=op_id)
         switch.hand_off(next_thread._env(), request)
-        return next_thread
+        return next_thread._on(
+            self.timeline, self._space
+        )  # of another agent, if this repeats a hand-off that was taken back
 
     def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:
         main, line = (reader.head_to_move(space, each) for each in lines)
         cells = outbox.promotion(space, self._resources.agent(self.agent), main, line)
         return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells)
 
-    def _on(self, timeline: str) -> Thread:
-        record, declared = self._record, self._declared
-        if record.agents:  # another timeline may have another agent
-            record = directory.handed(self._resources.store, self.id, record, timeline)
+    def _on(self, timeline: str, known: Space | None = None) -> Thread:
+        """Return a handle on a timeline, of the agent that it has now.
+
+        The agents of the thread are taken from what `known` has read.  Without it they are read only if this handle
+        knows of a hand-off; the writes of a handle that does not are refused after one.
+        """
+        record, declared, store = self._record, self._declared, self._resources.store
+        if known is not None or record.agents:
+            asked = store if known is None else msgspec.structs.replace(store, known=known.known)
+            record = directory.handed(asked, self.id, record, timeline)
             if record.agent != declared.name:
-                declared = Agent(
-                    record.agent, policy=directory.policy_of(self._resources.store, record.agent)
-                )
+                declared = Agent(record.agent, policy=directory.policy_of(store, record.agent))
         other = Thread(self._resources, self.id, record, declared, timeline)
         other._handed = self._handed
         return other

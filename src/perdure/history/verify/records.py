@@ -444,16 +444,16 @@ def _check_thread(space: Space, findings: Findings) -> None:
     agents = agents_in(space.engine.cell(space.name, AGENTS_OF_THREAD))
     for hold in space.engine.holds(space.name, limit=_PAGE):
         agent = agent_at(space, hold.head.commit, agents[0]) if agents else record.agent
-        _check_agent(space, hold, agent, findings)
+        _check_agent(space, hold, (agent, *agents), findings)
 
 
-def _check_agent(space: Space, hold: Hold, agent: str, findings: Findings) -> None:
-    """Check that the commit of the agent's map that the line has read is that agent's."""
+def _check_agent(space: Space, hold: Hold, agents: Sequence[str], findings: Findings) -> None:
+    """Check that the commit of an agent's map that the line has read is one of its agents'; the first has it now."""
     if hold.head.commit is None:
         return
     read = space.step(hold.head.commit).commit.reads.agent_commit
-    if read is not None and space.engine.missing(AGENTS + agent, (read,)):
-        what = f"it has read commit {read} of its agent's map, which '{agent}' does not have"
+    if read is not None and all(space.engine.missing(AGENTS + agent, (read,)) for agent in agents):
+        what = f"it has read commit {read} of its agent's map, which '{agents[0]}' does not have"
         findings.add("head", what, name=hold.head.timeline)
 
 

@@ -18,6 +18,7 @@ from perdure.engines.contract import Cell, CellOf, HeadOf, LedgerOf, Question
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved
 from perdure.history import timelines
+from perdure.history.reader import agents_question
 from perdure.history.space import ChangeQuestions, Space, TimelineContext
 from perdure.history.writer import CommitOutcome, OnConflict, Proposal
 from perdure.model import names
@@ -225,10 +226,17 @@ def _check_settled(space: Space) -> None:
 
 
 def note_questions(standing: TimelineContext) -> ChangeQuestions:
-    """Note what a block asks for: the head, and what its commit depends on beside it (agent's map, ledger and lease)."""
+    """Note what a block asks for: the head, and what its commit depends on beside it.
+
+    That is the agent's map, the ledger, the lease, and the agents of a thread that was handed off.
+    """
     name, timeline = standing.space.name, standing.timeline
     lease = CellOf(name, leases.LEASE + timeline)
-    beside = () if standing.agent is None else (*standing.sight_questions, LedgerOf(name), lease)
+    beside = (
+        ()
+        if standing.agent is None
+        else (*standing.sight_questions, LedgerOf(name), lease, agents_question(name))
+    )
     # Two threads may both append; both use the first.
     standing.asked.append(ChangeQuestions((HeadOf(name, timeline),), beside))
     return standing.asked[0]

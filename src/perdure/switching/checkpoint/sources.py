@@ -161,21 +161,22 @@ def _readable(said: Sequence[MessageAt]) -> list[MessageAt]:
 
 def _first(space: Space, commit: Digest, steps: Sequence[Step]) -> TranscriptEntry | None:
     """Return the first message of the user, if it is among the first commits; `steps` are the last ones, oldest first."""
-    if steps[0].commit.first_parent is None:
+    is_whole = steps[0].commit.first_parent is None
+    if is_whole:
         first = steps[:FIRST_STEPS_MAX]
     else:
         skip = max(0, space.step(commit).place.depth + 1 - FIRST_STEPS_MAX)
         first = space.back(commit, skip=skip, limit=FIRST_STEPS_MAX, bodies=True)[::-1]
-    for step in first:
-        said = projection.said(step.digest, step.commit, step.changeset)
-        asked = [
-            one
-            for one in _readable(list(said))
-            if one.event.role == "user" and not reader.is_retracted(space, one.event.id, step.digest, commit)
-        ]
-        if asked:
-            return reader.spoken(space, asked[:1], (step,))[0]
-    return None
+    said = [one for step in first for one in projection.said(step.digest, step.commit, step.changeset)]
+    asked = [one for one in _readable(said) if one.event.role == "user"]
+    if is_whole:  # the steps say themselves what was taken back
+        left = projection.said_at_end([(step.digest, step.commit, step.changeset) for step in steps])
+        kept = {one.event.id for one in left}
+        asked = [one for one in asked if one.event.id in kept]
+    else:
+        gone = reader.retracted(space, [(one.event.id, one.digest) for one in asked], commit)
+        asked = [one for one in asked if one.event.id not in gone]
+    return reader.spoken(space, asked[:1], first)[0] if asked else None
 
 
 def _artifacts(steps: Iterable[Step], spoken: Iterable[TranscriptEntry]) -> Iterable[str]:
