@@ -14,7 +14,7 @@ import pytest
 import perdure
 
 STORES = Path(__file__).parent / "stores"
-HEADS = {"0.1.0": "d215dcd885fd3189d2f772b74e60faf4389c39053394f2ce86254ea2d3ed4c35"}
+HEADS = {"0.1.0": "99ca2aa4c7abd04dc888d252a2e7d8d0c935bd33e2d11bca68372b56f47f0673"}
 
 
 def write(path: Path) -> str:
