@@ -51,14 +51,6 @@ class _ErrorMessage(Exception):
         super().__init__(str(message.content))
 
 
-class _Paused(NotDone):
-    """A tool has paused the graph: LangGraph calls it again when the graph goes on."""
-
-    def __init__(self, cause: GraphInterrupt) -> None:
-        self.cause = cause
-        super().__init__("the tool has paused the graph; it is called again when the graph goes on.")
-
-
 class ToolGuard:
     """Takes the tool calls of a graph through the ledger.
 
@@ -94,14 +86,16 @@ class ToolGuard:
             try:
                 return _raised(handler(request))
             except GraphInterrupt as cause:
-                raise _Paused(cause) from cause
+                raise _paused() from cause
 
         try:
             return self._answer(call, self._door.call(partial(self._make, request, call, run)))
         except _ErrorMessage as error:
             return error.message
-        except _Paused as paused:
-            raise paused.cause from None
+        except NotDone as error:
+            if isinstance(error.__cause__, GraphInterrupt):
+                raise error.__cause__ from None
+            raise
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Answer]]
@@ -116,15 +110,17 @@ class ToolGuard:
             try:
                 return _raised(await handler(request))
             except GraphInterrupt as cause:
-                raise _Paused(cause) from cause
+                raise _paused() from cause
 
         thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, request)))
         try:
             outcome = await self._guard.acall(thread, call, run, store=self._codec.encode)
         except _ErrorMessage as error:
             return error.message
-        except _Paused as paused:
-            raise paused.cause from None
+        except NotDone as error:
+            if isinstance(error.__cause__, GraphInterrupt):
+                raise error.__cause__ from None
+            raise
         return self._answer(call, outcome)
 
     def middleware(self) -> AgentMiddleware[Any, Any]:
@@ -233,6 +229,12 @@ def _is_refused(request: ToolCallRequest) -> bool:
     except ValueError:
         return True
     return False
+
+
+def _paused() -> NotDone:
+    return NotDone(
+        "the tool has paused the graph, and is called again when the graph goes on.", code="tool_paused"
+    )
 
 
 def _raised(answer: _Answer) -> _Answer:
