@@ -18,28 +18,20 @@ chain every write returns the digest of its commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
 
-from perdure.engines.contract import (
-    Cell,
-    CellWrite,
-    Fence,
-    OpOf,
-    Receipt,
-    Recorded,
-    Step,
-)
+from perdure.engines.contract import Cell, CellWrite, Fence, OpOf, Receipt, Recorded, Step
 from perdure.errors import Conflict, Invalid, NotFound, OpReused, StaleHead
 from perdure.history import writer
 from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.patch_builder import UNTOUCHED, Ops, Patched, Touched
 from perdure.history.changes.values import Given, declared, typed
-from perdure.history.reader import agents_in, check_agent, is_ancestor, is_retracted
+from perdure.history.reader import is_ancestor, is_retracted
 from perdure.history.space import AgentMapView, ChangeQuestions, Space, TimelineContext
 from perdure.history.tree import EMPTY, NodeCache
 from perdure.history.writer import CommitOutcome, Proposal
@@ -65,7 +57,16 @@ from perdure.model.patch import Verb
 from perdure.runtime.session import lease as leases
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.outbox import encode_patch
-from perdure.store.plumbing.run_fence import How, check_answers, check_how, commit_beside_run, note_questions
+from perdure.store.plumbing.run_fence import (
+    How,
+    chain_interrupted,
+    check_answers,
+    check_how,
+    check_whose,
+    commit_beside_run,
+    note_questions,
+    parts,
+)
 
 if TYPE_CHECKING:
     from perdure.context.render import media
@@ -338,8 +339,8 @@ class Change(Edits):
         model: str | None = None,
     ) -> str:
         """Add a message of text or blocks to the conversation and return its id; None makes a new id."""
-        blocks = (Text(content),) if isinstance(content, str) else _parts("content", content)
-        asked, results = _parts("tool_calls", tool_calls), _parts("tool_results", tool_results)
+        blocks = (Text(content),) if isinstance(content, str) else parts("content", content)
+        asked, results = parts("tool_calls", tool_calls), parts("tool_results", tool_results)
         message = Message(role, blocks, asked, results, vendor_metadata)
         return self.add(message, id=id, provider=provider, model=model)
 
@@ -555,10 +556,8 @@ class Change(Edits):
             self._sight = sight
 
     def _check_agent(self, agents: Cell | None) -> None:
-        """Raise `Conflict` if the timeline is another agent's now.  A repeated block writes nothing, and a run has it."""
-        agent = self._standing.agent
-        if agents is not None and agent is not None and self.head and self._by_hand and self._earlier is None:
-            check_agent(self._standing.space, self.head.commit, agents_in(agents), agent.label)
+        if self.head and self._by_hand and self._earlier is None:  # a repeated block writes nothing
+            check_whose(self._standing, self.head, agents)
 
     def _check_new(self, id: str) -> None:
         space = self._standing.space
@@ -648,15 +647,8 @@ class Change(Edits):
 
     def _commit_on(self, space: Space, head: Head, placed: Sequence[Proposal]) -> CommitOutcome:
         how = self._how
-        # A second attempt has no ledger: it would be read anew, and the commits would have other digests.
         if how.chain and any(each.run != self._run or each.ledger is not self._ledger for each in placed):
-            raise Conflict(
-                f"a run began or ended on '{head.timeline}' while a chain of commits was made there; nothing was "
-                "written.",
-                code="chain_interrupted",
-                advice="Make the change again.",
-                timeline=head.timeline,
-            )
+            raise chain_interrupted(head.timeline)
         return writer.commit(
             space,
             head,
@@ -706,15 +698,3 @@ class Change(Edits):
         self._events.append(event)
         self._minted.add(event.id)
         return (body, *(each for each in patched.objects if each.kind is not Kind.NODE))
-
-
-def _parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
-    try:
-        return tuple(given)
-    except TypeError as error:
-        raise Invalid(
-            f"{what} cannot be a {type(given).__name__}; nothing was written.",
-            code="not_a_list",
-            advice="Give a list of its parts.",
-            field=what,
-        ) from error

@@ -8,7 +8,7 @@ and with the ledger the protection against making a call twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
@@ -18,7 +18,7 @@ from perdure.engines.contract import Cell, CellOf, HeadOf, LedgerOf, Question
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved
 from perdure.history import timelines
-from perdure.history.reader import agents_question
+from perdure.history.reader import AGENTS_OF_THREAD, agents_in, check_agent
 from perdure.history.space import ChangeQuestions, Space, TimelineContext
 from perdure.history.writer import CommitOutcome, OnConflict, Proposal
 from perdure.model import names
@@ -38,10 +38,13 @@ else:
 __all__ = [
     "Chain",
     "How",
+    "chain_interrupted",
     "check_answers",
     "check_how",
+    "check_whose",
     "commit_beside_run",
     "note_questions",
+    "parts",
     "removed",
     "without_runs",
 ]
@@ -235,7 +238,7 @@ def note_questions(standing: TimelineContext) -> ChangeQuestions:
     beside = (
         ()
         if standing.agent is None
-        else (*standing.sight_questions, LedgerOf(name), lease, agents_question(name))
+        else (*standing.sight_questions, LedgerOf(name), lease, CellOf(name, AGENTS_OF_THREAD))
     )
     # Two threads may both append; both use the first.
     standing.asked.append(ChangeQuestions((HeadOf(name, timeline),), beside))
@@ -258,3 +261,32 @@ def check_answers(space: Space, results: Sequence[ToolResult]) -> None:
                 tool=held.record.tool,
                 state=held.record.state,
             )
+
+
+def parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
+    """Return the parts of a list that was given; raises `Invalid` if it is none."""
+    try:
+        return tuple(given)
+    except TypeError as error:
+        raise Invalid(
+            f"{what} cannot be a {type(given).__name__}; nothing was written.",
+            code="not_a_list",
+            advice="Give a list of its parts.",
+            field=what,
+        ) from error
+
+
+def chain_interrupted(timeline: str) -> Conflict:
+    """Return the error for a chain whose commits would have other digests than it has returned."""
+    return Conflict(
+        f"a run began or ended on '{timeline}' while a chain of commits was made there; nothing was written.",
+        code="chain_interrupted",
+        advice="Make the change again.",
+        timeline=timeline,
+    )
+
+
+def check_whose(standing: TimelineContext, head: Head, agents: Cell | None) -> None:
+    """Raise `Conflict` if the timeline is another agent's at `head`; `agents` is the cell of the thread's agents."""
+    if agents is not None and standing.agent is not None:
+        check_agent(standing.space, head.commit, agents_in(agents), standing.agent.label)
