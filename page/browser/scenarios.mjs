@@ -144,6 +144,7 @@ export const scenarios = {
 
   async switch({ open }) {
     await withPage(open, async ({ page, go, picture }) => {
+      const switched = page.getByRole('region', { name: 'Switch after turn 3', exact: true });
       await go('/threads/trip-42?timeline=slower');
       await row(page, 3).waitFor();
       await page.keyboard.press('s');
@@ -152,13 +153,13 @@ export const scenarios = {
       assert.equal(await dialog.getByRole('button', { name: 'Switch', exact: true }).isDisabled(), true);
       await dialog.getByRole('button', { name: 'Check' }).click();
       await dialog.getByRole('region', { name: 'Compatibility check' }).waitFor();
-      assert.equal(await row(page, 4).count(), 0, 'a check writes nothing');
+      assert.equal(await switched.count(), 0, 'a check writes nothing');
       await picture('switch');
       await dialog.getByRole('button', { name: 'Switch', exact: true }).click();
       await dialog.getByText('Switched.').waitFor();
-      await row(page, 4).getByText('openai:gpt-5.6').waitFor();
+      await switched.getByText('openai:gpt-5.6').waitFor();
       await dialog.getByRole('button', { name: 'Undo the switch' }).click();
-      await row(page, 4).waitFor({ state: 'detached' });
+      await switched.waitFor({ state: 'detached' });
       await page.locator('.facts-line').getByText('script:traveller').waitFor();
     });
   },

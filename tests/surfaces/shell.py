@@ -30,6 +30,7 @@ WITHOUT_STORE = (
     "checkpoints load",
     "providers ls",
     "restore",
+    "serve",
     "providers check",
 )
 
@@ -141,6 +142,7 @@ def commands() -> dict[str, list[str]]:
         "threads context": ["shopping", "--to", "openai-chat:gpt-5.6"],
         "threads render": ["shopping", "--to", "openai-chat:gpt-5.6"],
         "threads switch": ["shopping", "--to", "openai-chat:gpt-5.4"],
+        "threads hand-off": ["shopping", "--to", "clerk"],
         "threads rm": ["shopping"],
         "state ls": ["shopping"],
         "state get": ["shopping", "/todos.json"],
@@ -182,6 +184,9 @@ def commands() -> dict[str, list[str]]:
         "artifacts get": ["shopping", "0" * 64],
         "artifacts put": ["shopping", "-"],
         "work": ["--until-idle", "--code", "tests.surfaces.paying:both"],
+        "keys add": ["robot", "--role", "viewer"],
+        "keys ls": [],
+        "keys rm": ["robot"],
         "verify": [],
         "doctor": [],
         "backup": ["copy.db"],

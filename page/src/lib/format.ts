@@ -1,10 +1,14 @@
 // How values look to people.
-import type { Cost, Json } from './shapes';
+import type { Cost, Json, Turn } from './shapes';
 
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', timeZoneName: 'short' });
 const DAY = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', timeZoneName: 'short' });
+
+/** Only messages have numbers; a turn of another kind is named by its place. */
+export const turnName = ({ kind, number }: Pick<Turn, 'kind' | 'number'>): string =>
+  kind === 'message' ? `turn ${number}` : `${kind} after turn ${number}`;
 
 export const fullTime = (at: string): string => `${FULL.format(new Date(at))} (${ZONE}) · ${at}`;
 

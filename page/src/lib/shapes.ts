@@ -27,7 +27,7 @@ export interface Message {
 }
 export interface PathChange { path: string; what: string }
 export interface Turn {
-  number: number; before: string | null; after: string; reason: string; at: string; kind: string;
+  number: number; position: number; before: string | null; after: string; reason: string; at: string; kind: string;
   run: string | null; status: string | null; why: string | null; backend: string | null;
   input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[];
 }

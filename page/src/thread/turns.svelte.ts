@@ -1,4 +1,4 @@
-// The turns of one timeline, fetched in blocks of twenty by number, and only those that are looked at.
+// The turns of one timeline, fetched in blocks of twenty by position, and only those that are looked at.
 import { SvelteMap, SvelteSet } from 'svelte/reactivity';
 import { get, threadUrl, type Problem } from '../lib/api';
 import { asProblem } from '../lib/load.svelte';
@@ -11,7 +11,7 @@ const NEWEST = 3;
 export class Turns {
   total = $state(0);
   problem = $state.raw<Problem | null>(null);
-  readonly byNumber = new SvelteMap<number, Turn>();
+  readonly byPosition = new SvelteMap<number, Turn>();
   readonly visible = new SvelteSet<number>();
   #fetching = new Map<number, AbortController>();
   #used: number[] = [];
@@ -22,7 +22,7 @@ export class Turns {
     return Math.ceil(this.total / BLOCK);
   }
 
-  numbers(block: number): number[] {
+  positions(block: number): number[] {
     const first = block * BLOCK + 1;
     return Array.from({ length: Math.min(BLOCK, this.total - first + 1) }, (_, at) => first + at);
   }
@@ -40,15 +40,15 @@ export class Turns {
 
   async #fetch(block: number): Promise<void> {
     this.#used = [block, ...this.#used.filter((each) => each !== block)];
-    const numbers = this.numbers(block);
-    if (this.#fetching.has(block) || numbers.every((number) => this.byNumber.has(number))) return;
+    const positions = this.positions(block);
+    if (this.#fetching.has(block) || positions.every((position) => this.byPosition.has(position))) return;
     const control = new AbortController();
     this.#fetching.set(block, control);
     await new Promise((resolve) => setTimeout(resolve, 60)); // a block that only passes by is not fetched
     if (control.signal.aborted) return;
     try {
-      const at = `turn:${numbers[numbers.length - 1]}`;
-      const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, at, limit: numbers.length }), control.signal);
+      const at = `position:${positions[positions.length - 1]}`;
+      const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, at, limit: positions.length }), control.signal);
       this.#keep(page.turns);
       this.problem = null;
     } catch (error) {
@@ -59,9 +59,9 @@ export class Turns {
   }
 
   #keep(turns: Turn[]): void {
-    for (const turn of turns) this.byNumber.set(turn.number, turn);
+    for (const turn of turns) this.byPosition.set(turn.position, turn);
     for (const block of this.#used.splice(BLOCKS_KEPT)) {
-      if (!this.visible.has(block)) for (const number of this.numbers(block)) this.byNumber.delete(number);
+      if (!this.visible.has(block)) for (const position of this.positions(block)) this.byPosition.delete(position);
     }
   }
 
@@ -72,15 +72,15 @@ export class Turns {
         const grown = Math.max(0, total - this.total);
         const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, limit: Math.min(total, Math.min(BLOCK, grown + NEWEST)) }));
         const first = page.turns[0];
-        const before = first && this.byNumber.get(first.number - 1);
-        if (before && before.after !== first.before) this.byNumber.clear();
+        const before = first && this.byPosition.get(first.position - 1);
+        if (before && before.after !== first.before) this.byPosition.clear();
         this.#keep(page.turns);
-        total = page.turns[page.turns.length - 1]?.number ?? total;
+        total = page.turns[page.turns.length - 1]?.position ?? total;
       } catch (error) {
         this.problem = asProblem(error);
       }
     }
-    for (const number of [...this.byNumber.keys()]) if (number > total) this.byNumber.delete(number);
+    for (const position of [...this.byPosition.keys()]) if (position > total) this.byPosition.delete(position);
     this.total = total;
     for (const block of this.visible) if (block < this.blocks) void this.#fetch(block);
   }

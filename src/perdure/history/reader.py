@@ -280,7 +280,9 @@ def _turn(group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
     """Return one turn; takes as many of `words` as its commits appended."""
     parts = [(step.digest, step.commit, step.changeset) for step in group]
     count = sum(1 for part in parts for _ in projection.said(*part))
-    return projection.turn(group[0].turn_number, parts, [next(words) for _ in range(count)])
+    return projection.turn(
+        group[0].turn_number, group[0].place.turn, parts, [next(words) for _ in range(count)]
+    )
 
 
 def spoken(space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = ()) -> list[TranscriptEntry]:

@@ -1,7 +1,7 @@
 """Resolves the name of a moment, as a person types it or a program holds it, to one commit.
 
 A name is tried as a digest, a digest's beginning, `HEAD` and `HEAD~n`, `version:n`,
-`turn:n`, a message id, a run id, and a name that another framework gave the commit.  A whole digest of a commit means that commit, even if
+`turn:n`, `position:n`, a message id, a run id, and a name that another framework gave the commit.  A whole digest of a commit means that commit, even if
 a message has the same id.  Any other name that fits two kinds is refused, naming both: a guess
 here could fork, or undo to, the wrong moment.  A program that holds a commit passes `Exactly`.
 
@@ -37,6 +37,7 @@ _WHOLE = re.compile(r"[0-9a-f]{64}\Z")
 _BACK = re.compile(r"HEAD(?:~([0-9]{1,12}))?\Z")
 _VERSION = re.compile(r"version:([0-9]{1,12})\Z")
 _TURN = re.compile(r"turn:([0-9]{1,12})\Z")
+_POSITION = re.compile(r"position:([0-9]{1,12})\Z")
 _SHOWN = 8
 
 _Found = Iterator[Digest | None]  # the moments that a name fits as one kind
@@ -141,6 +142,13 @@ def _turn(space: Space, head: Head, name: str) -> _Found:
         yield step.digest
 
 
+def _position(space: Space, head: Head, name: str) -> _Found:
+    match = _POSITION.match(name)
+    step = None if match is None or head.commit is None else space.turn(head.commit, int(match[1]))
+    if step is not None:
+        yield step.digest
+
+
 def _message(space: Space, head: Head, name: str, labelled: Sequence[Digest]) -> _Found:
     said = [digest for digest in labelled if _appends(space, digest, name)]
     here = [digest for digest in said if reader.is_ancestor(space, digest, head.commit)]
@@ -183,6 +191,7 @@ _PLACES: dict[str, Callable[[Space, Head, str], _Found]] = {
     "a place before the head": _back,
     "a version": _version,
     "a turn": _turn,
+    "a position": _position,
 }
 
 
@@ -211,7 +220,7 @@ def _absent(space: Space, head: Head, name: str) -> NotFound:
         f"{name!r} names no moment of '{space.label}' on timeline '{head.timeline}', which is at version "
         f"{head.version} with {_depth(space, head.commit) + 1} commits; nothing was done.",
         code="revision_not_found",
-        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, a message id, a run id or a name.",
+        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, position:n, a message id, a run id or a name.",
         name=name,
         timeline=head.timeline,
     )

@@ -100,6 +100,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The commits of one input: a run, or one direct change."""
 
     number: int  # of the message, from 1; a turn of another kind has that of the message before it
+    position: int  # among all turns of its line, of any kind, from 1
     before: Digest | None  # the commit it began from; None: the line began with it
     after: Digest  # its last commit
     reason: str
@@ -216,7 +217,10 @@ def entries(
 
 
 def turn(
-    number: int, steps: Sequence[tuple[Digest, Commit, Changeset]], said: Iterable[TranscriptEntry]
+    number: int,
+    position: int,
+    steps: Sequence[tuple[Digest, Commit, Changeset]],
+    said: Iterable[TranscriptEntry],
 ) -> Turn:
     """Return the turn of these commits, oldest first; `said` are their messages."""
     first, last = steps[0], steps[-1]
@@ -225,6 +229,7 @@ def turn(
     ended = ends[-1] if ends else None
     return Turn(
         number=number,
+        position=position,
         before=first[1].first_parent,
         after=last[0],
         reason=first[1].reason,

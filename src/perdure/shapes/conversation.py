@@ -90,6 +90,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     """One turn: the commits it lies between, what was said in it, and which paths it changed."""
 
     number: int  # of the message; a turn of another kind has that of the message before it
+    position: int  # among all turns of its line, of any kind
     before: str | None
     after: str
     reason: str
@@ -111,6 +112,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
         """Return the turn as programs read it; `seen` is a view of its thread."""
         return cls(
             number=turn.number,
+            position=turn.position,
             before=turn.before,
             after=turn.after,
             reason=turn.reason,

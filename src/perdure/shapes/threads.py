@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 from msgspec import UNSET
@@ -17,7 +17,6 @@ from perdure.model import message as messages
 from perdure.model.context import Context
 from perdure.model.digest import Digest
 from perdure.model.head import Head
-from perdure.runtime.inference.preview import Shown
 from perdure.shapes.conversation import LossShape, MessageShape, losses_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
@@ -25,6 +24,9 @@ from perdure.store.thread import Thread
 from perdure.store.view import View
 from perdure.switching.commit import checkpoint_name
 from perdure.switching.report import Report
+
+if TYPE_CHECKING:  # a list of threads does not load what runs an agent
+    from perdure.runtime.inference.preview import Shown
 
 __all__ = [
     "BegunThread",
