@@ -27,6 +27,8 @@ FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|JOIN|V
 # Of what programs declare and call: a person at a terminal meets it only as the cause of a --code that cannot be
 # loaded, where it is about their own program.
 DECLARED = {
+    "perdure.store.change": ("chain='steps'", "change()"),
+    "perdure.store.plumbing.run_fence": ("on({})",),
     "perdure.runtime.agent.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits", "perdure.Guard", "perdure.RunLimits", "price=", "accept="),
     "perdure.runtime.agent.state": ("perdure.state",),
     "perdure.runtime.agent.plugin": ("perdure.state", "scope='run'", "input=", "output=", "arguments="),
@@ -316,8 +318,9 @@ def test_a_file_that_declares_none_is_no_hint(street: Shell, text: str) -> None:
 
 
 def library() -> list[Module]:
-    """What speaks to programs."""
-    return [module for module in modules() if not module.name.startswith(("perdure.cli", "perdure.testing"))]
+    """What speaks to programs, and may be heard at a terminal: frameworks that hold a store are not at one."""
+    apart = ("perdure.cli", "perdure.testing", "perdure.integrations.door", "perdure.integrations.langgraph")
+    return [module for module in modules() if not module.name.startswith((*apart, "perdure.server.openapi"))]
 
 
 def python_in(name: str, tree: ast.AST) -> list[str]:
