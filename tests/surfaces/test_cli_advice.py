@@ -27,7 +27,6 @@ FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|JOIN|V
 # Of what programs declare and call: a person at a terminal meets it only as the cause of a --code that cannot be
 # loaded, where it is about their own program.
 DECLARED = {
-    "perdure.store.change": ("chain='steps'", "change()"),
     "perdure.store.plumbing.run_fence": ("on({})",),
     "perdure.runtime.agent.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits", "perdure.Guard", "perdure.RunLimits", "price=", "accept="),
     "perdure.runtime.agent.state": ("perdure.state",),
@@ -48,7 +47,7 @@ DECLARED = {
     "perdure.runtime.session.result": ("output=", "run()"),
     "perdure.runtime.run.start": ("change()",),
     "perdure.runtime.session.steering": ("run()",),
-    "perdure.store.change": ("on({})", "change()"),
+    "perdure.store.change": ("chain='steps'", "change()", "on({})", "change()"),
     "perdure.store.plumbing.directory": ("agent=",),
     "perdure.store.plumbing.handles": ("perdure.aio", "perdure.open(…, blocking=True)"),
 }  # fmt: skip

@@ -41,6 +41,7 @@ from perdure.switching.current_backend import backend_at, backend_of
 __all__ = ["MESSAGES_MAX", "Window", "is_behind", "notes_under", "read_working", "spoken_before", "window"]
 
 MESSAGES_MAX = 96  # the last messages; those of tools are counted and not read
+_ASKED_AT_ONCE = 8
 STEPS_MAX = 400  # commits that are searched for them
 FIRST_STEPS_MAX = 16  # commits at the beginning that are searched for the first message of the user
 BODY_BYTES_MAX = 256 * 1024  # of one message; a larger one is ignored
@@ -173,10 +174,14 @@ def _first(space: Space, commit: Digest, steps: Sequence[Step]) -> TranscriptEnt
         left = projection.said_at_end([(step.digest, step.commit, step.changeset) for step in steps])
         kept = {one.event.id for one in left}
         asked = [one for one in asked if one.event.id in kept]
-    else:
-        gone = reader.retracted(space, [(one.event.id, one.digest) for one in asked], commit)
-        asked = [one for one in asked if one.event.id not in gone]
-    return reader.spoken(space, asked[:1], first)[0] if asked else None
+        return reader.spoken(space, asked[:1], first)[0] if asked else None
+    for at in range(0, len(asked), _ASKED_AT_ONCE):  # the first one is seldom taken back
+        some = asked[at : at + _ASKED_AT_ONCE]
+        gone = reader.retracted(space, [(one.event.id, one.digest) for one in some], commit)
+        kept_first = next((one for one in some if one.event.id not in gone), None)
+        if kept_first is not None:
+            return reader.spoken(space, [kept_first], first)[0]
+    return None
 
 
 def _artifacts(steps: Iterable[Step], spoken: Iterable[TranscriptEntry]) -> Iterable[str]:
