@@ -70,6 +70,9 @@ def safe_json(value: object, *, indent: int | None = 2) -> str:
     return _unsafe_but_lines.sub(_escaped, text)
 
 
+_DEPTH_MAX = 500
+
+
 def in_json(text: str | None) -> Any:
     """Return the value of JSON text; the text itself if it is no JSON, None for None."""
     if text is None:
@@ -79,7 +82,22 @@ def in_json(text: str | None) -> Any:
         safe_json(value, indent=None)  # what is nested too deeply to be printed stays text
     except (ValueError, RecursionError):
         return text
-    return value
+    return text if _is_deep(value) else value
+
+
+def _is_deep(value: Any) -> bool:
+    """True if a value is nested more deeply than every reader of JSON takes, whatever this interpreter takes."""
+    level = [value]
+    for _ in range(_DEPTH_MAX):
+        level = [
+            each
+            for inner in level
+            if isinstance(inner, dict | list)
+            for each in (inner.values() if isinstance(inner, dict) else inner)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def preview(view: View, entry: Entry) -> str:
