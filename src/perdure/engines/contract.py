@@ -505,8 +505,8 @@ class Engine(Protocol):
         became true after `seen` was read is never missed, whichever thread, opening or process made it; the engine
         may set `woken` itself.  With 0 seconds it looks once.
 
-        All who wait on one opening are served together, and nothing is looked for while nobody waits: a thousand
-        waits cost the store no more than one, and a space for which nobody waits costs its writers nothing.
+        The engine serves all waits of one opening together and asks the store nothing while there is none: a
+        thousand waits cost no more than one, and a space without a wait costs its writers nothing.
         Raises `Unavailable` if the engine is closed, also while it waits.  A forked child inherits no wait.
         """
         ...
@@ -539,8 +539,8 @@ class Engine(Protocol):
 
         Costs no round trip: an engine may answer from its own clock and what it last learned of the distance to
         the server's.  It then answers with a time that the server's clock has certainly reached, and with the most
-        that this clock can be ahead of it, as `error`.  So nobody takes a lease for over too early, and its holder,
-        who counts the error as passed, gives it up before anybody may take it.  A server whose clock may be behind
+        that this clock can be ahead of it, as `error`.  So no process takes a lease for over too early, and its
+        holder, which counts the error as passed, gives the lease up before another process may take it.  A server whose clock may be behind
         that of the one before it has another name for its clock.
         """
         ...

@@ -1,4 +1,4 @@
-"""What takes part in forks of this process: it finishes before, goes on after in the parent, and begins anew in the child.
+"""Takes part in forks of this process: finishes work before a fork, resumes it in the parent, starts over in the child.
 
 Threads that fork at the same time take turns.
 """

@@ -3,8 +3,8 @@
 A framework calls its tools by itself; its hook around a call hands the call to a `CallGuard`, which makes it by `thread.call`:
 `started` is durable before the tool runs, and the result is durable before the framework sees it.  After a crash the
 framework asks for the call again, under the same id if it has stored the message that asks for it before the tool ran.
-A call that was finished gives its stored result; of one that was under way nobody knows the outcome, so it is not made
-again, and the model is told so in words; one that is known to have had no effect is made again.  A model that asks for
+The guard returns the stored result of a finished call.  The outcome of a call that was under way is unknown: the guard
+does not make it again, and tells the model so in words.  A call that is known to have had no effect is made again.  A model that asks for
 the same thing under a new id, while the outcome of the first is unknown or on another branch, is stopped by the
 fingerprint of the call: tool and arguments.
 
@@ -62,7 +62,7 @@ class GuardedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardOutcome(msgspec.Struct, Generic[_T], frozen=True, kw_only=True):
-    """What became of a guarded call."""
+    """The outcome of a guarded call."""
 
     state: str  # of the call in the ledger
     text: str  # the result, or in words why there is none

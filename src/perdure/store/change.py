@@ -437,7 +437,7 @@ class Change(Edits):
         self._retracted(asked)
 
     def retract_all(self) -> None:
-        """Take every message so far back: the transcript begins anew; state stays."""
+        """Take all earlier messages back: the transcript is empty afterwards; state stays."""
         self._open()
         self._retracted(None)
 

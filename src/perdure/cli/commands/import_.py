@@ -87,7 +87,7 @@ class RefusedShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedSessions(Answer, frozen=True, kw_only=True):
-    """What became of the sessions at a path."""
+    """The report of an import: each session at a path, and the sources that were refused."""
 
     sessions: list[ImportedSession]
     refused: list[RefusedShape]

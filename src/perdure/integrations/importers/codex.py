@@ -1,8 +1,8 @@
 """Reads the sessions of the Codex CLI: `rollout-<time>-<uuid>.jsonl`, with or without an envelope around each item.
 
 Items of the model up to an output or a message of the user are one reply.  Messages of the developer, and those in the
-user's role that the tool wrote itself (`<environment_context>`, `<user_instructions>`), are counted and are nobody's
-words here.  Events repeat what items say and are counted; only `thread_rolled_back` means something of its own: the
+user's role that the tool wrote itself (`<environment_context>`, `<user_instructions>`), are counted and
+become no message.  Events repeat what items say and are counted; only `thread_rolled_back` means something of its own: the
 turns that it takes back are written, and then undone.  A compaction changes what the model is shown and nothing that was
 said, so it is counted.
 """

@@ -57,7 +57,7 @@ _ORIGINAL_BYTES_MAX = 64 << 20  # a larger original is stored in pieces
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one session."""
+    """The result of importing one session."""
 
     format: str
     session: str

@@ -56,7 +56,7 @@ _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _KNOWN_MAX = 4096
 
 How: TypeAlias = Literal["latest", "written", "by_id"]
-"""How a checkpoint came to be known: read as the latest, written, or read by its id."""
+"""How this process learned of a checkpoint: it read it as the latest, wrote it, or read it by its id."""
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -370,7 +370,7 @@ def read_record(stored: Any) -> CheckpointRecord:
 
 
 class SaverMemory:
-    """What savers of one store remember: how checkpoints came to be known, the runs of this process, lists of messages."""
+    """What savers of one store remember: how they learned of checkpoints, the runs of this process, lists of messages."""
 
     def __init__(self) -> None:
         """Remember nothing yet."""
@@ -380,7 +380,7 @@ class SaverMemory:
         self.lists = RememberedLists()
 
     def note(self, thread_id: str, namespace: str, id: str | None, how: How) -> None:
-        """Note how a checkpoint came to be known; None: that there is none."""
+        """Note how this process learned of a checkpoint; None: that there is none."""
         with self._lock:
             self._known[thread_id, namespace, id] = how
             self._known.move_to_end((thread_id, namespace, id))
@@ -388,7 +388,7 @@ class SaverMemory:
                 self._known.popitem(last=False)
 
     def how(self, thread_id: str, namespace: str, id: str | None) -> How | None:
-        """Return how a checkpoint came to be known last; None: not at all."""
+        """Return how this process last learned of a checkpoint; None: it has not."""
         return self._known.get((thread_id, namespace, id))
 
     def began(self, thread_id: str, namespace: str, id: str, run: object) -> None:

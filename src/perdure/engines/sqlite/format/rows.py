@@ -97,7 +97,7 @@ _DEPTH_MAX = 64  # far beyond what is ever written; a loop in damaged rows ends 
 class Packed(msgspec.Struct, frozen=True, gc=False):
     """What a row of the log holds beside its plain columns: enough for most objects.
 
-    Its frame is decompressed when one of its values is read: whoever reads a node needs no value.
+    Its frame is decompressed when one of its values is read: a reader of a node needs no value.
     """
 
     id: int
