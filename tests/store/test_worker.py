@@ -296,6 +296,83 @@ def test_a_decided_run_is_resumed(store: Store) -> None:
     assert (found.state, [call.state for call in thread.calls()]) == ("succeeded", ["succeeded"])
 
 
+def test_a_run_that_is_decided_on_a_fork_is_resumed_there(store: Store) -> None:
+    """The worker finds it by the decision; on the timeline of the question the run still waits."""
+    planner = agent(use("send", to=1), say("Sent."))
+    thread = store.thread("t", agent=planner)
+    first = thread.run("Send it.").run
+    fork = thread.fork("what-if")
+
+    fork.decide(fork.approvals()[0].call, "approve", by="ann")
+    done = store.work(planner, until_idle=True)
+
+    states = {each.timeline: (each.state, each.parent_run) for each in thread.runs()}
+    assert (done, fork.transcript()[-1].message.text) == (1, "Sent.")
+    assert states == {"main": ("waiting", None), "what-if": ("succeeded", first)}
+    assert len(thread.approvals()) == 1
+
+
+@pytest.mark.parametrize("worker_first", [False, True])
+def test_two_decisions_on_a_fork_make_one_run(store: Store, *, worker_first: bool) -> None:
+    """The second decision finds the run that the first one entered, also if that run waits for it by then."""
+    planner = agent(step(use("send", to=1), use("send", to=2)), say("Sent."))
+    thread = store.thread("t", agent=planner)
+    thread.run("Send both.")
+    fork = thread.fork("what-if")
+    one, two = [each.call for each in fork.approvals()]
+
+    fork.decide(one, "approve", by="ann")
+    if worker_first:
+        store.work(planner, until_idle=True)
+    fork.decide(two, "deny", by="ann")
+    store.work(planner, until_idle=True)
+
+    assert [each.state for each in thread.runs() if each.timeline == "what-if"] == ["succeeded"]
+    assert fork.transcript()[-1].message.text == "Sent."
+    assert sum(call.state == "succeeded" for call in thread.calls()) == 1
+
+
+def test_a_call_of_a_run_that_continues_another_is_decided_on_a_further_fork(store: Store) -> None:
+    """The run that went on on the first fork asks again; the decision on a fork of the fork is carried on there."""
+    planner = agent(use("send", to=1), use("send", to=2), say("Sent."))
+    thread = store.thread("t", agent=planner)
+    thread.run("Send both.")
+    fork = thread.fork("one")
+    fork.decide(fork.approvals()[0].call, "approve", by="ann")
+    store.work(planner, until_idle=True)
+    further = fork.fork("two")
+
+    further.decide(further.approvals()[0].call, "approve", by="ann")
+    store.work(planner, until_idle=True)
+
+    states = {each.timeline: each.state for each in thread.runs()}
+    assert states == {"main": "waiting", "one": "waiting", "two": "succeeded"}
+    assert further.transcript()[-1].message.text == "Sent."
+
+
+def test_a_second_question_on_a_fork_is_carried_on_there(store: Store) -> None:
+    """The tool asks again when it runs on the fork; its next question belongs to the run there, and may expire."""
+
+    @perdure.tool(effect="external_write", name="send")
+    def send_twice(call: Call, to: int) -> str:
+        """Ask twice."""
+        if call.decision is None or call.decision.verdict == "approve":
+            call.suspend("To whom?", expires_in=0.05, on_timeout="deny" if call.decision else "expire")
+        return f"sent {to}"
+
+    planner = Agent("planner", backend=Script(use("send", to=1), say("Sent.")), tools=[send_twice])
+    thread = store.thread("t", agent=agent(use("send", to=1)))
+    thread.run("Send it.")
+    fork = store.thread("t", agent=planner, timeline=thread.fork("what-if").timeline)
+    fork.decide(fork.approvals()[0].call, "approve", by="ann")
+
+    with working(store, planner):
+        run = next(each.id for each in thread.runs() if each.timeline == "what-if")
+        found = ended(thread, run)
+
+    assert (found.state, fork.transcript()[-1].message.text) == ("succeeded", "Sent.")
+
+
 @pytest.mark.parametrize("tool", ["send", "nap"])
 def test_a_run_whose_child_can_go_on_is_resumed(store: Store, tool: str) -> None:
     """By a worker that has the agent at the root alone; the child waits for a person, or for a time."""
