@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,8 +21,9 @@ import pytest
 import perdure
 from perdure import Agent, Call, RunLimits, Store, Thread, aio
 from perdure.engines import loops, registry
-from perdure.engines.contract import Engine, Write
-from perdure.errors import Conflict, Invalid
+from perdure.engines.contract import CellWrite, Engine, Write
+from perdure.errors import Conflict, Corrupt, Invalid
+from perdure.model.digest import Kind, digest_of
 from perdure.model.run import RunRecord
 from perdure.runtime.session import records
 from perdure.store.store import waiting
@@ -509,6 +511,74 @@ def test_a_worker_is_idle_beside_an_interrupted_child_whose_parent_waits(tmp_pat
 
         timer.cancel()
         assert (done, stop.is_set()) == (0, False)
+
+
+def unreadable(store: Store, thread: str, run: str, *, listed: bool) -> None:
+    """Replace the record of a run by one that cannot be read."""
+    engine = engine_of(store)
+    space = store.thread(thread)._space.name
+    cell = engine.cell(space, records.RUN + run)
+    assert cell is not None
+    change = CellWrite(name=cell.name, expected=cell.revision, value=b'{"id":7}', listed=listed)
+    intent = digest_of(Kind.BODY, b"damage")
+    engine.apply(Write(space=space, op_id=f"damage {run}", intent=intent, cells=(change,)))
+
+
+def test_a_run_whose_record_cannot_be_read_is_left_alone_and_reported(store: Store) -> None:
+    """One that is queued and one that runs; what is queued in other threads is carried on, and each is told once."""
+    for name in ("queued", "running"):
+        store.thread(name, agent=agent()).run("First.")
+    queued, running = (store.thread(name, agent=agent()).start("Hello.") for name in ("queued", "running"))
+    unreadable(store, "queued", queued, listed=False)
+    unreadable(store, "running", running, listed=True)
+    good = store.thread("good", agent=agent())
+    run = good.start("Hello.")
+    told: list[Worked] = []
+
+    done = store.work(agent(), until_idle=True, report=told.append)
+
+    damaged = {(each.thread, each.run, type(each.error)) for each in told if each.error is not None}
+    assert (done, record_of(good, run).state) == (1, "succeeded")
+    assert damaged == {("queued", queued, Corrupt), ("running", running, Corrupt)}
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize("what", ["value", "seal", "lease"])
+def test_damage_in_one_thread_does_not_end_a_worker(tmp_path: Path, what: str) -> None:
+    """A bit of the run's record or of its lease, or a cell that was removed: the other threads go on."""
+    path = tmp_path / "store.db"
+    with perdure.open(path) as store:
+        for name in ("damaged", "good"):
+            store.thread(name, agent=agent()).start("Die.")
+    assert in_a_process("work_and_die", path) == 9
+    with perdure.open(path) as store:
+        first, other = store.thread("damaged").runs()[0], store.thread("good").runs()[0]
+        bad, good = ("damaged", "good") if first.state == "running" else ("good", "damaged")
+        bad_run = first.id if first.state == "running" else other.id
+        space = store.thread(bad)._space.name
+    spoil(path, space, bad_run, what)
+    told: list[Worked] = []
+
+    with perdure.open(path) as store:
+        store.work(agent(), until_idle=True, report=told.append)
+        states = [each.state for each in store.thread(good).runs()]
+
+    assert states == ["succeeded"]
+    assert {each.run for each in told if isinstance(each.error, Corrupt)} == {bad_run}
+
+
+def spoil(path: Path, space: str, run: str, what: str) -> None:
+    """Edit the file: the value of a cell, or the cell of an input that was queued goes."""
+    of_space = "space=(SELECT id FROM spaces WHERE name=?)"
+    with closing(sqlite3.connect(path)) as db:
+        if what == "seal":
+            done = db.execute(f"DELETE FROM cells WHERE {of_space} AND name LIKE 'queue/%'", (space,))
+        else:
+            name = f"run/{run}" if what == "value" else "lease/main"
+            changed = "UPDATE cells SET value=replace(value, '1', '2')"
+            done = db.execute(f"{changed} WHERE {of_space} AND name=?", (space, name))
+        assert done.rowcount == 1
+        db.commit()
 
 
 class DecidesFirst(CountingEngine):
