@@ -23,6 +23,7 @@ from perdure import Agent, Call, RunLimits, Store, Thread, aio
 from perdure.engines import loops, registry
 from perdure.engines.contract import CellWrite, Engine, Write
 from perdure.errors import Conflict, Corrupt, Invalid
+from perdure.history.space import ALIVE
 from perdure.model.digest import Kind, digest_of
 from perdure.model.run import RunRecord
 from perdure.runtime.session import records
@@ -224,6 +225,63 @@ def test_a_thread_with_a_queued_input_is_kept_unless_it_is_given_up(store: Store
     assert store.work(agent(), until_idle=True) == 1
     assert thread.cancel(runs[1]).state == "cancelled"
     thread.rm()
+
+
+class QueuesFirst(CountingEngine):
+    """An engine that queues an input just before a thread is closed."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self.queue: Any = None
+
+    def apply(self, write: Write) -> Any:
+        """Apply a write; the first that closes a thread comes after the input."""
+        if self.queue is not None and any(cell.name == ALIVE for cell in write.cells):
+            queue, self.queue = self.queue, None
+            queue()
+        return self._engine.apply(write)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_an_input_that_is_queued_while_the_thread_is_removed_is_not_dropped(
+    monkeypatch: pytest.MonkeyPatch, *, force: bool
+) -> None:
+    """The removal is refused and the input runs; only with force the thread goes, with what it was asked to give up."""
+    engines: list[QueuesFirst] = []
+    real = registry.open_engine
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        engines.append(QueuesFirst(real(*args, **options)))
+        return engines[-1]
+
+    monkeypatch.setattr(registry, "open_engine", wrapped)
+    with perdure.open("memory:") as store:
+        thread = store.thread("t", agent=agent())
+        thread.run("First.")
+        runs: list[str] = []
+        engines[0].queue = lambda: runs.append(thread.start("Hello."))
+        if force:
+            thread.rm(force=True)
+            assert "t" not in [each.id for each in store.threads()]
+        else:
+            with raises(Conflict, "inputs_not_begun", thread="t"):
+                thread.rm()
+            assert (store.work(agent(), until_idle=True), inputs(thread)) == (1, ["First.", "Hello."])
+
+
+def test_an_input_for_a_thread_that_was_removed_is_refused(store: Store) -> None:
+    """A handle from before says so, for `start`, `schedule` and `steer`."""
+    thread = store.thread("t", agent=agent())
+    thread.run("First.")
+    store.thread("t").rm()
+
+    for queue in (
+        lambda: thread.start("Hello."),
+        lambda: thread.schedule("Hello.", 60),
+        lambda: thread.steer("Hello."),
+    ):
+        with pytest.raises(Conflict):
+            queue()
 
 
 class Busyness:
