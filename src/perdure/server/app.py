@@ -112,6 +112,7 @@ class HttpServer:
         self.is_draining = False
         self._token, self._hosts, self._access = token, tuple(map(host_name, hosts)), access
         self._body_bytes_max = body_bytes_max
+        self._recorded: set[str] = set()  # served agents whose rules this server has recorded
         self._router = Router()
         self._keys, self._audit = Keys(self.store.target()), Audit(self.store.target())
         self._entries: list[tuple[AuditEntry, asyncio.Future[None]]] = []
@@ -141,14 +142,17 @@ class HttpServer:
     def declared(self, thread: Thread, *, only_reads: bool = False) -> Thread:
         """Return the same timeline with its agent as far as this server has it; on a worker thread.
 
-        The agent's rules are recorded as its latest, unless the caller `only_reads`.
+        The rules of a served agent are recorded as its latest once for this server, unless the caller `only_reads`.
         """
         agent = self.agents.get(thread.agent) or self._defined(thread.agent)
         if agent is None:
             return thread
-        if only_reads:
+        if only_reads or agent.name in self._recorded:
             return thread.with_agent(agent)
-        return self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
+        found = self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
+        if agent.name in self.agents:
+            self._recorded.add(agent.name)
+        return found
 
     def _defined(self, agent: str) -> Agent | None:
         kept = self.store.target().definitions.find(agent)
