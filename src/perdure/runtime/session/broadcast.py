@@ -60,7 +60,7 @@ class SpoolWriter:
 
     def __init__(self, directory: Path, space: str, timeline: str, run: str) -> None:
         """Write nothing yet."""
-        self._directory, self._run = directory, run
+        self._directory, self._run = str(directory), run
         self._path = spool_file(directory, space, timeline)
         self._file: int | None = None
         self._size = 0
@@ -97,7 +97,7 @@ class SpoolWriter:
     def _is_open(self, at: Digest | None, text: Sequence[str]) -> bool:
         if self._file is not None:
             return True
-        if not self._directory.is_dir():
+        if not os.access(self._directory, os.F_OK):  # without a Path: every commit of a run asks
             return False
         new = self._path.with_suffix(f".{os.getpid()}.new")
         try:
