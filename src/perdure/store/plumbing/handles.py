@@ -154,19 +154,16 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 _lock = Lock()
-_tails: list[
-    str
-] = []  # random ends of ids that are not used yet; reading randomness costs a call of the system
-_TAILS_MAX = 64
-_TAIL_DIGITS = 16
+_noise: list[str] = []  # random digits that are not used yet; reading randomness costs a call of the system
+_NOISE_MAX = 64
+_NOISE_DIGITS = 15
 _COUNT_MAX = 0xFFF
-_VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # the digit that has the variant
 
 
 class Ids:
     """A source of ids: call it for the next one.
 
-    An id has the time in ms, its number among those of the same ms, and 62 random bits, so that a forked process, or
+    An id has the time in ms, its number among those of the same ms, and 60 random bits, so that a forked process, or
     another one, takes others.
     """
 
@@ -187,23 +184,22 @@ class Ids:
             if ms > self._ms or count > _COUNT_MAX:
                 # Where the clock stands still or goes back, the last ms is used up before the next one begins.
                 self._ms = ms = ms if ms > self._ms else self._ms + 1
-                self._prefix, count = f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7", 0
+                digits = f"{ms:012x}"
+                self._prefix, count = f"{digits[:8]}-{digits[8:]}-7", 0
             self._count = count
-            if not _tails:
-                _tails.extend(_random_tails())
-            return f"{self._prefix}{count:03x}{_tails.pop()}"
-
-
-def _random_tails() -> list[str]:
-    digits = os.urandom(_TAILS_MAX * _TAIL_DIGITS // 2).hex()
-    starts = range(0, len(digits), _TAIL_DIGITS)
-    return [f"-{_VARIANTS[digits[at]]}{digits[at + 1 : at + 4]}-{digits[at + 4 : at + 16]}" for at in starts]
+            if not _noise:
+                digits = os.urandom(_NOISE_MAX * _NOISE_DIGITS // 2).hex()
+                _noise.extend(
+                    [digits[at : at + _NOISE_DIGITS] for at in range(0, len(digits), _NOISE_DIGITS)]
+                )
+            noise = _noise.pop()
+            return f"{self._prefix}{count:03x}-8{noise[:3]}-{noise[3:]}"
 
 
 def _renew() -> None:
     global _lock  # noqa: PLW0603  # the parent may have held it at the moment of the fork
     _lock = Lock()
-    _tails.clear()  # the parent uses them
+    _noise.clear()  # the parent uses them
 
 
 if hasattr(os, "register_at_fork"):
