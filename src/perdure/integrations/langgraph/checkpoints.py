@@ -22,6 +22,7 @@ import msgspec
 
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.integrations import foreign_ids
+from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.langgraph.transcript import RememberedLists
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
@@ -131,48 +132,19 @@ def kept_path(namespace: str) -> str:
     return f"/kept/{foreign_ids.path_segment(namespace)}"
 
 
-class GraphThreads:
+class GraphThreads(FrameworkThreads):
     """The threads of a store that hold checkpoints, by the ids that LangGraph has for them."""
 
     def __init__(self, store: Store, agent: str | None) -> None:
         """Use a store; `agent` is whose threads they are, None: those of any agent, new ones of `langgraph`."""
-        self.store, self._agent = store, agent
-        self._open: dict[str, Thread] = {}
+        super().__init__(store, agent, framework="langgraph")
         self._lines: set[tuple[str, str]] = set()
-        self._lock = Lock()
 
-    def find(self, thread_id: str) -> Thread | None:
-        """Return a thread; None if there is none.  Raises `Conflict` if it belongs to another agent."""
-        known = self._open.get(thread_id)
-        if known is not None:
-            return known
-        id = foreign_ids.thread_id(thread_id)
-        try:
-            found = self.store.thread(id)
-        except NotFound:
-            return None
-        if self._agent is not None and found.agent != self._agent:
-            raise Conflict(
-                f"thread '{id}' belongs to agent '{found.agent}', not to '{self._agent}'; nothing was done.",
-                code="thread_of_another_agent",
-                thread=id,
-                agent=found.agent,
-            )
-        return self._remember(thread_id, found)
-
-    def begin(self, thread_id: str) -> Thread:
-        """Return a thread, which is begun if there is none."""
-        found = self.find(thread_id)
-        if found is not None:
-            return found
-        agent = self._agent or "langgraph"
-        return self._remember(thread_id, self.store.thread(foreign_ids.thread_id(thread_id), agent=agent))
-
-    def forget(self, thread_id: str) -> None:
-        """Forget the handle of a thread that was removed."""
+    def forget(self, id: str) -> None:
+        """Forget the handles of a thread that was removed."""
+        super().forget(id)
         with self._lock:
-            self._open.pop(thread_id, None)
-            self._lines = {each for each in self._lines if each[0] != thread_id}
+            self._lines = {each for each in self._lines if each[0] != id}
 
     def line(self, thread_id: str, line: str, *, begin: bool = False) -> Thread | None:
         """Return a handle on a timeline; None if there is no such thread or timeline, unless it is to `begin`."""
@@ -350,12 +322,6 @@ class GraphThreads:
             change.name(name_of(record.namespace, record.id))
         with writes.change("prune", on_conflict="rebase") as change:
             change.delete(kept)
-
-    def _remember(self, thread_id: str, thread: Thread) -> Thread:
-        with self._lock:
-            if len(self._open) > 10_000:
-                self._open.clear()
-            return self._open.setdefault(thread_id, thread)
 
 
 def read_record(stored: Any) -> CheckpointRecord:

@@ -68,7 +68,7 @@ _IP = {
 # Classes whose fields are their constructor's arguments.
 _FIELDS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "Send": (Send, ("node", "arg", "timeout")),
-    "Interrupt": (Interrupt, ("value", "id")),
+    "Interrupt": (Interrupt, ("value", "id", "response_schema")),
     "Command": (Command, ("graph", "update", "resume", "goto")),
     "Overwrite": (Overwrite, ("value",)),
     "TimeoutPolicy": (TimeoutPolicy, tuple(each.name for each in dataclasses.fields(TimeoutPolicy))),

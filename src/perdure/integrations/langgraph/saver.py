@@ -153,8 +153,11 @@ class Saver(BaseCheckpointSaver[str]):
         found = self._door.call(partial(self._list, config, filter, before))
         shown = 0
         while (limit is None or shown < limit) and (each := self._door.call(partial(next, found, None))):
+            self._note_replay(config, before, limit, each)
             yield each
             shown += 1
+        if shown == 0:
+            self._note_replay(config, before, limit, None)
 
     async def alist(
         self,
@@ -170,8 +173,11 @@ class Saver(BaseCheckpointSaver[str]):
         while (limit is None or shown < limit) and (
             each := await self._door.acall(partial(next, found, None))
         ):
+            self._note_replay(config, before, limit, each)
             yield each
             shown += 1
+        if shown == 0:
+            self._note_replay(config, before, limit, None)
 
     def put(
         self,
@@ -299,6 +305,24 @@ class Saver(BaseCheckpointSaver[str]):
                 lists.put(entry.value, known)
             values[channel] = known.messages()
         return values
+
+    def _note_replay(
+        self,
+        config: RunnableConfig | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+        found: CheckpointTuple | None,
+    ) -> None:
+        """Note a checkpoint that LangGraph goes on from in a subgraph, because its parent was replayed.
+
+        It then asks for the one checkpoint of the subgraph before that of the parent, and perhaps there is none.
+        """
+        if config is None or before is None or limit != 1:
+            return
+        thread_id, namespace, _ = _ids(config)
+        if namespace != "":
+            id = None if found is None else _ids(found.config)[2]
+            self._memory.note(thread_id, namespace, id, "by_id")
 
     def _list(
         self, config: RunnableConfig | None, filter: dict[str, Any] | None, before: RunnableConfig | None
