@@ -36,8 +36,7 @@ class Diverged(AssertionError):
 
 
 class SideBySide(ConversationStore):
-    """Gives each call to pydantic-ai's store in memory and to another one, and compares the answers.
-    """
+    """Gives each call to pydantic-ai's store in memory and to another one, and compares the answers."""
 
     def __init__(self, other: ConversationStore) -> None:
         """Begin with two empty stores."""

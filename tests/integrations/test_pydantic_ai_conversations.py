@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,10 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.models.test import TestModel
 
 import perdure
+from perdure.errors import Conflict, Corrupt, NotFound, Unavailable
 from perdure.integrations.pydantic_ai import Conversations
-from tests.crash.campaign import DEEP, SEED, sized
+from tests.coded import raises
+from tests.crash.campaign import sized
 from tests.integrations.pydantic_conversations import Diverged, SideBySide, answer, message_of, question
 
 IDS = ("a", "b", "c", "~" + "x" * 300, "a/b|ü")
@@ -40,10 +44,8 @@ class Course:
         """Take some steps, and compare everything at the end."""
         acts = [self.save, self.save, self.save, self.rewrite, self.branch, self.fork, self.delete, self.load]
         for _ in range(steps):
-            try:
+            with suppress(ConversationConflict, UserError):  # if both stores refuse it
                 await self.random.choice(acts)()
-            except (ConversationConflict, UserError):
-                pass  # both stores refuse it
         await self.compare()
 
     def messages(self) -> list[Any]:
@@ -107,7 +109,9 @@ class Course:
 
     async def load(self) -> None:
         """Load a conversation, perhaps its end only."""
-        found = await self.store.load(self.random.choice(IDS), limit=self.random.choice((None, None, 0, 1, 3)))
+        found = await self.store.load(
+            self.random.choice(IDS), limit=self.random.choice((None, None, 0, 1, 3))
+        )
         if found is not None:
             self.held.append(found)
 
@@ -119,16 +123,14 @@ class Course:
             await self.store.read_records(scope=scope)
             await self.store.read_records(scope=scope, limit=2)
         for entry in self.entries:
-            try:
+            with suppress(KeyError):  # if both have none
                 await self.store.read_entry(entry)
-            except KeyError:
-                pass  # in both
 
 
-def take_course(seed: int) -> int:
+def take_course(seed: int, kind: Callable[[perdure.Store], ConversationStore] = Conversations) -> int:
     """Take a course on a store in memory; return how many answers were compared."""
     with perdure.open("memory:") as store:
-        course = Course(Conversations(store), seed)
+        course = Course(kind(store), seed)
         asyncio.run(course.run(14))
         assert store.verify().ok
         return course.store.compared
@@ -136,7 +138,7 @@ def take_course(seed: int) -> int:
 
 @given(st.integers(0, 2**32))
 @settings(
-    max_examples=sized(60, 10_000),
+    max_examples=sized(40, 10_000),
     deadline=None,
     derandomize=True,
     database=None,
@@ -145,3 +147,231 @@ def take_course(seed: int) -> int:
 def test_any_course_of_saves_forks_and_deletes_is_as_with_its_own_store(seed: int) -> None:
     """Every answer and every refusal is the same, whatever is saved, branched, forked and deleted."""
     assert take_course(seed) > 0
+
+
+def test_a_store_whose_entries_go_with_their_conversation_is_found_out() -> None:
+    """The control: a delete that removes the thread takes the entries of forks away."""
+
+    class Forgetful(Conversations):
+        def _clear(self, found: Any) -> None:
+            found.line.rm(force=True)
+            self._threads.forget(found.record.conversation_id)
+
+    with pytest.raises((Diverged, NotFound)):
+        for seed in range(40):
+            take_course(seed, Forgetful)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[perdure.Store]:
+    """A store."""
+    with perdure.open(tmp_path / "agents.db") as opened:
+        yield opened
+        assert opened.verify().ok
+
+
+def run(work: Any) -> Any:
+    """Run a coroutine."""
+    return asyncio.run(work)
+
+
+def begun(store: perdure.Store, *texts: str, id: str = "t") -> Conversation:
+    """Save a conversation with a question and an answer for each text."""
+    messages = [each for text in texts for each in (question(text), answer(f"re: {text}"))]
+    conversation = Conversation(conversation_id=id, messages=messages)
+    run(Conversations(store).save(conversation))
+    return conversation
+
+
+def texts(thread: perdure.Thread) -> list[str]:
+    """What the transcript says."""
+    return [entry.text for entry in thread.transcript()]
+
+
+def test_a_conversation_is_a_thread(store: perdure.Store) -> None:
+    """Its messages are the transcript, a save is one commit, and an entry is a moment."""
+    conversation = begun(store, "one")
+    conversation.messages += [question("two"), answer("re: two")]
+    entries = run(Conversations(store).save(conversation))
+    thread = store.thread("t")
+
+    assert texts(thread) == ["one", "re: one", "two", "re: two"]
+    assert len(thread.log()) == 2
+    assert len(thread.at(f"pydantic-ai:{entries[0].id}").transcript()) == 4
+    assert thread.transcript()[1].model == "m"
+
+
+def test_an_agent_goes_on_with_what_was_saved(store: perdure.Store) -> None:
+    """In another process, as it were: nothing is remembered but what is stored."""
+    agent = Agent(TestModel(custom_output_text="hello"))
+    first = run(agent.run("hi", conversation_id="t"))
+    run(Conversations(store).save(first))
+    loaded = run(Conversations(store).load("t"))
+    second = run(agent.run("more", conversation=loaded))
+    run(Conversations(store).save(second))
+
+    assert texts(store.thread("t")) == ["hi", "hello", "more", "hello"]
+    assert run(Conversations(store).load("t")).messages == second.all_messages()
+
+
+def test_a_save_that_was_overtaken_is_a_conflict(store: perdure.Store) -> None:
+    """Of two that loaded the same conversation the second one is refused, and nothing of it is written."""
+    begun(store, "one")
+    mine, theirs = (run(Conversations(store).load("t")) for _ in range(2))
+    mine.messages.append(question("mine"))
+    theirs.messages.append(question("theirs"))
+    run(Conversations(store).save(theirs))
+    with pytest.raises(ConversationConflict):
+        run(Conversations(store).save(mine))
+
+    assert texts(store.thread("t"))[-1] == "theirs"
+
+
+def test_many_writers_lose_nothing(store: perdure.Store) -> None:
+    """Eight at once, each until it is through: every message is there once."""
+    begun(store, "one")
+
+    async def write(number: int) -> None:
+        conversations = Conversations(store)
+        while True:
+            found = await conversations.load("t")
+            assert found is not None
+            found.messages.append(question(f"from {number}"))
+            with suppress(ConversationConflict):
+                await conversations.save(found)
+                return
+
+    async def main() -> None:
+        await asyncio.gather(*(write(number) for number in range(8)))
+
+    run(main())
+    assert sorted(texts(store.thread("t"))[2:]) == [f"from {number}" for number in range(8)]
+
+
+def test_going_back_takes_messages_back_and_says_them_again(store: perdure.Store) -> None:
+    """The transcript is the history of the head, and state that others wrote stays."""
+    conversation, conversations = begun(store, "one", "two"), Conversations(store)
+    store.thread("t").put("/notes.json", "mine")
+    last = run(conversations.load_entries("t"))[-1].id
+    shorter = run(conversations.branch("t", at=2, expected_revision=conversation.revision))
+    after_branch = texts(store.thread("t"))
+    run(conversations.branch("t", from_entry=last, expected_revision=shorter.revision))
+
+    assert after_branch == ["one", "re: one"]
+    assert texts(store.thread("t")) == ["one", "re: one", "two", "re: two"]
+    assert store.thread("t").get("/notes.json") == "mine"
+
+
+def test_a_fork_is_a_timeline_and_outlives_the_first(store: perdure.Store) -> None:
+    """Nothing is copied; after the first is deleted, the fork and its entries are still there, and the rest is not."""
+    begun(store, "one", "two")
+    conversations = Conversations(store)
+    entries = run(conversations.load_entries("t"))
+    run(conversations.fork("t", at=2, new_conversation_id="f"))
+    line = conversations.thread("f")
+    run(conversations.delete("t"))
+    fresh = Conversations(store)
+
+    assert (line.id, texts(line)) == ("t", ["one", "re: one"])
+    assert run(fresh.load("t")) is None
+    assert [each.message for each in run(fresh.load_entries("f"))] == [each.message for each in entries[:2]]
+    assert run(Conversations(store).read_entry(entries[0].id)) == entries[0]
+    with pytest.raises(KeyError):
+        run(Conversations(store).read_entry(entries[3].id))
+
+
+def test_a_deleted_conversation_can_begin_again(store: perdure.Store) -> None:
+    """With an empty history; what was there is freed by gc, and the rest verifies."""
+    begun(store, "secret")
+    run(Conversations(store).delete("t"))
+    begun(store, "new")
+
+    assert texts(store.thread("t")) == ["new", "re: new"]
+
+
+def test_of_two_that_begin_the_same_id_one_is_refused(store: perdure.Store) -> None:
+    """A fork and a new conversation too."""
+    begun(store, "one")
+    begun(store, "two", id="f")
+    with pytest.raises(ConversationConflict):
+        run(Conversations(store).fork("t", new_conversation_id="f"))
+
+    assert texts(Conversations(store).thread("f")) == ["two", "re: two"]
+
+
+def test_what_others_said_in_the_thread_is_part_of_the_conversation(store: perdure.Store) -> None:
+    """And a save that has not read it is a conflict."""
+    stale = begun(store, "one")
+    with store.thread("t").change("by hand") as change:
+        change.say("user", "two")
+        change.say("assistant", "re: two", tool_calls=[perdure.ToolCall("c", "pay", "{}")])
+    stale.messages.append(question("three"))
+    with pytest.raises(ConversationConflict):
+        run(Conversations(store).save(stale))
+    loaded = run(Conversations(store).load("t"))
+    loaded.messages.append(question("three"))
+    run(Conversations(store).save(loaded))
+
+    assert [type(each).__name__ for each in loaded.messages[2:]] == [
+        "ModelRequest",
+        "ModelResponse",
+        "ModelRequest",
+    ]
+    assert texts(store.thread("t")) == ["one", "re: one", "two", "re: two", "three"]
+    assert run(Conversations(store).load("t")).messages == loaded.messages
+
+
+def test_what_a_transcript_has_no_place_for_is_kept_and_listed(store: perdure.Store) -> None:
+    """Instructions and signatures come back with the entry."""
+    messages = [message_of(2), message_of(3)]
+    run(Conversations(store).save(Conversation(conversation_id="t", messages=messages)))
+    listed = [each for losses in Conversations(store).losses("t").values() for each in losses]
+
+    assert listed == ["instructions: instructions", "parts[0]: what only the provider reads"]
+    assert run(Conversations(store).load("t")).messages == messages
+
+
+@pytest.mark.parametrize("id", ["x" * 4096, "~a", "a/../b", "\n", "ü|:*%_", "", "a" * 64])
+def test_any_id_is_kept_exactly(store: perdure.Store, id: str) -> None:
+    """And never taken for another one that begins like it."""
+    begun(store, "one", id=id)
+    begun(store, "two", id=id + "x")
+    (found, _) = sorted(
+        run(Conversations(store).list_conversations()), key=lambda each: len(each.conversation_id)
+    )
+
+    assert found.conversation_id == id
+    assert [each.parts[0].content for each in run(Conversations(store).load(id)).messages] == [
+        "one",
+        "re: one",
+    ]
+
+
+def test_damaged_documents_are_typed_errors(store: perdure.Store) -> None:
+    """Nothing is constructed from them."""
+    begun(store, "one")
+    (path, _) = store.thread("t").paths("/pydantic_ai/entries")
+    store.thread("t").put(path, {**store.thread("t").get(path), "message": {"kind": "os.system"}})
+    with raises(Corrupt, "foreign_value_damaged"):
+        run(Conversations(store).load("t"))
+    store.thread("t").put("/pydantic_ai/conversation.json", ["no", "record"])
+    with raises(Corrupt, "foreign_value_damaged"):
+        run(Conversations(store).load("t"))
+
+
+def test_a_thread_of_another_agent_is_refused(store: perdure.Store) -> None:
+    """If the program says whose threads it means."""
+    begun(store, "one")
+    with raises(Conflict, "thread_of_another_agent", agent="pydantic-ai"):
+        run(Conversations(store, agent="other").load("t"))
+
+
+def test_a_store_that_is_read_only_is_read(tmp_path: Path) -> None:
+    """And refuses a save."""
+    with perdure.open(tmp_path / "a.db") as store:
+        begun(store, "one")
+    with perdure.open(tmp_path / "a.db", read_only=True) as store:
+        loaded = run(Conversations(store).load("t"))
+        loaded.messages.append(question("two"))
+        with pytest.raises(Unavailable):
+            run(Conversations(store).save(loaded))

@@ -23,14 +23,17 @@ _STRICT = os.environ.get("LANGGRAPH_STRICT_MSGPACK", "") in ("1", "true", "yes")
 
 @contextmanager
 def _saver() -> Iterator[Any]:
-    import perdure
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+    import perdure
     from perdure.integrations.langgraph import Saver
 
     # LangGraph's default accepts every class with a warning; strictly, only those that a graph declares.
     serializer = None if _STRICT else JsonPlusSerializer()
-    with tempfile.TemporaryDirectory() as folder, perdure.open(Path(folder) / "agents.db", blocking=True) as store:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        perdure.open(Path(folder) / "agents.db", blocking=True) as store,
+    ):
         yield Saver(store, serializer=serializer)
 
 

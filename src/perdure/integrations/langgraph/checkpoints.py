@@ -375,7 +375,10 @@ class SaverMemory:
 
 
 def has_work(checkpoint: Mapping[str, Any]) -> bool:
-    """True if nodes are to run after a checkpoint, as far as the checkpoint itself says so."""
+    """True if nodes are to run after a checkpoint, as far as the checkpoint itself says so.
+
+    A topic that its readers have emptied has a new version and no value, and triggers nothing.
+    """
     values, versions, seen = (
         checkpoint[key] for key in ("channel_values", "channel_versions", "versions_seen")
     )
@@ -384,7 +387,9 @@ def has_work(checkpoint: Mapping[str, Any]) -> bool:
     if any(channel.startswith("branch:to:") for channel in values):
         return True
     return any(
-        channel in values and str(versions.get(channel, "")) > str(version)
+        channel in values
+        and not (type(values[channel]) is list and not values[channel])
+        and str(versions.get(channel, "")) > str(version)
         for node, versions_of_node in seen.items()
         if node not in ("__input__", "__interrupt__")
         for channel, version in versions_of_node.items()

@@ -16,6 +16,10 @@ the writes of that checkpoint), and its process still has it.  In this process L
 the saver sees when that object is gone.  Of another process it knows only its last write: the run counts as under way until
 that process has ended, or has written nothing for `lease_seconds`.  No end of a run needs to be told.  A put that goes on
 with a run (`loop`) is not refused: of two that resume the same checkpoint the first one wins.
+
+**Subgraphs.**  The namespace of one task belongs to one run; a node may call a subgraph there several times at once, and the
+last one to write is the latest.  If a parent is replayed, LangGraph lists the one checkpoint of the subgraph before it: to
+go on from that one is a branch, too.
 """
 
 from __future__ import annotations
@@ -401,12 +405,13 @@ class Saver(BaseCheckpointSaver[str]):
         latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
-            if latest is not None and source == "input":
+            if latest is not None and source == "input" and not _is_of_task(namespace):
                 self._check_idle(latest, config)
             self._commit(line, record, checkpoint, latest, head=head)
-        elif source != "fork" and self._memory.how(thread_id, namespace, record.parent) in (
-            "latest",
-            "written",
+        elif (
+            source != "fork"
+            and not _is_of_task(namespace)
+            and self._memory.how(thread_id, namespace, record.parent) in ("latest", "written")
         ):
             self._lost(line, record, checkpoint, below)
         else:
@@ -690,6 +695,11 @@ def _ids(config: RunnableConfig) -> tuple[str, str, str | None]:
 def _config(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
     given = {"thread_id": thread_id, "checkpoint_ns": namespace}
     return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
+
+
+def _is_of_task(namespace: str) -> bool:
+    """True if a namespace belongs to one task: `node:task`.  Two runs never meet there, whatever a node calls at once."""
+    return ":" in namespace.rpartition("|")[2]
 
 
 def _write_order(write: Mapping[str, Json]) -> tuple[str, str, int]:

@@ -306,7 +306,7 @@ class Conversations(ConversationStore):
                     change.put(entry_path(each.id), stored(each))
             if drops_others:
                 needed = {each.id for each in history.chain(record.head_id)}
-                for id in on.entries.keys() - needed - on.foreign.keys():
+                for id in on.stored.keys() - needed:
                     change.delete(entry_path(id))
             document = RecordDocument(record=record_document(record), said=last)
             change.put(RECORD, stored(document))

@@ -68,17 +68,17 @@ class Standing:
         return found if found is not None and found.id == id else None
 
     @cached_property
-    def entries(self) -> dict[str, EntryDocument]:
-        """All entries of the timeline, by their ids, in one read."""
+    def stored(self) -> dict[str, EntryDocument]:
+        """The entries that the timeline has, by their ids, in one read."""
         found = [read_entry(each) for each in self.view.values(ENTRIES).values()]
-        return {**{each.id: each for each in found}, **self.foreign}
+        return {each.id: each for each in found}
 
     def history(self, head_id: str | None, *, limit: int | None = None) -> list[EntryDocument]:
         """Return the entries up to `head_id`, or the last `limit` of them; raises `KeyError` for one that is missing."""
         found: list[EntryDocument] = []
         id = head_id
         while id is not None and (limit is None or len(found) < limit):
-            entry = self.entries.get(id) if limit is None else self.entry(id)
+            entry = self.foreign.get(id) or (self.stored.get(id) if limit is None else self.entry(id))
             if entry is None:
                 raise KeyError(id)
             found.append(entry)

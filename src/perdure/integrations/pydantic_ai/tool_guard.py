@@ -14,11 +14,13 @@ error leaves the outcome unknown.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from pydantic import TypeAdapter
 from pydantic_ai import ToolReturn
@@ -75,6 +77,7 @@ class ToolGuard(AbstractCapability[Any]):
         self._threads = FrameworkThreads(self._door.store, None, framework=FRAMEWORK)
         self._conversations = Conversations(self._door.store)
         self._guard = CallGuard(effects, repeat_guard=repeat_guard)
+        self._turns: WeakValueDictionary[tuple[int, str, str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def wrap_tool_execute(
         self,
@@ -96,8 +99,17 @@ class ToolGuard(AbstractCapability[Any]):
 
         thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, ctx)))
         guarded = _guarded(ctx, call, tool_def, arguments)
+        key = (
+            id(asyncio.get_running_loop()),
+            thread.id,
+            call.tool_name,
+            json.dumps(arguments, sort_keys=True),
+        )
+        # Of equal calls that the model asks for at once, the second one waits: while the first is under way it is unknown.
+        turn = self._turns.setdefault(key, asyncio.Lock())
         try:
-            outcome = await self._guard.acall(thread, guarded, run, store=_stored)
+            async with turn:
+                outcome = await self._guard.acall(thread, guarded, run, store=_stored)
         except NotDone as error:
             if isinstance(error.__cause__, _NOT_DONE):
                 raise error.__cause__ from None
