@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pydantic_ai.conversation_store")
 
-from pydantic_ai import Agent, ModelRetry, ToolReturn
+from pydantic_ai import Agent, ModelRetry, Tool, ToolReturn
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -56,8 +56,7 @@ def ask(
 ) -> str:
     """Run an agent with a guarded tool once, on a conversation that is not saved; return what the model was told."""
     guard = ToolGuard(store, {"pay": "financial"}, **options)
-    agent = Agent(model, capabilities=[guard])
-    agent.tool_plain(tool, name="pay")
+    agent = Agent(model, tools=[Tool(tool, name="pay")], capabilities=[guard])
     return asyncio.run(agent.run(text, conversation_id="t")).output
 
 

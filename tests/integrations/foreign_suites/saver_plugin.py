@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ _STRICT = os.environ.get("LANGGRAPH_STRICT_MSGPACK", "") in ("1", "true", "yes")
 
 
 @contextmanager
-def _saver() -> Iterator[Any]:
+def _saver() -> Generator[Any]:
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
     import perdure
@@ -38,7 +38,7 @@ def _saver() -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def _async_saver() -> AsyncIterator[Any]:
+async def _async_saver() -> AsyncGenerator[Any]:
     with _saver() as saver:
         yield saver
 
