@@ -28,8 +28,8 @@ def _saver() -> Generator[Any]:
     import perdure
     from perdure.integrations.langgraph import Saver
 
-    # LangGraph's default accepts every class with a warning; strictly, only those that a graph declares.
-    serializer = None if _STRICT else JsonPlusSerializer()
+    # LangGraph's default constructs every class, with a warning; strictly it constructs none that no graph declares.
+    serializer = JsonPlusSerializer(allowed_msgpack_modules=None) if _STRICT else JsonPlusSerializer()
     with (
         tempfile.TemporaryDirectory() as folder,
         perdure.open(Path(folder) / "agents.db", blocking=True) as store,
