@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent, Conversation
 from pydantic_ai.conversation_store import ConversationConflict, ConversationStore
 from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import BinaryImage, ModelRequest, UserPromptPart
 from pydantic_ai.models.test import TestModel
 
 import perdure
@@ -375,3 +376,27 @@ def test_a_store_that_is_read_only_is_read(tmp_path: Path) -> None:
         loaded.messages.append(question("two"))
         with pytest.raises(Unavailable):
             run(Conversations(store).save(loaded))
+
+
+def test_a_history_that_is_too_long_for_one_write_is_saved(store: perdure.Store) -> None:
+    """In parts, forth and back; so is a message that is larger than a value may be."""
+    messages = [question(f"{number}") for number in range(700)]
+    picture = BinaryImage(bytes(range(256)) * 8000, media_type="image/png")
+    messages.append(ModelRequest([UserPromptPart(["look", picture])]))
+    conversation = Conversation(conversation_id="t", messages=messages)
+    run(Conversations(store).save(conversation))
+    last = run(Conversations(store).load_entries("t", limit=1))[-1].id
+    back = run(Conversations(store).branch("t", at=1, expected_revision=conversation.revision))
+    run(Conversations(store).branch("t", from_entry=last, expected_revision=back.revision))
+
+    assert run(Conversations(store).load("t")).messages == messages
+    assert len(store.thread("t").transcript()) == 701
+
+
+def test_an_entry_of_a_process_that_is_gone_is_found(store: perdure.Store) -> None:
+    """In any thread, by its id alone."""
+    for number in range(5):
+        begun(store, f"{number}", id=f"t{number}")
+    wanted = run(Conversations(store).load_entries("t3"))[1]
+
+    assert run(Conversations(store).read_entry(wanted.id)) == wanted

@@ -55,6 +55,7 @@ CHANNELS = "/langgraph/channels"
 WRITES = "langgraph/writes"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _KNOWN_MAX = 4096
+_TIPS_MAX = 256
 
 How: TypeAlias = Literal["latest", "written", "by_id"]
 """How this process learned of a checkpoint: it read it as the latest, wrote it, or read it by its id."""
@@ -85,6 +86,7 @@ class FoundCheckpoint(NamedTuple):
     record: CheckpointRecord
     view: View
     commit: Digest
+    messages: tuple[str, Digest] | None = None  # the channel with the messages and its list; None: look it up
 
     @property
     def key(self) -> tuple[str, str]:
@@ -342,6 +344,7 @@ class SaverMemory:
         """Remember nothing yet."""
         self._known: OrderedDict[tuple[str, str, str | None], How] = OrderedDict()
         self._runs: OrderedDict[tuple[str, str, str], weakref.ref[Any]] = OrderedDict()
+        self._tips: OrderedDict[tuple[str, str], tuple[Head, FoundCheckpoint]] = OrderedDict()
         self._lock = Lock()
         self.lists = RememberedLists()
 
@@ -356,6 +359,18 @@ class SaverMemory:
     def how(self, thread_id: str, namespace: str, id: str | None) -> How | None:
         """Return how this process last learned of a checkpoint; None: it has not."""
         return self._known.get((thread_id, namespace, id))
+
+    def tip(self, thread: str, head: Head) -> FoundCheckpoint | None:
+        """Return the checkpoint that this process wrote last on a timeline, if it is at that head; None: look it up."""
+        known = self._tips.get((thread, head.timeline))
+        return known[1] if known is not None and known[0] == head else None
+
+    def wrote(self, thread: str, head: Head, found: FoundCheckpoint) -> None:
+        """Note a checkpoint that this process has written, and the head that it left."""
+        with self._lock:
+            self._tips[thread, head.timeline] = head, found
+            while len(self._tips) > _TIPS_MAX:
+                self._tips.popitem(last=False)
 
     def began(self, thread_id: str, namespace: str, id: str, run: object) -> None:
         """Note which run writes a checkpoint: LangGraph has one object of metadata for each run."""

@@ -402,7 +402,9 @@ class Saver(BaseCheckpointSaver[str]):
         line = self._threads.line(thread_id, line_of(namespace), begin=True)
         assert line is not None
         head = line.head
-        latest = self._threads.at(line.at(head), thread_id, namespace)
+        latest = self._memory.tip(thread_id, head)
+        if latest is None:
+            latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
             if latest is not None and source == "input" and not _is_of_task(namespace):
@@ -508,6 +510,10 @@ class Saver(BaseCheckpointSaver[str]):
             change.name(name_of(record.namespace, record.id))
         if remembered is not None:
             self._memory.lists.put(remembered[0], remembered[1], instead_of=remembered[2])
+        after, messages = change.head, None if remembered is None else (self._messages, remembered[0])
+        if after is not None and after.commit is not None:
+            tip = FoundCheckpoint(record, line.at(after), after.commit, messages)
+            self._memory.wrote(record.thread_id, after, tip)
 
     def _put_messages(
         self, change: Change, record: CheckpointRecord, messages: Sequence[Any], below: FoundCheckpoint | None
@@ -519,7 +525,9 @@ class Saver(BaseCheckpointSaver[str]):
         path, digest = channel_path(self._messages), None
         before: MessageList | None = MessageList()
         if below is not None and self._messages in below.record.channels:
-            digest = below.view.entry(path).value
+            known_list = below.messages
+            is_known = known_list is not None and known_list[0] == self._messages
+            digest = known_list[1] if known_list and is_known else below.view.entry(path).value
             known = self._memory.lists.get(digest)
             before = decoded(self._codec, below.view.get(path)) if known is None else known
         found = None if before is None else elements_of(self._codec, messages, before)
@@ -534,6 +542,7 @@ class Saver(BaseCheckpointSaver[str]):
                 new = change.append(path, cast("Json", each))
         else:
             new = change.put(path, cast("Json", after.stored))
+        after.keep(messages)
         return new, after, digest
 
     def _put_writes(

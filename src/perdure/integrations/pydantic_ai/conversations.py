@@ -17,6 +17,7 @@ An entry is looked for where this process last saw it, else in all threads of th
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +67,9 @@ _T = TypeVar("_T")
 
 _ATTEMPTS_MAX = 256
 _PLACES_MAX = 50_000
-_RETRACTIONS_MAX = 400  # in one write; beyond, the transcript begins anew
+_SAID_MAX = 200  # entries that one write says; each is a few events
+_BYTES_MAX = 2**20  # of their messages, which a write holds twice
+_RETRACTIONS_MAX = 200  # in one write; beyond, the transcript begins anew
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}\Z")
 
 
@@ -290,27 +293,47 @@ class Conversations(ConversationStore):
         *,
         drops_others: bool = False,
     ) -> None:
-        """Write a record and its entries; the transcript then says what the history up to its head says."""
-        added = documents_of(new)
-        history = _History(on, added, self._located)
-        plan = history.plan(record.head_id)
-        if record.head_id is not None and history.entry(record.head_id) is None:
-            raise ConversationConflict(record.conversation_id)
+        """Write a record and its entries; the transcript then says what the history up to its head says.
+
+        What is too long for one write is written in parts: after each, the conversation ends with the last entry so far, and
+        its revision is neither the one before nor the new one.
+        """
+        left = documents_of(new)
+        while True:
+            history = _History(on, left, self._located)
+            if record.head_id is not None and history.entry(record.head_id) is None:
+                raise ConversationConflict(record.conversation_id)
+            plan = history.plan(record.head_id)
+            part = plan.first_part()
+            if part is None:
+                break
+            ids = {each.id for each in plan.say}
+            now = _History(on, {id: each for id, each in left.items() if id in ids}, self._located)
+            interim = dataclasses.replace(record, head_id=part, revision=f"{record.revision}+{part}")
+            self._write_part(on, interim, now, plan, drops_others=False)
+            left = {id: each for id, each in left.items() if id not in ids}
+            on = Standing(on.line, record.conversation_id)
+        self._write_part(on, record, history, plan, drops_others=drops_others)
+        self._note(on, record.head_id, *(each.id for each in new))
+
+    def _write_part(
+        self, on: Standing, record: ConversationRecord, history: _History, plan: _Plan, *, drops_others: bool
+    ) -> None:
         with on.line.change("save", head=on.head) as change:
             last = _say(change, plan)
-            for each in history.unstored:
+            unstored = history.unstored
+            for each in unstored.values():
                 change.put(entry_path(each.id), stored(each))
-                change.name(moment_of(each.id))
+                if each.id not in on.foreign:  # its message has the id already
+                    change.name(moment_of(each.id))
             for each in plan.say:
-                if each.id not in history.unstored_ids:
+                if each.id not in unstored:
                     change.put(entry_path(each.id), stored(each))
             if drops_others:
                 needed = {each.id for each in history.chain(record.head_id)}
                 for id in on.stored.keys() - needed:
                     change.delete(entry_path(id))
-            document = RecordDocument(record=record_document(record), said=last)
-            change.put(RECORD, stored(document))
-        self._note(on, record.head_id, *added)
+            change.put(RECORD, stored(RecordDocument(record=record_document(record), said=last)))
 
     # Deleting.
 
@@ -347,6 +370,16 @@ class _Plan:
         self.say: list[EntryDocument] = []
         self.last = last  # the message that is then before those that are said
 
+    def first_part(self) -> str | None:
+        """Cut what is said to what one write can hold, and return the last entry of it; None: it is all of it."""
+        size = 0
+        for at, each in enumerate(self.say[:-1]):
+            size += len(str(each.message))
+            if at + 1 == _SAID_MAX or size > _BYTES_MAX:
+                del self.say[at + 1 :]
+                return each.id
+        return None
+
 
 class _History:
     """The entries that one save can see: of its timeline, those that it adds, and those of other timelines that it needs."""
@@ -358,14 +391,9 @@ class _History:
         self._brought: dict[str, EntryDocument] = {}
 
     @property
-    def unstored(self) -> list[EntryDocument]:
-        """The entries that the timeline does not have yet."""
-        return [*self._on.foreign.values(), *self._brought.values(), *self._added.values()]
-
-    @property
-    def unstored_ids(self) -> set[str]:
-        """Their ids."""
-        return {*self._on.foreign, *self._brought, *self._added}
+    def unstored(self) -> dict[str, EntryDocument]:
+        """The entries that the timeline does not have yet, by their ids."""
+        return {**self._on.foreign, **self._brought, **self._added}
 
     def entry(self, id: str) -> EntryDocument | None:
         """Return an entry; one of another timeline is copied."""
