@@ -511,6 +511,8 @@ class Store(HeldProxy[store.Store]):
     threads = AsyncIteratorMethod(store.Store.threads, _as_thread)
     agents = AsyncIteratorMethod(store.Store.agents, as_it_is)
     verify = AsyncMethod(store.Store.verify)
+    gc_plan = AsyncMethod(store.Store.gc_plan)
+    gc = AsyncMethod(store.Store.gc)
     repair = AsyncMethod(store.Store.repair)
     backup = AsyncMethod(store.Store.backup)
     held = AsyncMethod(store.Store.held)
