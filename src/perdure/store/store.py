@@ -306,7 +306,7 @@ class Store:
         engine = self._resources.engine
         runs = (each for each in records.open_runs(engine) if each[1].state != "created")
         found = [each for each in runs if each[1].agent == agent.name]
-        waiting = {each.space for each in held.held(engine)} if found else ()
+        waiting = {each.space for each in held.held_threads(engine)} if found else ()
         if any(space in waiting for space, _ in found):
             warnings.warn(
                 PerdureWarning(
@@ -383,7 +383,7 @@ class Store:
     def held(self) -> list[str]:
         """Return the ids of the threads that came from another store and were not released, sorted."""
         engine = self._resources.engine
-        return sorted(label_of(engine, each.space) for each in held.held(engine))
+        return sorted(label_of(engine, each.space) for each in held.held_threads(engine))
 
     def release(self, *threads: str, by: str | None = None) -> list[str]:
         """Let runs and approvals of held threads go on: of these threads, or of all; return those that were held.
@@ -395,7 +395,7 @@ class Store:
         engine, store = self._resources.engine, self._resources.store
         spaces = [directory.find(store, thread).space for thread in threads]
         if not threads:
-            spaces = [each.space for each in held.held(engine)]
+            spaces = [each.space for each in held.held_threads(engine)]
         found = held.release(engine, spaces, at=self._resources.clock(), by=by)
         return sorted(label_of(engine, space) for space in found)
 
