@@ -279,7 +279,7 @@ class MemoryEngine:
     def recorded(self, space: str, op_id: str) -> Recorded | None:
         return self.answers((OpOf(space, op_id),))[0]
 
-    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
         with self._opened() as spaces:
             return [_answer(spaces.get(each.space) or SpaceState(), each) for each in questions]
 
