@@ -89,6 +89,26 @@ def test_sigterm_lets_a_run_end_and_then_ends_the_server(tmp_path: Path, options
         assert [run.state for run in store.thread("chat").runs()] == ["succeeded"]
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_sigterm_lets_a_run_end_whose_events_are_streamed(tmp_path: Path, leaves: bool) -> None:
+    """The stream ends, the run does not: whether its client still reads or has left before."""
+    with perdure.open(tmp_path / "store.db") as store:
+        store.thread("chat", agent="assistant")
+    process, client = started(tmp_path)
+    reader = client.events("/v1/threads/chat/run", method="POST", body={"text": "Look"})
+    next(reader)
+    looks(tmp_path)
+    if leaves:
+        reader.close()
+
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert (process.returncode, errors.count("\n")) == (0, 1)
+    with perdure.open(tmp_path / "store.db") as store:
+        assert [run.state for run in store.thread("chat").runs()] == ["succeeded"]
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """Control: without the time to end it, the run is interrupted, and can be resumed."""
     with perdure.open(tmp_path / "store.db") as store:
