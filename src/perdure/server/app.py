@@ -27,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 
 from perdure import aio
 from perdure.aio.handles import runs_under_way
-from perdure.errors import Invalid, Unavailable, Unsupported
+from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
@@ -513,7 +513,9 @@ def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception
     for _, done in batch:
         if not done.done():
             problem = Unavailable(
-                "the request could not be recorded, so it was not carried out.", code="audit_unavailable"
+                "the request could not be recorded, so it was not carried out.",
+                code="audit_unavailable",
+                cause=error.code if isinstance(error, PerdureError) else None,
             )
             problem.__cause__ = error
             done.set_exception(problem)
