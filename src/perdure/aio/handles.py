@@ -60,7 +60,17 @@ if TYPE_CHECKING:
     from perdure.store.restore import RestoreReport
     from perdure.store.worker import Worked
 
-__all__ = ["Store", "Thread", "View", "AgentMap", "Artifacts", "Definitions", "Memory", "open"]
+__all__ = [
+    "Store",
+    "Thread",
+    "View",
+    "AgentMap",
+    "Artifacts",
+    "Definitions",
+    "Memory",
+    "open",
+    "runs_under_way",
+]
 
 _WORKERS = 16
 _WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
@@ -421,6 +431,12 @@ class _Work(Protocol):
     def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]:
         """Return the result of `work`."""
         ...
+
+
+def runs_under_way() -> set[asyncio.Task[Result]]:
+    """Return the runs that streams began on this event loop and that have not ended; their readers may have left."""
+    loop = asyncio.get_running_loop()
+    return {task for task in _running if task.get_loop() is loop}
 
 
 def _begin(run: Coroutine[Any, Any, Result], watching: Watching) -> asyncio.Task[Result]:

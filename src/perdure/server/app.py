@@ -26,7 +26,8 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
-from perdure.errors import Invalid, Unavailable, Unsupported
+from perdure.aio.handles import runs_under_way
+from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
@@ -231,11 +232,11 @@ class HttpServer:
         return self._drained
 
     async def finish(self) -> None:
-        """Wait for the runs that live here, and stop watching."""
+        """Wait for the runs that live here, those of streams included, and stop watching."""
         self.is_draining = True
         self._drain_event().set()
-        while self._running:
-            await asyncio.wait(set(self._running))
+        while under_way := self._running | runs_under_way():
+            await asyncio.wait(under_way)
         await self.inbox.close()
         self._run_threads.shutdown(wait=False)
 
@@ -515,7 +516,9 @@ def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception
     for _, done in batch:
         if not done.done():
             problem = Unavailable(
-                "the request could not be recorded, so it was not carried out.", code="audit_unavailable"
+                "the request could not be recorded, so it was not carried out.",
+                code="audit_unavailable",
+                cause=error.code if isinstance(error, PerdureError) else None,
             )
             problem.__cause__ = error
             done.set_exception(problem)
