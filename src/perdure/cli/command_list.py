@@ -181,6 +181,11 @@ ALONE = {
     "serve": Alone(
         "Serve the store over HTTP, with a page for the browser, until stopped", "Work", "keys.serve:serve"
     ),
+    "mcp": Alone(
+        "Offer the store to a client of the Model Context Protocol, over standard input and output",
+        "Work",
+        "keys.mcp:mcp",
+    ),
     "work": Alone(
         "Work: begin queued runs, resume interrupted and decided ones, and act on timers, until stopped",
         "Work",

@@ -315,9 +315,10 @@ class Engine(Protocol):
         """
         ...
 
-    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
         """Answer small questions about any spaces, in order, all of them from one moment.
 
+        Without `fresh` that moment may be the last one at which this process has asked or written.
         Each answer is what the method for that question would return; what it would raise is raised for the first
         question that fails.  No write is half visible: a caller that asks for two things that one write changes sees
         both as they were before it, or both as they were after it.

@@ -292,6 +292,7 @@ def check_cell(cell: Cell, digest: object, *, listed: int) -> Cell:
             f"cell '{cell.name}' in '{cell.space}' does not match its digest; it was not used.",
             "cell_damaged",
             cell=cell.name,
+            space=cell.space,
         )
     return cell
 

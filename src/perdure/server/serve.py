@@ -15,9 +15,11 @@ import socket
 from collections.abc import Callable, Sequence
 from threading import Event
 from types import FrameType
+from typing import Any, cast
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure import aio
 from perdure.errors import Invalid, PerdureError, Refused, Unavailable
@@ -35,6 +37,7 @@ PORT = 7333
 
 _KEEP_ALIVE_SECONDS = 5
 _HEADERS_BYTES_MAX = 64 * 1024
+_HELD_BYTES_MAX = 64 * 1024
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +126,42 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
+class _Corked:
+    """A transport that sends what is written in one step of the event loop together: head and body are one packet."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._held = transport, bytearray()
+
+    def write(self, data: bytes) -> None:
+        """Keep bytes until the step of the loop ends; many are sent at once, so that a slow reader is noticed."""
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._held += data
+        if len(self._held) > _HELD_BYTES_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, bytearray()
+        if held and not self._transport.is_closing():
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """Send what is kept, and close."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 by h11, which bounds the size of headers."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Begin a connection."""
+        super().connection_made(cast("asyncio.Transport", _Corked(transport)))
+
+
 class _Uvicorn(uvicorn.Server):
     """The web server, which tells the application when it is to end."""
 
@@ -159,7 +198,7 @@ async def _serving(
         proxy_headers=False,
         lifespan="on",
         ws="none",
-        http="h11",  # which bounds the size of headers
+        http=_Protocol,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
     )

@@ -98,15 +98,15 @@ def _is_sqlite(path: Path) -> bool:
 
 
 @contextmanager
-def server_installed() -> Generator[None]:
-    """Raise `Unsupported` if the packages of the server are missing."""
+def server_installed(extra: str = "server") -> Generator[None]:
+    """Raise `Unsupported` if a package of the server is missing; `extra` is what installs it."""
     try:
         yield
     except ImportError as error:
         raise Unsupported(
             f"the server needs a package that is missing ({error.name}); nothing was done.",
             code="package_missing",
-            advice="Install it with `pip install 'perdure[server]'`.",
+            advice=f"Install it with `pip install 'perdure[{extra}]'`.",
             package=str(error.name),
         ) from error
 

@@ -244,7 +244,7 @@ class PostgresEngine:
 
     # ---- reading
 
-    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
         """Answer one question by one statement, several by one transaction, each in one round trip."""
         asked = [reads.question_of(self._tenant, question) for question in questions]
         if len(asked) == 1:
