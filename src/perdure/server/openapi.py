@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from perdure.server.problems import MEDIA_TYPE, STATUSES, Problem
-from perdure.server.routes import actions, store, streams, threads
+from perdure.server.routes import actions, chat, store, streams, threads
 from perdure.server.routing import HttpRoute, Paged, Router
 from perdure.version import __version__
 
@@ -24,7 +24,7 @@ __all__ = ["ADDRESS", "document", "page", "schema"]
 ADDRESS = "/v1/openapi.json"
 
 _TEMPLATE = "#/components/schemas/{name}"
-_DECLARING = (actions, store, streams, threads)  # importing them declares their routes
+_DECLARING = (actions, chat, store, streams, threads)  # importing them declares their routes
 _REFUSALS = {400, 401, 403, 405, 408, 413, 415, 421, *(status for _, status in STATUSES), 412}
 
 
@@ -101,6 +101,8 @@ def _responses(route: HttpRoute) -> dict[str, Any]:
     if route.handler.__name__ in ("run", "resume"):
         found["202"] = {"description": "The run has begun, or is queued", "content": answer["content"]}
         answer["content"] = {**answer["content"], "text/event-stream": {"schema": {"type": "string"}}}
+    if route.handler.__name__ == "ai_sdk_resume":
+        found["204"] = {"description": "The newest answer is complete, or there is none"}
     if route.status == 201:
         found["200"] = {**answer, "description": "It was there before"}
     return found | {str(status): {"$ref": "#/components/responses/Problem"} for status in sorted(_REFUSALS)}

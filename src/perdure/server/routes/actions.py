@@ -19,12 +19,12 @@ from perdure.model.effect import Effect
 from perdure.model.merge_rules import Side as MergeSide
 from perdure.model.run import RunRecord
 from perdure.model.ticket import Verdict
-from perdure.runtime.events import Happening, RunEnded
+from perdure.runtime.events import Happening
 from perdure.runtime.session.result import Result
 from perdure.server.keys import SERVER
 from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, route
-from perdure.server.streams import EventStream, frames
+from perdure.server.streams import EventStream, frames, watched
 from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
 from perdure.shapes.lookup import call_seen_from, lately, name_of, run_of
 from perdure.shapes.threads import (
@@ -39,7 +39,7 @@ from perdure.shapes.threads import (
 )
 from perdure.store.thread import Thread
 
-__all__ = ["Steered"]
+__all__ = ["Steered", "runner"]
 
 
 class BaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +95,7 @@ async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | On
 
     With `Accept: text/event-stream` the answer is the events of the run.  Leaving does not stop it.
     """
-    thread = await _runner(call, query.timeline)
+    thread = await runner(call, query.timeline)
     id = call.op_id or call.server.new_id()
     if thread is None:
         return await _queued(call, query.timeline, body, id)
@@ -119,7 +119,7 @@ class ResumeBody(BaseBody, frozen=True, kw_only=True):
 async def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | OneRun:
     """Resume a run that was interrupted, or whose approval was decided; with an Idempotency-Key the run is named."""
     _check_named(call, body.run)
-    thread = await _runner(call, query.timeline)
+    thread = await runner(call, query.timeline)
     if thread is None:
         raise _not_served(call)
     if _wants_events(call):
@@ -144,7 +144,7 @@ def _check_named(call: HttpCall, run: str | None) -> None:
         )
 
 
-async def _runner(call: HttpCall, timeline: str) -> aio.Thread | None:
+async def runner(call: HttpCall, timeline: str) -> aio.Thread | None:
     """Open the thread with its agent, tools included; None if this server cannot run the agent."""
     call.check_changeable()
 
@@ -222,7 +222,7 @@ async def _begun(
 ) -> OneRun:
     """Answer with the run that `find` reads, as soon as it has begun."""
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = call.server.keep(_watched(happenings, begun))
+    task = call.server.keep(watched(happenings, begun))
     await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
     if task.done() and task.exception() is not None:
         raise task.exception() or AssertionError
@@ -234,16 +234,6 @@ async def _begun(
         return OneRun(thread=thread.id, run=RunShape.now(thread.target(), record))
 
     return await thread.off_loop(begun_run)
-
-
-async def _watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[None]) -> Result:
-    """Read the events of a run to its end, and return its result."""
-    async for event in happenings:
-        if not begun.done():
-            begun.set_result(None)
-        if isinstance(event, RunEnded):
-            return event.result
-    raise AssertionError("a stream of a run ends with its result, or raises")
 
 
 def _run_with(thread: Thread, input: str) -> RunRecord | None:
