@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
 from collections.abc import AsyncIterator, Generator, Iterable
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +26,11 @@ from perdure.server.protocols.run_parts import CommittedParts, RunOutcome, Speak
 from perdure.store.store import Store
 from perdure.testing import Script, say, step, think, use
 from tests.server.client import Client, assistant, key, serving
+from tests.server.test_streams import runner, start, until
 
 AI_SDK = "/v1/threads/chat/ai-sdk"
 AG_UI = "/v1/threads/chat/ag-ui"
+FILE = {"type": "file", "mediaType": "text/plain", "url": "file:///etc/passwd"}
 CURSOR = f"0.3.{'0' * 64}"
 
 
@@ -227,6 +231,7 @@ def test_who_is_second_to_decide_is_told_who_was_first(talk: Client, store: Stor
             {"messages": [{"id": "a", "role": "user", "parts": [{"type": "step-start"}]}]},
             "message_part_unsupported",
         ),
+        (AI_SDK, {"messages": [{"id": "a", "role": "user", "parts": [FILE]}]}, "message_part_unsupported"),
         (AI_SDK, {"messages": [{"id": "a", "role": "wizard"}]}, "body_invalid"),
         (AG_UI, asked("Go", tools=[{"name": "beep"}]), "client_tools_unsupported"),
         (AG_UI, asked("Go", context=[{"description": "a", "value": "b"}]), "client_context_unsupported"),
@@ -260,6 +265,60 @@ def test_a_run_that_another_process_works_on_is_streamed_all_the_same(store: Sto
         worker.join(60)
 
     assert ui_message(event.data for event in replies[0])["parts"][-1]["text"] == "From a worker."
+
+
+def test_the_words_of_another_process_come_as_it_writes_them(store: Store, tmp_path: Path) -> None:
+    """A client that joins a run which lives elsewhere gets what was said before it came, and then each piece."""
+    with serving(store) as client, runner(tmp_path) as process:
+        start(process)
+        until(lambda: [run.state for run in store.thread("chat").runs()] == ["running"])
+        chunks = [event.data for event in frames(client.get(f"{AI_SDK}/x/stream").body)]
+        again = [event.data for event in frames(client.post(AG_UI, asked("Speak", id="long")).body)]
+
+    (text,) = [part["text"] for part in ui_message(chunks)["parts"] if part["type"] == "text"]
+    assert text == store.thread("chat").transcript()[-1].text
+    assert len([chunk for chunk in chunks if chunk["type"] == "text-delta"]) > 2
+    assert "".join(event.get("delta", "") for event in again) == text
+
+
+class HeldModel(Script):
+    """A model that stops after its first piece of text until it may go on."""
+
+    go_on = threading.Event()
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Take the step, with a pause in it."""
+        async for event in super().step(context):
+            yield event
+            await asyncio.to_thread(self.go_on.wait, 60)
+
+
+def test_a_server_that_stops_cuts_a_stream_off_so_that_the_client_comes_back(store: Store) -> None:
+    """An end would be taken for the end of the answer; the run itself goes on to its own end."""
+    agent = Agent("assistant", backend=HeldModel(say("one two"), pieces=2))
+    store.thread("chat", agent=agent, owner="ann")
+    begun, ended = threading.Event(), list[str]()
+
+    def read(client: Client) -> None:
+        with client.connected() as connection:
+            response = client._sent(connection, "POST", AI_SDK, said("Speak"), None, None)
+            try:
+                while piece := response.read1():
+                    if b"text-delta" in piece:
+                        begun.set()
+                ended.append("whole")
+            except (IncompleteRead, ConnectionError):
+                ended.append("cut off")
+            HeldModel.go_on.set()
+
+    with serving(store, agent) as client:
+        reader = threading.Thread(target=read, args=(client,))
+        reader.start()
+        assert begun.wait(60)
+    reader.join(60)
+
+    assert ended == ["cut off"]
+    assert store.thread("chat").transcript()[-1].text == "one two"
 
 
 class BreakingModel(Script):

@@ -23,7 +23,14 @@ import msgspec
 from perdure.errors import Invalid, Unsupported
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from perdure.model.ticket import Ticket, Verdict
-from perdure.server.protocols.ai_sdk import ToolAnswer, address, text_of
+from perdure.server.protocols.ai_sdk import (
+    ToolAnswer,
+    address,
+    media_block,
+    text_of,
+    unsupported,
+    user_input,
+)
 from perdure.server.protocols.run_parts import (
     CommittedParts,
     DecisionPart,
@@ -171,16 +178,10 @@ def input_of(message: AgUiMessage) -> Message:
         elif source is not None and source.type in ("data", "url"):
             media_type = source.mime_type or "application/octet-stream"
             uri = source.value if source.type == "url" else f"data:{media_type};base64,{source.value}"
-            blocks.append((Image if part.type == "image" else File)(uri, media_type))
+            blocks.append(media_block(uri, media_type))
         else:
-            raise Invalid(
-                f"a part of the type '{part.type}' cannot be stored as it was sent; nothing was run.",
-                code="message_part_unsupported",
-                part=part.type,
-            )
-    if not blocks:
-        raise Invalid("the message says nothing; nothing was run.", code="message_missing")
-    return Message("user", tuple(blocks))
+            raise unsupported(part.type)
+    return user_input(blocks)
 
 
 def answer_to(ticket: Ticket, entry: ResumeEntry) -> ToolAnswer:

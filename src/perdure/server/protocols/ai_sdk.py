@@ -44,8 +44,11 @@ __all__ = [
     "UiPart",
     "answers_in",
     "input_in",
+    "media_block",
     "newest",
     "ui_message",
+    "unsupported",
+    "user_input",
     "user_message",
 ]
 
@@ -128,17 +131,34 @@ def input_in(message: UiMessage) -> Message:
         if part.type == "text" and part.text is not None:
             blocks.append(Text(part.text))
         elif part.type == "file" and part.url is not None and part.media_type is not None:
-            kind = Image if part.media_type.startswith("image/") else File
-            blocks.append(kind(part.url, part.media_type))
+            blocks.append(media_block(part.url, part.media_type))
         else:
-            raise Invalid(
-                f"a user's message has texts and files, not a part of the type '{part.type}'; nothing was run.",
-                code="message_part_unsupported",
-                part=part.type,
-            )
+            raise unsupported(part.type)
+    return user_input(blocks)
+
+
+def user_input(blocks: Sequence[Block]) -> Message:
+    """Return a message of the user; raises `Invalid` if it says nothing."""
     if not blocks:
         raise Invalid("the message says nothing; nothing was run.", code="message_missing")
     return Message("user", tuple(blocks))
+
+
+def media_block(uri: str, media_type: str) -> Block:
+    """Return a picture or a file that a client sends with its bytes, or by a web address; raises `Invalid` for others."""
+    if not uri.startswith(("data:", "https:", "http:")):
+        raise unsupported("file")
+    return (Image if media_type.startswith("image/") else File)(uri, media_type)
+
+
+def unsupported(part: str) -> Invalid:
+    """Return the error for a part that cannot be stored as a client sent it."""
+    return Invalid(
+        f"a part of the type '{part}' cannot be stored as it was sent; nothing was run.",
+        code="message_part_unsupported",
+        advice="A message has texts, and files with their bytes or a web address.",
+        part=part,
+    )
 
 
 def answers_in(message: UiMessage) -> list[ToolAnswer]:

@@ -288,14 +288,18 @@ def history(
             found.append((entry, (SpokenPart(entry.id, words), *(part for parts in asked for part in parts))))
         elif entry.role == "tool" and words is not None:
             parts = results_of(entry.id, words)
-            states = {
-                each.call_id: thread.trace(each.call_id, history=False).record.state
-                for each in words.tool_results
-            }
+            states = {each.call_id: _state_of(thread, each.call_id) for each in words.tool_results}
             found.append((entry, tuple(_with_state(part, states) for part in parts)))
         else:
             found.append((entry, (HeardPart(entry.id, words),)))
     return found
+
+
+def _state_of(thread: Thread, call: str) -> str:
+    try:
+        return thread.trace(call, history=False).record.state
+    except NotFound:
+        return ""  # the ledger does not have it
 
 
 def _asked_about(thread: Thread, call: str) -> list[DurablePart]:
@@ -303,7 +307,7 @@ def _asked_about(thread: Thread, call: str) -> list[DurablePart]:
     try:
         ticket = thread.trace(call, history=False).ticket
     except NotFound:
-        return []  # the call was imported, and the ledger does not have it
+        return []
     if ticket is None or not _is_asked(ticket):
         return []
     decision = ticket.decision

@@ -190,8 +190,7 @@ def _events(
     """Answer with the events of a run: all, or those after a position."""
 
     async def frames() -> AsyncIterator[bytes]:
-        start = await handle.cursor_before(run)
-        at = position or Position(start or "")
+        at = position or Position(await _first_cursor(handle, run))
         if at.phase == "end":
             return
         known, is_stale = await handle.off_loop(partial(_compared, handle.target(), body, run))
@@ -209,11 +208,20 @@ def _events(
     return call.server.stream(call, frames(), is_cut_short=True)
 
 
+async def _first_cursor(handle: aio.Thread, run: str) -> str:
+    """Return the cursor before the first event of a run, once it has begun; empty if it ended before."""
+    while (found := await handle.cursor_before(run)) is None:
+        if (await handle.find_run(run)).state in ENDED:
+            return ""
+        await asyncio.sleep(_LOOK_SECONDS)
+    return found
+
+
 async def _event(handle: aio.Thread, event: dict[str, Any], id: str) -> bytes:
     if event["type"] == ag_ui.SNAPSHOT:
         messages = await handle.off_loop(partial(_at_cursor, handle.target(), event["at"]))
         event = {"type": ag_ui.SNAPSHOT, "messages": messages}
-    return _data(event, id=id)
+    return _data(event, id=id or None)
 
 
 def _at_cursor(thread: Thread, cursor: str) -> list[dict[str, Any]]:
