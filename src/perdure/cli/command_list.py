@@ -192,7 +192,7 @@ ALONE = {
     "import": Alone(
         "Import sessions of other tools, or a saved conversation, as threads", "Work", "import_:import_"
     ),
-    "export": Alone("Export a thread in a vendor's format, to git, or as plain tables", "Work"),
+    "export": Alone("Export a thread in a vendor's format, to git, as plain tables, or as spans", "Work"),
     "verify": Alone("Verify everything that is stored", "Care"),
     "doctor": Alone("Diagnose the store and its environment", "Care"),
     "backup": Alone("Back up the store to a new file, while it is in use", "Care"),

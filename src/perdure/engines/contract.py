@@ -583,7 +583,8 @@ class Engine(Protocol):
         """Return what this opening has done since it was opened, by name, without asking the store.
 
         The numbers only grow.  An engine on a server counts `commits`, `repeated` (writes that were there already),
-        `conflicts`, `in_doubt`, `retries`, `round_trips` and `connections`; one without a server counts nothing.
+        `conflicts`, `in_doubt`, `retries`, `round_trips` and `connections`; one in a file counts `conflicts` and
+        `in_doubt`; one in memory counts nothing.
         """
         ...
 

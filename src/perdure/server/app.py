@@ -38,6 +38,7 @@ from perdure.server.streams import EventStream, Inbox
 from perdure.shapes.text import now, spelled, stamp
 from perdure.store.store import Store
 from perdure.store.thread import Thread
+from perdure.telemetry.metrics import StoreMetrics
 from perdure.version import __version__
 
 __all__ = ["HttpServer", "app"]
@@ -94,12 +95,13 @@ class HttpServer:
         hosts: Sequence[str] = LOOPBACK,
         access: Callable[[Mapping[str, str]], Access | None] | None = None,
         body_bytes_max: int = _BODY_BYTES_MAX,
+        metrics: StoreMetrics | None = None,
     ) -> None:
         """Serve `store`, and run `agents`.
 
         `token` is a secret that opens everything, None: there is none.  `hosts` are the names that requests may
         address, "*": any.  `access` says by the headers of a request who asks, for an application with a login of its
-        own; None: only keys and the token are known.
+        own; None: only keys and the token are known.  `metrics` are the numbers of `/metrics`, None: it counts them.
         """
         self.store = (
             store if isinstance(store, aio.Store) else aio.Store(WorkerPool(_WORKERS, "perdure"), store)
@@ -107,6 +109,7 @@ class HttpServer:
         self.agents = {agent.name: agent for agent in agents}
         self.version = __version__
         self.inbox = Inbox(self.store)
+        self.metrics = metrics or StoreMetrics(self.store)
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.streams_open = 0
         self.is_draining = False

@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from perdure.server.problems import MEDIA_TYPE, STATUSES, Problem
+from perdure.server.protocols import ag_ui, ai_sdk
 from perdure.server.routes import actions, chat, store, streams, threads
 from perdure.server.routing import HttpRoute, Paged, Router
 from perdure.version import __version__
@@ -208,6 +209,7 @@ A GET outside `/v1` with `Accept: application/json` has the answer of the same p
 
 Errors are documents of RFC 9457 with `code`, `facts` and `advice`, as in [errors](errors.md).
 Streams have the events of [streams](streams.md): a durable one has its cursor as `id`, the others have none.
+Below `ai-sdk` they are the AI SDK's UI message stream {ui_stream}, below `ag-ui` the events of AG-UI {ag_ui} ([how](../how-to/chat-front-end.md)).
 
 """
 
@@ -225,7 +227,8 @@ def page() -> str:
         rows.append(
             f"| `{route.method} {route.path}` | {route.permission or 'none'} | {' '.join(named)} | {body} | {answer} |"
         )
-    return _ABOUT + "\n".join(rows) + "\n"
+    about = _ABOUT.format(ui_stream=ai_sdk.PROTOCOL, ag_ui=ag_ui.PROTOCOL)
+    return about + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

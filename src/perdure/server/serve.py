@@ -27,6 +27,7 @@ from perdure.server.app import HttpServer
 from perdure.server.keys import Keys
 from perdure.store.store import Store
 from perdure.store.worker import Worked
+from perdure.telemetry.metrics import StoreMetrics
 
 __all__ = ["PORT", "Serving", "serve"]
 
@@ -53,13 +54,14 @@ def serve(
     names: Sequence[str] = (),
     work: bool = False,
     at_once: int = 8,
+    metrics: StoreMetrics | None = None,
     started: Callable[[Serving], None] | None = None,
     report: Callable[[Worked], None] | None = None,
 ) -> None:
     """Serve a store until a signal ends it; with `work` also run what is due of the agents, as `store.work` does.
 
-    `names` are further host names that requests may address, such as that of a proxy.  `started` is called when the
-    server listens.  Raises `Refused` on an address that others reach if the store has no key, `Unavailable` if the
+    `names` are further host names that requests may address, such as that of a proxy.  `metrics` are the numbers that
+    telemetry sends, None: the server counts its own.  `started` is called when the server listens.  Raises `Refused` on an address that others reach if the store has no key, `Unavailable` if the
     port is taken.  The caller opens and closes the store.
     """
     has_keys = bool(Keys(store).ls())
@@ -77,7 +79,7 @@ def serve(
     listening = _bound(host, port)
     token = None if has_keys else secrets.token_urlsafe(32)
     hosts = (*LOOPBACK, host, *names)
-    application = HttpServer(store, agents, token=token, hosts=hosts)
+    application = HttpServer(store, agents, token=token, hosts=hosts, metrics=metrics)
     url = f"http://{host_name(host)}:{listening.getsockname()[1]}/"
     place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
     asyncio.run(

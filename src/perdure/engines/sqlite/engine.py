@@ -511,7 +511,7 @@ class SqliteEngine:
         back_up(self._read, path)
 
     def counters(self) -> dict[str, int]:
-        return {}
+        return {} if self._group is None else self._group.counters.read()
 
     def facts(self) -> dict[str, str | int]:
         return self._read(lambda db: described(db, self._options))

@@ -72,6 +72,7 @@ from perdure.integrations.langgraph.transcript import (
 from perdure.model import names
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.head import Head
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -375,6 +376,9 @@ class Saver(BaseCheckpointSaver[str]):
         assert line is not None
         head = line.head
         latest = self._threads.at(line.at(head), thread_id, namespace)
+        if latest is None and self._threads.finish_prune(thread_id, namespace, head):
+            head = line.head
+            latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
             if latest is not None and source == "input":
@@ -581,6 +585,8 @@ class Saver(BaseCheckpointSaver[str]):
         for _ in range(_ATTEMPTS_MAX):
             heads = self._threads.heads(thread_id)
             every = self._threads.sorted(thread_id)
+            if self._finish_prunes(thread_id, every, heads):
+                continue
             gone = choose(every)
             namespaces |= {each.record.namespace for each in gone}
             if not namespaces or not heads:  # nothing is chosen, or the thread was removed
@@ -594,6 +600,14 @@ class Saver(BaseCheckpointSaver[str]):
                 continue
             return
         raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
+
+    def _finish_prunes(
+        self, thread_id: str, every: Sequence[FoundCheckpoint], heads: Mapping[str, Head]
+    ) -> bool:
+        """Finish prunes that a crash cut off; True: there was one, and the checkpoints are to be read again."""
+        spaces = {each.record.namespace for each in every}
+        cut = [(space, heads[line_of(space)]) for space in spaces if line_of(space) in heads]
+        return any([self._threads.finish_prune(thread_id, space, head) for space, head in cut])
 
     def _needed(self, found: FoundCheckpoint) -> Iterator[FoundCheckpoint]:
         """Yield the ancestors from which a checkpoint's delta channels are built again."""

@@ -46,6 +46,7 @@ from perdure.server.protocols.run_parts import (
 from perdure.shapes.text import in_json, stamp
 
 __all__ = [
+    "PROTOCOL",
     "SNAPSHOT",
     "AgUiMessage",
     "EventWriter",

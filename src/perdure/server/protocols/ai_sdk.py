@@ -37,6 +37,7 @@ from perdure.shapes.text import in_json, stamp
 __all__ = [
     "DONE",
     "HEADERS",
+    "PROTOCOL",
     "AiSdkBody",
     "ChunkWriter",
     "ToolAnswer",
@@ -52,7 +53,8 @@ __all__ = [
     "user_message",
 ]
 
-HEADERS = ((b"x-vercel-ai-ui-message-stream", b"v1"),)
+PROTOCOL = "v1"
+HEADERS = ((b"x-vercel-ai-ui-message-stream", PROTOCOL.encode()),)
 DONE = b"data: [DONE]\n\n"
 
 _ARTIFACT = "artifact://sha256/"
