@@ -13,7 +13,7 @@ import logging
 import mimetypes
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
@@ -182,8 +182,18 @@ class HttpServer:
         if not task.cancelled():
             task.exception()  # the client that waited for it has it, or has left
 
-    def stream(self, call: HttpCall, frames: AsyncIterator[bytes]) -> EventStream:
-        """Return a stream that ends when the server drains, or the credential is no longer valid."""
+    def stream(
+        self,
+        call: HttpCall,
+        frames: AsyncIterator[bytes],
+        *,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        is_cut_short: bool = False,
+    ) -> EventStream:
+        """Return a stream that ends when the server drains, or the credential is no longer valid.
+
+        `is_cut_short`: then the connection is closed without an end, for clients that take an end for a whole answer.
+        """
 
         async def is_allowed() -> bool:
             try:
@@ -191,7 +201,13 @@ class HttpServer:
             except HttpProblem:
                 return False
 
-        return EventStream(self._counted(frames), drained=self._drain_event(), is_allowed=is_allowed)
+        return EventStream(
+            self._counted(frames),
+            drained=self._drain_event(),
+            is_allowed=is_allowed,
+            headers=headers,
+            is_cut_short=is_cut_short,
+        )
 
     async def _counted(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         self.streams_open += 1
