@@ -61,10 +61,10 @@ def recognises(file: Candidate) -> bool:
 
 
 def _is_line(line: Json) -> bool:
-    kind = line.get("type")
+    kind = as_text(line.get("type"))
     if kind in _TYPES:
         return "payload" not in line and "content" in as_object(line.get("message"))
-    return isinstance(kind, str) and (
+    return kind is not None and (
         ("sessionId" in line and "payload" not in line)
         or (kind in _OTHERS and any(each in line for each in ("leafUuid", "uuid", "messageId", "snapshot")))
     )
@@ -84,7 +84,7 @@ def read_sessions(place: str) -> list[Session]:
             agents.setdefault(_agent_of(line.value, roots), []).append(line)
         else:
             main.append(line)
-    if not any(line.value.get("type") in _TYPES for line in main) and len(agents) == 1:
+    if not any(as_text(line.value.get("type")) in _TYPES for line in main) and len(agents) == 1:
         return [_of_agent_file(path, content, read, session, *next(iter(agents.items())))]
     whole = _session(session, path, main)
     whole.originals = [Original(name=path.name, content=content), *_long_outputs(path)]
@@ -288,7 +288,7 @@ class _SessionTree:
 
     def _is_said(self, value: Json) -> bool:
         """True for a line that is a message of the conversation."""
-        if value.get("type") not in _TYPES or not isinstance(value.get("message"), dict):
+        if as_text(value.get("type")) not in _TYPES or not isinstance(value.get("message"), dict):
             return False
         content = value["message"].get("content")
         return (

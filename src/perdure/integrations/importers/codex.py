@@ -87,10 +87,10 @@ def recognises(file: Candidate) -> bool:
 
 
 def _is_line(line: Json) -> bool:
-    if line.get("type") in _ENVELOPES:
+    if as_text(line.get("type")) in _ENVELOPES:
         return isinstance(line.get("payload"), dict)
     bare_start = "type" not in line and as_text(line.get("id")) and as_text(line.get("timestamp"))
-    is_bare = line.get("type") in _ITEMS and "message" not in line and "sessionId" not in line
+    is_bare = as_text(line.get("type")) in _ITEMS and "message" not in line and "sessionId" not in line
     return bool(bare_start) or is_bare or "record_type" in line
 
 
