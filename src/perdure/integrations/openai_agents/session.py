@@ -294,7 +294,7 @@ def _chunk(entry: SessionEntry, parts: Sequence[SourcePart]) -> Iterator[Message
 
 def _one_message(entry: SessionEntry, parts: Sequence[SourcePart]) -> tuple[Message | None, str]:
     """Return the message that items are together; None, and why, if they are not one."""
-    source = session.Session(
+    source = session.ForeignSession(
         format=openai_agents.FORMAT, id="", thread="", source="session", api=openai_agents.API
     )
     found, losses = write.converted(source, parts, entry)
