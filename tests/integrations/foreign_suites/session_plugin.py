@@ -1,19 +1,13 @@
-"""A plugin of pytest: the SDK's own tests of sessions run with our session in the place of `SQLiteSession`.
-
-Their tests are coroutines that another plugin runs; this one runs them too.
-"""
+"""A plugin of pytest: the OpenAI Agents SDK's own tests of sessions run with our session in place of `SQLiteSession`."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import tempfile
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import agents
-import pytest
 
 import perdure
 from perdure.integrations import foreign_ids
@@ -50,13 +44,3 @@ class SwappedSession(Session):
 
 
 agents.SQLiteSession = SwappedSession  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    wanted = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
-    return True
