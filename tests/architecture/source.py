@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-__all__ = ["ROOT", "SOURCE", "Module", "modules", "texts"]
+__all__ = ["ROOT", "SOURCE", "Module", "modules", "texts", "walk"]
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "perdure"
@@ -42,6 +42,12 @@ class Module:
 def modules() -> list[Module]:
     """Every module of the package, in the order of their paths."""
     return [Module(path) for path in sorted(SOURCE.rglob("*.py"))]
+
+
+@cache
+def walk(tree: ast.AST) -> list[ast.AST]:
+    """Every node of a tree, as `ast.walk` yields them; several tests look through all of the source."""
+    return list(ast.walk(tree))
 
 
 def texts() -> list[Path]:

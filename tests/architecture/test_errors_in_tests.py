@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from tests.architecture.source import ROOT, modules
+from tests.architecture.source import ROOT, modules, walk
 
 # Files that test the sentences themselves, with the reason.
 BY_WORDS = {
@@ -16,7 +16,7 @@ BY_WORDS = {
 @cache
 def our_errors() -> frozenset[str]:
     """The names of the classes of errors and warnings in the package."""
-    classes = [node for each in modules() for node in ast.walk(each.tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for each in modules() for node in walk(each.tree) if isinstance(node, ast.ClassDef)]
     found = {"PerdureError", "PerdureWarning"}
     while more := {each.name for each in classes if _names(*each.bases) & found} - found:
         found |= more
@@ -27,7 +27,7 @@ def expected_by_words(tree: ast.Module) -> list[int]:
     """The lines on which `match=` is used for an error of ours, or for one that a variable names."""
     return [
         call.lineno
-        for call in ast.walk(tree)
+        for call in walk(tree)
         if isinstance(call, ast.Call)
         and call.args
         and _names(call.func) & {"raises", "warns"}
@@ -40,7 +40,7 @@ def expected_by_words(tree: ast.Module) -> list[int]:
 
 
 def _names(*nodes: ast.expr) -> set[str]:
-    parts = [part for node in nodes for part in ast.walk(node)]
+    parts = [part for node in nodes for part in walk(node)]
     return {part.id for part in parts if isinstance(part, ast.Name)} | {
         part.attr for part in parts if isinstance(part, ast.Attribute)
     }

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.architecture.source import SOURCE, Module, modules, texts
+from tests.architecture.source import SOURCE, Module, modules, texts, walk
 
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
@@ -19,7 +19,7 @@ PACKAGE_INDEX = re.compile(r"pypi\.org|pythonhosted|index-url|index_url|/simple\
 
 def long_functions(tree: ast.Module) -> list[str]:
     """Name each function of `tree` that is longer than a reader can hold."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     lengths = [(node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions]
     return [f"{name}: {lines} lines" for name, lines in lengths if lines > FUNCTION_LINES_MAX]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
-from tests.architecture.source import modules
+from tests.architecture.source import modules, walk
 from tests.docs.blocks import ROOT
 
 __all__ = ["PAGE", "Coded", "codes", "rendered"]
@@ -37,9 +37,14 @@ def rendered(page: str) -> str:
     return _MARK.sub(lambda mark: f"{mark[1]}\n{tables[mark[2]]()}\n{mark[3]}", page)
 
 
+@cache
+def _package() -> _Source:
+    return _Source({each.name: each.tree for each in modules()})
+
+
 def codes(trees: Mapping[str, ast.Module] | None = None) -> set[Coded]:
     """Return each code that the source gives to an error, as a literal that a reader of the call can find."""
-    source = _Source({each.name: each.tree for each in modules()} if trees is None else trees)
+    source = _package() if trees is None else _Source(trees)
     return {found for module in source.trees for found in source.codes_of(module)}
 
 
@@ -58,10 +63,10 @@ def _codes_table() -> str:
 
 def _classes_table() -> str:
     """Return one row for each class of errors outside `perdure.errors`."""
-    source = _Source({each.name: each.tree for each in modules()})
+    source = _package()
     lines = ["| error | base class | code | it means |", "|---|---|---|---|"]
     for module, tree in source.trees.items():
-        for made in ast.walk(tree):
+        for made in walk(tree):
             if isinstance(made, ast.ClassDef) and made.name in source.bases and module != "perdure.errors":
                 code = _code_of_all(made) or re.sub(r"(?<!^)(?=[A-Z])", "_", made.name).lower()
                 means = (ast.get_docstring(made) or "").partition("\n")[0].partition(".  ")[0].rstrip(".")
@@ -71,7 +76,7 @@ def _classes_table() -> str:
 
 def _code_of_all(made: ast.ClassDef) -> str | None:
     """Return the code that a class gives to each of its errors; None: that of its name."""
-    found = (each.value for each in ast.walk(made) if isinstance(each, ast.keyword) and each.arg == "code")
+    found = (each.value for each in walk(made) if isinstance(each, ast.keyword) and each.arg == "code")
     return next(
         (each.value for each in found if isinstance(each, ast.Constant) and isinstance(each.value, str)), None
     )
@@ -97,7 +102,7 @@ class _Source:
         named = {
             made.name: ast.unparse(made.bases[0]).rpartition(".")[2]
             for tree in self.trees.values()
-            for made in ast.walk(tree)
+            for made in walk(tree)
             if isinstance(made, ast.ClassDef) and made.bases
         }
         found: dict[str, str] = {}
@@ -115,7 +120,7 @@ class _Source:
         return {
             (module, function.name): maker
             for module, tree in self.trees.items()
-            for function in ast.walk(tree)
+            for function in walk(tree)
             if isinstance(function, _Function) and function.name != "__init__"
             for maker in self._maker(function)
         }
@@ -127,12 +132,12 @@ class _Source:
         """Yield what one module gives to errors."""
         tree = self.trees[module]
         makers = {name: maker for (where, name), maker in self.makers.items() if where == module}
-        for line in ast.walk(tree):
+        for line in walk(tree):
             if isinstance(line, ast.ImportFrom):
                 for each in line.names:
                     if maker := self.makers.get((line.module or "", each.name)):
                         makers[each.asname or each.name] = maker
-        functions = {each.name: each for each in ast.walk(tree) if isinstance(each, _Function)}
+        functions = {each.name: each for each in walk(tree) if isinstance(each, _Function)}
         for call, scope, owner in _calls(tree):
             name = ast.unparse(call.func).rpartition(".")[2]
             code = next((each.value for each in call.keywords if each.arg == "code"), None)
@@ -162,7 +167,7 @@ class _Source:
         names = [each.arg for each in arguments if each.arg not in ("self", "cls")]
         if "code" not in names:
             return
-        for call in ast.walk(function):
+        for call in walk(function):
             if isinstance(call, ast.Call) and call.args:
                 kind = ast.unparse(call.func).rpartition(".")[2]
                 passed = (each.arg == "code" and ast.unparse(each.value) == "code" for each in call.keywords)
@@ -192,7 +197,7 @@ class _Values:
         self._functions, self._outer = functions, outer
         self._chosen: int | None = None
         self._known = dict(known or {})
-        for line in ast.walk(scope) if scope is not None else ():
+        for line in walk(scope) if scope is not None else ():
             if isinstance(line, ast.Assign):
                 self._assigned(line.targets[0], [line.value])
 
@@ -211,7 +216,7 @@ class _Values:
         if isinstance(node, ast.Name) and node.id in self._known:
             return [found for each in self._known[node.id] for found in self.of(each, depth - 1)]
         if isinstance(node, ast.Call) and (function := self._functions.get(ast.unparse(node.func))):
-            returned = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+            returned = [each.value for each in walk(function) if isinstance(each, ast.Return)]
             return [each for each in returned if each is not None] or [node]
         return [node]
 

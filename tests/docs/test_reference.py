@@ -33,7 +33,7 @@ from perdure.runtime.calls import settlement
 from perdure.runtime.run import child
 from perdure.runtime.session import lease_keeper
 from perdure.runtime.tools import execution, result
-from tests.architecture.source import modules
+from tests.architecture.source import modules, walk
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import Section, codes, page, plain
 
@@ -123,7 +123,7 @@ def _made() -> Iterator[str]:
     """The names that are called anywhere in the package but in what ships for tests."""
     for module in modules():
         if not module.name.startswith("perdure.testing"):
-            for node in ast.walk(module.tree):
+            for node in walk(module.tree):
                 # An event is made with keywords; in a `match` its class is a pattern, not a call.
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords:
                     yield node.func.id
@@ -156,7 +156,7 @@ def attributes_of(kind: type[errors.PerdureError]) -> set[str]:
     for each in kind.__mro__[: kind.__mro__.index(errors.PerdureError)]:
         if "__init__" in vars(each):
             tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(each)))
-            found |= {node.attr for node in ast.walk(tree) if _is_set(node)}
+            found |= {node.attr for node in walk(tree) if _is_set(node)}
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 import perdure
 from perdure.cli.hints import COMMANDS, Subject, advice_for
 from perdure.errors import NotFound
-from tests.architecture.source import Module, modules
+from tests.architecture.source import Module, modules, walk
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, shop
 
@@ -151,7 +151,7 @@ def test_each_code_of_the_table_is_one_of_the_library() -> None:
 def test_each_error_has_the_facts_that_its_commands_name() -> None:
     """A command with a hole in it cannot be typed."""
     for module in library():
-        for call in ast.walk(module.tree):
+        for call in walk(module.tree):
             if isinstance(call, ast.Call):
                 given = {each.arg for each in call.keywords}
                 for code in keyword_texts(call, "code"):
@@ -339,7 +339,7 @@ def without_declared(module: str, text: str) -> str:
 
 def advising(tree: ast.AST) -> Iterator[ast.AST]:
     """The functions and classes that make an error whose advice the table has in commands."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         own = isinstance(node, ast.ClassDef) and snake_case(node.name) in COMMANDS
         if own or (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and codes_in(node) & set(COMMANDS)
@@ -349,18 +349,16 @@ def advising(tree: ast.AST) -> Iterator[ast.AST]:
 
 def errors_in(tree: ast.AST) -> Iterator[ast.Call]:
     """The calls that make an error with a code."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call) and any(each.arg == "code" for each in node.keywords):
             yield node
 
 
 def codes_in(tree: ast.AST) -> set[str]:
     """The texts that may be codes, and the codes of the classes."""
-    classes = {snake_case(node.name) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    classes = {snake_case(node.name) for node in walk(tree) if isinstance(node, ast.ClassDef)}
     return classes | {
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        node.value for node in walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
 
 
@@ -384,7 +382,7 @@ def texts_in(tree: ast.AST) -> list[str]:
     """The sentences in a part of a module."""
     inner: set[ast.AST] = set()
     found: list[str] = []
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Expr):
             inner.add(node.value)
         if node in inner:
