@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import perdure
+from perdure.engines.contract import CellWrite
 from perdure.errors import Corrupt, StaleHead
 from perdure.testing.engines.builders import SPACE, Pen, made, moved, write
 from tests.coded import raises
@@ -122,6 +123,23 @@ def test_a_write_of_another_process_is_noticed(open_engine: Opener, monkeypatch:
     engine = open_engine()
     engine.check(SPACE, again=True)
     assert engine.standing(SPACE) == 5
+
+
+def test_where_others_write_too_the_short_statement_rests(
+    open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a miss the next sixteen writes are sent in full at once, so that few writes need two round trips."""
+    pen, other = Pen(open_engine()), open_engine()
+    tell(pen, 4)
+    other.apply(write("of another", CellWrite(name="a", expected=0, value=b"1")))
+    sent = Sent(monkeypatch)
+
+    for number in range(20):
+        pen.commit(f"later {number}")
+
+    assert len(sent.statements) == 21
+    short = [number for number, sql in enumerate(sent.statements) if sql == NEXT]
+    assert short[:2] == [0, 18]
 
 
 class TestAnEditedSeal:

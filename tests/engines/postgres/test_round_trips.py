@@ -121,7 +121,7 @@ def test_questions_asked_one_by_one_are_too_many(
     assert trips_of(scene, monkeypatch) > BOUNDS[scene]
 
 
-def _trips_while_idle(monkeypatch: pytest.MonkeyPatch) -> tuple[int, float]:
+def _trips_while_idle(monkeypatch: pytest.MonkeyPatch, watched_seconds: float) -> tuple[int, float]:
     """The round trips of two followers of a thread to which nothing is written, and in how many seconds."""
     with far_store(monkeypatch) as (store, proxy):
         thread = store.thread("trip", agent="planner")
@@ -137,7 +137,7 @@ def _trips_while_idle(monkeypatch: pytest.MonkeyPatch) -> tuple[int, float]:
             each.start()
         time.sleep(1.5)  # until both wait
         before, began = proxy.requests, time.monotonic()
-        time.sleep(3.0)
+        time.sleep(watched_seconds)
         counted = proxy.requests - before, time.monotonic() - began
         assert seen == []
         store.close()
@@ -148,7 +148,7 @@ def _trips_while_idle(monkeypatch: pytest.MonkeyPatch) -> tuple[int, float]:
 
 def test_following_an_idle_thread_asks_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two followers of one process ask together."""
-    count, seconds = _trips_while_idle(monkeypatch)
+    count, seconds = _trips_while_idle(monkeypatch, 3.0)
 
     assert 0 < count <= seconds + 1
 
@@ -157,6 +157,6 @@ def test_followers_that_look_more_often_are_counted(monkeypatch: pytest.MonkeyPa
     """The control: looks every tenth of a second are more than one a second."""
     monkeypatch.setattr("perdure.engines.postgres.news._LOOK_SECONDS", 0.1)
 
-    count, seconds = _trips_while_idle(monkeypatch)
+    count, seconds = _trips_while_idle(monkeypatch, 1.0)
 
     assert count > seconds + 1
