@@ -243,7 +243,7 @@ def test_the_view_of_commits_has_the_turns_that_people_see(postgres: Server) -> 
         f"SELECT hash, turn FROM perdure.state_commits WHERE tenant = '{url.rpartition('=')[2]}'"
     )
 
-    found = dict(rows)
+    found = {str(digest): turn for digest, turn in rows}
     assert {digest: found[digest] for digest in expected} == expected
     assert set(expected.values()) == {0, 1, 2, 3, 4}
 
