@@ -2,8 +2,8 @@
 
 A framework has synchronous and awaitable methods in one object, and calls the synchronous ones on threads that run an
 event loop too.  The handles of Perdure refuse that, because the loop would stall; here the framework has decided that it
-may.  So a `Door` makes a blocking call directly where no loop runs, on another thread where one does, and on a worker
-where it is awaited.
+may.  So `Workers` make a blocking call directly where no loop runs, on another thread where one does, and on a worker where
+it is awaited.  A `Door` has the store as well.
 """
 
 from __future__ import annotations
@@ -20,25 +20,17 @@ from perdure.errors import Invalid
 from perdure.runtime import event_loop
 from perdure.store.store import Store
 
-__all__ = ["Door"]
+__all__ = ["Door", "Workers"]
 
 _T = TypeVar("_T")
 _WORKERS_MAX = 16
 
 
-class Door:
-    """Makes blocking calls on a store for a framework: `call` for its synchronous methods, `acall` for the others."""
+class Workers:
+    """Makes blocking calls for a framework: `call` for its synchronous methods, `acall` for the others."""
 
-    def __init__(self, store: Store | aio.Store) -> None:
-        """Use an open store, of either interface; raises `Invalid` for anything else."""
-        held = store.target() if isinstance(store, aio.Store) else store
-        if not isinstance(held, Store):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Invalid(
-                f"a framework's data is stored in an open store, not in {held!r}; nothing was done.",
-                code="not_a_store",
-                advice="Open one with perdure.open(…).",
-            )
-        self.store = held
+    def __init__(self) -> None:
+        """Start no thread yet."""
         self._workers: tuple[int, ThreadPoolExecutor] | None = None  # with the process that made them
 
     def call(self, work: Callable[[], _T]) -> _T:
@@ -60,3 +52,19 @@ class Door:
             threads = ThreadPoolExecutor(_WORKERS_MAX, thread_name_prefix="perdure-integration")
             workers = self._workers = (os.getpid(), threads)
         return workers[1]
+
+
+class Door(Workers):
+    """The workers of a framework that uses a whole store."""
+
+    def __init__(self, store: Store | aio.Store) -> None:
+        """Use an open store, of either interface; raises `Invalid` for anything else."""
+        super().__init__()
+        held = store.target() if isinstance(store, aio.Store) else store
+        if not isinstance(held, Store):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Invalid(
+                f"a framework's data is stored in an open store, not in {held!r}; nothing was done.",
+                code="not_a_store",
+                advice="Open one with perdure.open(…).",
+            )
+        self.store = held

@@ -6,7 +6,8 @@ framework asks for the call again, under the same id if it has stored the messag
 The guard returns the stored result of a finished call.  The outcome of a call that was under way is unknown: the guard
 does not make it again, and tells the model so in words.  A call that is known to have had no effect is made again.  A model that asks for
 the same thing under a new id, while the outcome of the first is unknown or on another branch, is stopped by the
-fingerprint of the call: tool and arguments.
+fingerprint of the call: tool and arguments.  A tool that another program runs is started by `begin`, and settled when that
+program reports its outcome.
 
 The guard executes nothing that is stored.  A result is a text or JSON, and what becomes of it is the framework's decision.
 """
@@ -27,13 +28,15 @@ from perdure.errors import Busy, Conflict, Invalid
 from perdure.integrations import foreign_ids
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach, check_effect
+from perdure.runtime import event_loop
+from perdure.runtime.calls import direct_call
 from perdure.runtime.calls.direct_call import CallResult
 from perdure.runtime.tools.call import Call
 from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import RepeatGuard, Tool
 from perdure.store.thread import Thread
 
-__all__ = ["CallGuard", "GuardedCall", "GuardOutcome"]
+__all__ = ["BegunCall", "CallGuard", "GuardedCall", "GuardOutcome"]
 
 _T = TypeVar("_T")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
@@ -146,6 +149,26 @@ class CallGuard:
             return GuardOutcome(state="refused", text=str(refused))
         raise AssertionError("the ids of a call do not end")
 
+    def begin(self, thread: Thread, call: GuardedCall) -> BegunCall | GuardOutcome[Any]:
+        """Start a call whose tool another program runs; return its outcome instead if it is not to be made.
+
+        The start is durable if the tool may change something.
+        """
+        reported = _Report()
+        tool, arguments = self._tool(call, reported.outcome), _plain(call.arguments)
+        try:
+            for id in call.ledger_ids:
+                env = thread._env()  # pyright: ignore[reportPrivateUsage]
+                begun = event_loop.drive(direct_call.begin(env, tool, arguments, id=id))
+                if isinstance(begun, direct_call.StartedCall):
+                    return BegunCall(begun, reported)
+                attempt = _Attempt[Any](reported.outcome, lambda value: value)
+                if not attempt.is_to_repeat(begun):
+                    return attempt.outcome(begun, lambda id=id: _stored(thread, id))
+        except (Busy, Conflict) as refused:
+            return GuardOutcome(state="refused", text=str(refused))
+        raise AssertionError("the ids of a call do not end")
+
     def _tool(self, call: GuardedCall, run: Callable[[], Any], *, runs_async: bool = False) -> Tool:
         name = call.tool if _TOOL.match(call.tool) else f"_{foreign_ids.path_segment(call.tool).strip('~')}"
         work: Callable[[Arguments, Call], Any] = lambda _arguments, _call: run()  # noqa: E731
@@ -160,6 +183,44 @@ class CallGuard:
             reach=self.reach(call),
             repeat_guard=self._repeat_guard,
         )
+
+
+class _Report:
+    """The outcome of a tool, as another program reports it."""
+
+    value: Json = None
+    error: str | None = None
+
+    def outcome(self) -> Json:
+        """Return the result; raises if the tool ended with an error."""
+        if self.error is not None:
+            raise _ToolError(self.error)
+        return self.value
+
+
+class _ToolError(Exception):
+    """The error of a tool that another program ran: whether it had its effect is not known."""
+
+
+class BegunCall:
+    """A call that is started, and whose tool another program runs now; one of its methods is called once."""
+
+    def __init__(self, started: direct_call.StartedCall, report: _Report) -> None:
+        self._started, self._report = started, report
+
+    def settle(self, value: Json) -> CallResult:
+        """Record what the tool returned."""
+        self._report.value = value
+        return event_loop.drive(self._started.settle())
+
+    def fail(self, error: str) -> CallResult:
+        """Record that the tool ended with an error: unknown if it may have changed something, else failed."""
+        self._report.error = error
+        return event_loop.drive(self._started.settle())
+
+    def abandon(self) -> CallResult:
+        """Record that nobody will report the outcome."""
+        return event_loop.drive(self._started.abandon())
 
 
 class _Attempt(Generic[_T]):

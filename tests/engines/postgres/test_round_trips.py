@@ -26,7 +26,8 @@ from tests.store.engine_calls import KEEPER
 
 if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres import engine
-    from perdure.engines.postgres.connections import Connection, EngineCounters
+    from perdure.engines.postgres.connections import Connection
+    from perdure.engines.shared_rules import EngineCounters
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.usefixtures("postgres")]
 

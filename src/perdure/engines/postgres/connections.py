@@ -26,7 +26,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from struct import Struct
-from threading import Lock
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
@@ -36,6 +35,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from perdure.engines.postgres.errors import ConnectionLost, StatementFailed
+from perdure.engines.shared_rules import FAILURES, EngineCounters
 from perdure.errors import Invalid, NotFound, PerdureError, Unavailable
 from perdure.model.fork_safety import keep_forever, renew_in_child
 from perdure.model.names import shown_address
@@ -164,28 +164,7 @@ class _Driver(psycopg.Connection[tuple[object, ...]]):
         return
 
 
-class EngineCounters:
-    """What one opening of a store has done, by name.  Thread-safe; the numbers only grow."""
-
-    def __init__(self) -> None:
-        names = ("commits", "repeated", "conflicts", "in_doubt", "retries", "round_trips", "connections")
-        self._counts: dict[str, int] = dict.fromkeys(names, 0)
-        self._lock = Lock()  # the bare one, because every round trip is counted
-        renew_in_child(self)
-
-    def add(self, name: str) -> None:
-        """Count one more."""
-        with self._lock:
-            self._counts[name] += 1
-
-    def read(self) -> dict[str, int]:
-        """Return the numbers."""
-        with self._lock:
-            return dict(self._counts)
-
-    def after_fork_in_child(self) -> None:
-        """Replace the lock: its holder runs in the parent alone."""
-        self._lock = Lock()
+_COUNTED = ("commits", "repeated", *FAILURES, "retries", "round_trips", "connections")
 
 
 class Connection:
@@ -196,7 +175,7 @@ class Connection:
     ) -> None:
         """Connect; raise `psycopg.OperationalError` if that fails."""
         self._driver = _Driver.connect(make_conninfo(**dict(parameters)), autocommit=True)
-        self._counters = counters or EngineCounters()
+        self._counters = counters or EngineCounters(_COUNTED)
         self._counters.add("connections")
         self._pg = self._driver.pgconn
         self._pg.nonblocking = 1
@@ -445,7 +424,7 @@ class Pool:
         self._parameters, self.prepares = parameters, prepares
         self.tenant: str | None = None  # what each new connection names; None: nothing
         self._size_max, self._wait_seconds = size_max, wait_seconds
-        self.counters = EngineCounters()
+        self.counters = EngineCounters(_COUNTED)
         self._free = _places(size_max)
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()

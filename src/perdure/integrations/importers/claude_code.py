@@ -16,6 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,10 +41,10 @@ from perdure.integrations.importers.session import (
 from perdure.integrations.importers.sources import Candidate, read_file
 from perdure.providers.contract import Loss
 
-__all__ = ["read_sessions", "recognises"]
+__all__ = ["API", "read_entry", "read_sessions", "recognises"]
 
 FORMAT = "claude-code"
-_API = "anthropic-messages"
+API = "anthropic-messages"
 _TYPES = frozenset({"user", "assistant"})
 _OTHERS = frozenset(
     {"summary", "file-history-snapshot", "progress", "attachment", "system", "queue-operation"}
@@ -97,6 +98,12 @@ def read_sessions(place: str) -> list[Session]:
         if thread not in known and _agent_file(path, session, key):
             whole.links.append(Link(kind="child", thread=thread, call=call))
     return [whole, *children]
+
+
+def read_entry(value: Json) -> Session:
+    """Read one line alone: the session has one entry with one part, or counts the line as unmapped."""
+    text = json.dumps(value, sort_keys=True)
+    return _session("", Path(), [JsonLine(1, value, sha256(text.encode()).hexdigest())])
 
 
 def _unique(read: JsonLines) -> list[JsonLine]:
@@ -189,7 +196,7 @@ def _long_outputs(path: Path) -> list[Original]:
 
 def _session(id: str, path: Path, lines: Sequence[JsonLine]) -> Session:
     """Build the session of lines that belong together."""
-    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=str(path), api=_API)
+    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=str(path), api=API)
     tree = _SessionTree(session)
     for line in lines:
         tree.take(line)

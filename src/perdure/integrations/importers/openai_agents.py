@@ -29,10 +29,10 @@ from perdure.integrations.importers.sources import Candidate
 from perdure.integrations.importers.sqlite_source import columns_of, opened, quoted, tables_of
 from perdure.providers.contract import Loss
 
-__all__ = ["read_sessions", "recognises"]
+__all__ = ["API", "FORMAT", "grouped", "read_item", "read_sessions", "recognises"]
 
 FORMAT = "openai-agents"
-_API = "openai-responses"
+API = "openai-responses"
 _COLUMNS = {"id", "session_id", "message_data"}
 _OUTPUT = "_output"
 
@@ -68,7 +68,7 @@ def _read(path: Path, connection: Connection) -> Iterator[Session]:
 def _session(path: Path, connection: Connection, table: str, id: str, prefix: str) -> Session:
     query = f"SELECT id, message_data FROM {quoted(table)} WHERE session_id = ? ORDER BY id"
     rows = [(int(row), data) for row, data in connection.execute(query, (id,))]
-    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, prefix + id), source=str(path), api=_API)
+    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, prefix + id), source=str(path), api=API)
     session.facts = {"session": id, "table": table}
     items: dict[int, tuple[str, SourcePart]] = {}
     for row, data in rows:
@@ -76,7 +76,7 @@ def _session(path: Path, connection: Connection, table: str, id: str, prefix: st
         if found is not None:
             items[row] = found
     session.paths = [
-        _entries([items[row] for row in way if row in items]) for way in _ways(connection, id, rows)
+        grouped([items[row] for row in way if row in items]) for way in _ways(connection, id, rows)
     ]
     text = b"\n".join(_bytes(data) for _, data in rows)
     session.originals = [Original(name=f"{table}.jsonl", content=text)]
@@ -120,14 +120,21 @@ def _item(session: Session, row: int, data: object) -> tuple[str, SourcePart] | 
         why = "it cannot be read; it is kept in the original"
         session.losses.append(Loss(kind="dropped", where=f"row {row}", what=what, why=why))
         return None
+    name = moment_name(FORMAT, f"{row}-{sha256(raw).hexdigest()[:12]}")
+    found = read_item(item, name=name, where=f"row {row}", facts={"row": row})
+    if found is None:
+        session.unmapped[f"message of the {item.get('role')}"] += 1
+    return found
+
+
+def read_item(item: Json, *, name: str, where: str, facts: Json) -> tuple[str, SourcePart] | None:
+    """Return the role of an item and the item as a part of an entry; None for a message of the system or developer."""
     role = _role(item)
     if role is None:
-        session.unmapped[f"message of the {item.get('role')}"] += 1
         return None
-    name = moment_name(FORMAT, f"{row}-{sha256(raw).hexdigest()[:12]}")
     if isinstance(item.get("output"), dict | int | float | bool) and str(item.get("type")).endswith(_OUTPUT):
         item = {**item, "output": json.dumps(item["output"], ensure_ascii=False)}
-    return role, SourcePart(name=name, item=item, where=f"row {row}", facts={"row": row})
+    return role, SourcePart(name=name, item=item, where=where, facts=facts)
 
 
 def _role(item: Json) -> str | None:
@@ -138,7 +145,7 @@ def _role(item: Json) -> str | None:
     return "tool" if kind.endswith(_OUTPUT) else "assistant"
 
 
-def _entries(items: Sequence[tuple[str, SourcePart]]) -> tuple[SessionEntry, ...]:
+def grouped(items: Sequence[tuple[str, SourcePart]]) -> tuple[SessionEntry, ...]:
     """Group items into entries: a message of the user, a reply, or the results of its calls."""
     groups: list[tuple[str, list[SourcePart]]] = []
     for role, part in items:

@@ -46,7 +46,7 @@ from perdure.runtime.import_messages import read
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["SESSION_PATH", "SessionReport", "write_session"]
+__all__ = ["SESSION_PATH", "SessionReport", "converted", "write_session"]
 
 SESSION_PATH = "/import/session"  # in the state: what was imported, and the originals by digest
 _LINKS = "/import/links"

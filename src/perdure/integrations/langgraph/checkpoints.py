@@ -22,6 +22,7 @@ import msgspec
 
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.integrations import foreign_ids
+from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.langgraph.transcript import RememberedLists
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
@@ -54,6 +55,7 @@ CHANNELS = "/langgraph/channels"
 WRITES = "langgraph/writes"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _KNOWN_MAX = 4096
+_TIPS_MAX = 256
 
 How: TypeAlias = Literal["latest", "written", "by_id"]
 """How this process learned of a checkpoint: it read it as the latest, wrote it, or read it by its id."""
@@ -84,6 +86,7 @@ class FoundCheckpoint(NamedTuple):
     record: CheckpointRecord
     view: View
     commit: Digest
+    messages: tuple[str, Digest] | None = None  # the channel with the messages and its list; None: look it up
 
     @property
     def key(self) -> tuple[str, str]:
@@ -131,48 +134,19 @@ def kept_path(namespace: str) -> str:
     return f"/kept/{foreign_ids.path_segment(namespace)}"
 
 
-class GraphThreads:
+class GraphThreads(FrameworkThreads):
     """The threads of a store that hold checkpoints, by the ids that LangGraph has for them."""
 
     def __init__(self, store: Store, agent: str | None) -> None:
         """Use a store; `agent` is whose threads they are, None: those of any agent, new ones of `langgraph`."""
-        self.store, self._agent = store, agent
-        self._open: dict[str, Thread] = {}
+        super().__init__(store, agent, framework="langgraph")
         self._lines: set[tuple[str, str]] = set()
-        self._lock = Lock()
 
-    def find(self, thread_id: str) -> Thread | None:
-        """Return a thread; None if there is none.  Raises `Conflict` if it belongs to another agent."""
-        known = self._open.get(thread_id)
-        if known is not None:
-            return known
-        id = foreign_ids.thread_id(thread_id)
-        try:
-            found = self.store.thread(id)
-        except NotFound:
-            return None
-        if self._agent is not None and found.agent != self._agent:
-            raise Conflict(
-                f"thread '{id}' belongs to agent '{found.agent}', not to '{self._agent}'; nothing was done.",
-                code="thread_of_another_agent",
-                thread=id,
-                agent=found.agent,
-            )
-        return self._remember(thread_id, found)
-
-    def begin(self, thread_id: str) -> Thread:
-        """Return a thread, which is begun if there is none."""
-        found = self.find(thread_id)
-        if found is not None:
-            return found
-        agent = self._agent or "langgraph"
-        return self._remember(thread_id, self.store.thread(foreign_ids.thread_id(thread_id), agent=agent))
-
-    def forget(self, thread_id: str) -> None:
-        """Forget the handle of a thread that was removed."""
+    def forget(self, id: str) -> None:
+        """Forget the handles of a thread that was removed."""
+        super().forget(id)
         with self._lock:
-            self._open.pop(thread_id, None)
-            self._lines = {each for each in self._lines if each[0] != thread_id}
+            self._lines = {each for each in self._lines if each[0] != id}
 
     def line(self, thread_id: str, line: str, *, begin: bool = False) -> Thread | None:
         """Return a handle on a timeline; None if there is no such thread or timeline, unless it is to `begin`."""
@@ -203,9 +177,25 @@ class GraphThreads:
         found = self.at(line.at(), thread_id, namespace)
         if found is not None:
             return found
+        return self._cut_off(thread_id, namespace)
+
+    def _cut_off(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
+        """Return the latest checkpoint of a namespace whose timeline a prune has cut and not begun anew; None: none has."""
         writes = self.line(thread_id, WRITES)
         kept = None if writes is None else writes.get(kept_path(namespace), default=None)
-        return None if kept is None else self.named(thread_id, namespace, str(kept))
+        return None if kept is None else self.named(thread_id, namespace, str(kept["id"]))
+
+    def finish_prune(self, thread_id: str, namespace: str, head: Head) -> bool:
+        """Write the latest checkpoint again if a prune was cut off after it had emptied this timeline; True: it was.
+
+        Raises `StaleHead` if the timeline is not at `head` any more: another writer has done it.
+        """
+        latest = None if head.commit is not None else self._cut_off(thread_id, namespace)
+        line = self.line(thread_id, line_of(namespace))
+        if latest is None or line is None:
+            return False
+        self._write_again(line, latest, head)
+        return True
 
     def named(self, thread_id: str, namespace: str, id: str) -> FoundCheckpoint | None:
         """Return a checkpoint by its id; None if there is none, or it was deleted."""
@@ -257,6 +247,11 @@ class GraphThreads:
                 seen.add(entry.digest)
                 if any(name.partition(":")[0] in (_OF_ROOT, _OF_NAMESPACE) for name in entry.names):
                     yield entry, thread
+        writes = self.line(thread_id, WRITES)
+        for kept in () if writes is None else writes.values("/kept").values():
+            found = self._cut_off(thread_id, kept["namespace"])
+            if found is not None and found.commit not in seen:  # a prune was cut off
+                yield found.view.log(limit=1)[0], thread
 
     def sorted(self, thread_id: str) -> list[FoundCheckpoint]:
         """Return the checkpoints of a thread that were not deleted, the newest id first; each id once, as last written."""
@@ -332,30 +327,31 @@ class GraphThreads:
             planned.undo(to=latest.view.log(limit=1)[0])
 
     def _begin_anew(self, line: Thread, latest: FoundCheckpoint) -> None:
-        """Write a checkpoint again, as the first of its timeline."""
-        record, view = latest.record, latest.view
+        """Write a checkpoint again, as the first of its timeline.
+
+        Between the two moves of the head the path under `/kept` names it: then it is read, and the next put, or the next
+        prune, finishes what a crash has cut off.
+        """
+        record = latest.record
         writes = self.line(record.thread_id, WRITES, begin=True)
         assert writes is not None
-        kept = kept_path(record.namespace)
-        values = {entry.path: view.get(entry.path) for entry in view.entries("/")}
-        said = view.transcript()
         with writes.change("prune", on_conflict="rebase") as change:
-            change.put(kept, record.id)  # so that it is the latest until it is written again
-        head = line.undo(to=None)
+            change.put(kept_path(record.namespace), {"namespace": record.namespace, "id": record.id})
+        self._write_again(line, latest, line.undo(to=None))
+
+    def _write_again(self, line: Thread, latest: FoundCheckpoint, head: Head) -> None:
+        record, view = latest.record, latest.view
+        values = {entry.path: view.get(entry.path) for entry in view.entries("/")}
         with line.change("prune", head=head) as change:
-            for each in said:
+            for each in view.transcript():
                 if each.words is not None:
                     change.add(each.words, id=each.id, provider=each.provider, model=each.model)
             change.replace(values)
             change.name(name_of(record.namespace, record.id))
+        writes = self.line(record.thread_id, WRITES, begin=True)
+        assert writes is not None
         with writes.change("prune", on_conflict="rebase") as change:
-            change.delete(kept)
-
-    def _remember(self, thread_id: str, thread: Thread) -> Thread:
-        with self._lock:
-            if len(self._open) > 10_000:
-                self._open.clear()
-            return self._open.setdefault(thread_id, thread)
+            change.delete(kept_path(record.namespace))
 
 
 def read_record(stored: Any) -> CheckpointRecord:
@@ -376,6 +372,7 @@ class SaverMemory:
         """Remember nothing yet."""
         self._known: OrderedDict[tuple[str, str, str | None], How] = OrderedDict()
         self._runs: OrderedDict[tuple[str, str, str], weakref.ref[Any]] = OrderedDict()
+        self._tips: OrderedDict[tuple[str, str], tuple[Head, FoundCheckpoint]] = OrderedDict()
         self._lock = Lock()
         self.lists = RememberedLists()
 
@@ -390,6 +387,18 @@ class SaverMemory:
     def how(self, thread_id: str, namespace: str, id: str | None) -> How | None:
         """Return how this process last learned of a checkpoint; None: it has not."""
         return self._known.get((thread_id, namespace, id))
+
+    def tip(self, thread: str, head: Head) -> FoundCheckpoint | None:
+        """Return the checkpoint that this process wrote last on a timeline, if it is at that head; None: look it up."""
+        known = self._tips.get((thread, head.timeline))
+        return known[1] if known is not None and known[0] == head else None
+
+    def wrote(self, thread: str, head: Head, found: FoundCheckpoint) -> None:
+        """Note a checkpoint that this process has written, and the head that it left."""
+        with self._lock:
+            self._tips[thread, head.timeline] = head, found
+            while len(self._tips) > _TIPS_MAX:
+                self._tips.popitem(last=False)
 
     def began(self, thread_id: str, namespace: str, id: str, run: object) -> None:
         """Note which run writes a checkpoint: LangGraph has one object of metadata for each run."""
@@ -409,7 +418,10 @@ class SaverMemory:
 
 
 def has_work(checkpoint: Mapping[str, Any]) -> bool:
-    """True if nodes are to run after a checkpoint, as far as the checkpoint itself says so."""
+    """True if nodes are to run after a checkpoint, as far as the checkpoint itself says so.
+
+    A topic that its readers have emptied has a new version and no value, and triggers nothing.
+    """
     values, versions, seen = (
         checkpoint[key] for key in ("channel_values", "channel_versions", "versions_seen")
     )
@@ -418,7 +430,9 @@ def has_work(checkpoint: Mapping[str, Any]) -> bool:
     if any(channel.startswith("branch:to:") for channel in values):
         return True
     return any(
-        channel in values and str(versions.get(channel, "")) > str(version)
+        channel in values
+        and not (type(values[channel]) is list and not values[channel])
+        and str(versions.get(channel, "")) > str(version)
         for node, versions_of_node in seen.items()
         if node not in ("__input__", "__interrupt__")
         for channel, version in versions_of_node.items()

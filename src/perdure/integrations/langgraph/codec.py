@@ -30,6 +30,7 @@ from typing import Any, Protocol, cast
 
 from langchain_core import messages as lc
 from langchain_core.documents import Document
+from langchain_core.messages.base import TextAccessor
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]
 from langgraph.store.base import GetOp, Item
 from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, StateSnapshot, TimeoutPolicy
@@ -68,7 +69,7 @@ _IP = {
 # Classes whose fields are their constructor's arguments.
 _FIELDS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "Send": (Send, ("node", "arg", "timeout")),
-    "Interrupt": (Interrupt, ("value", "id")),
+    "Interrupt": (Interrupt, ("value", "id", "response_schema")),
     "Command": (Command, ("graph", "update", "resume", "goto")),
     "Overwrite": (Overwrite, ("value",)),
     "TimeoutPolicy": (TimeoutPolicy, tuple(each.name for each in dataclasses.fields(TimeoutPolicy))),
@@ -161,6 +162,8 @@ class Codec:
             name = _FIELD_NAMES[kind]
             fields = {each: inner(getattr(value, each, None)) for each in _FIELDS[name][1]}
             return {MARK: name, "v": cast("Json", fields)}
+        if kind is TextAccessor:  # the text of a message: what reads it needs no more than a text
+            return _text(str(value))
         if _MESSAGES.get(kind.__name__) is kind:
             return {MARK: "message", "type": kind.__name__, "v": self._fields(value, depth)}
         if kind is _DeltaSnapshot:
@@ -184,6 +187,8 @@ class Codec:
 
     def _object(self, value: Any, kind: type[Any], depth: int) -> Json:
         name: list[Json] = [kind.__module__, kind.__name__]
+        if getattr(sys.modules.get(kind.__module__), kind.__name__, None) is not kind:
+            return self._foreign(value, kind)  # a class inside a function: no reader could find it
         if isinstance(value, enum.Enum):
             return {MARK: "enum", "type": name, "v": self._encode(value.value, depth + 1)}
         if hasattr(value, "__pydantic_fields__"):
@@ -261,7 +266,9 @@ class Codec:
                 advice="Declare it in the state of the graph or with Saver(…, types=[…]).",
                 type=f"{module}.{name}",
             )
-        kind = getattr(sys.modules[module], name)  # the program that declared it has imported it
+        kind = getattr(sys.modules[module], name, None)  # the program that declared it has imported it
+        if kind is None:
+            raise ValueError(f"{module} has no {name}")
         value = self._decode(stored["v"])
         if mark == "enum":
             return kind(value)

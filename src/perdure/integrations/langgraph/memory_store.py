@@ -77,7 +77,8 @@ class Memory(BaseStore):
         self._codec = Codec(serializer=serializer)
         self._embeddings = None if index is None else ensure_embeddings(index.get("embed"))
         fields = (index or {}).get("fields") or ["$"]
-        self._fields = [(each, tokenize_path(each)) for each in fields]
+        self.index_config = index
+        self._fields = [_field(each) for each in fields]
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do the operations, all of them or none, and return a result for each; reads see the moment before."""
@@ -178,8 +179,8 @@ class Memory(BaseStore):
     def _texts(self, op: PutOp) -> list[str]:
         if self._embeddings is None or op.value is None or op.index is False:
             return []
-        fields = self._fields if op.index is None else [(each, tokenize_path(each)) for each in op.index]
-        return [text for _, field in fields for text in get_text_at_path(dict(op.value), field)]
+        fields = self._fields if op.index is None else [_field(each) for each in op.index]
+        return [text for field in fields for text in get_text_at_path(dict(op.value), field)]
 
     def _embedded(self, puts: Sequence[PutOp]) -> dict[str, Sequence[float]]:
         texts = list(dict.fromkeys(text for op in puts for text in self._texts(op)))
@@ -235,6 +236,11 @@ class Memory(BaseStore):
             "created_at": datetime.datetime.fromisoformat(stored["created_at"]),
             "updated_at": datetime.datetime.fromisoformat(stored["updated_at"]),
         }
+
+
+def _field(path: str) -> str | list[str]:
+    """Return a path of a value as LangGraph's `get_text_at_path` takes it: `$`, the whole value, is no path of steps."""
+    return path if path == "$" else tokenize_path(path)
 
 
 def _now() -> float:

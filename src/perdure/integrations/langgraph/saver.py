@@ -16,6 +16,10 @@ the writes of that checkpoint), and its process still has it.  In this process L
 the saver sees when that object is gone.  Of another process it knows only its last write: the run counts as under way until
 that process has ended, or has written nothing for `lease_seconds`.  No end of a run needs to be told.  A put that goes on
 with a run (`loop`) is not refused: of two that resume the same checkpoint the first one wins.
+
+**Subgraphs.**  The namespace of one task belongs to one run; a node may call a subgraph there several times at once, and the
+last one to write is the latest.  If a parent is replayed, LangGraph lists the one checkpoint of the subgraph before it: to
+go on from that one is a branch, too.
 """
 
 from __future__ import annotations
@@ -72,6 +76,7 @@ from perdure.integrations.langgraph.transcript import (
 from perdure.model import names
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.head import Head
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -153,8 +158,11 @@ class Saver(BaseCheckpointSaver[str]):
         found = self._door.call(partial(self._list, config, filter, before))
         shown = 0
         while (limit is None or shown < limit) and (each := self._door.call(partial(next, found, None))):
+            self._note_replay(config, before, limit, each)
             yield each
             shown += 1
+        if shown == 0:
+            self._note_replay(config, before, limit, None)
 
     async def alist(
         self,
@@ -170,8 +178,11 @@ class Saver(BaseCheckpointSaver[str]):
         while (limit is None or shown < limit) and (
             each := await self._door.acall(partial(next, found, None))
         ):
+            self._note_replay(config, before, limit, each)
             yield each
             shown += 1
+        if shown == 0:
+            self._note_replay(config, before, limit, None)
 
     def put(
         self,
@@ -300,6 +311,24 @@ class Saver(BaseCheckpointSaver[str]):
             values[channel] = known.messages()
         return values
 
+    def _note_replay(
+        self,
+        config: RunnableConfig | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+        found: CheckpointTuple | None,
+    ) -> None:
+        """Note a checkpoint that LangGraph goes on from in a subgraph, because its parent was replayed.
+
+        It then asks for the one checkpoint of the subgraph before that of the parent, and perhaps there is none.
+        """
+        if config is None or before is None or limit != 1:
+            return
+        thread_id, namespace, _ = _ids(config)
+        if namespace != "":
+            id = None if found is None else _ids(found.config)[2]
+            self._memory.note(thread_id, namespace, id, "by_id")
+
     def _list(
         self, config: RunnableConfig | None, filter: dict[str, Any] | None, before: RunnableConfig | None
     ) -> Iterator[CheckpointTuple]:
@@ -374,15 +403,21 @@ class Saver(BaseCheckpointSaver[str]):
         line = self._threads.line(thread_id, line_of(namespace), begin=True)
         assert line is not None
         head = line.head
-        latest = self._threads.at(line.at(head), thread_id, namespace)
+        latest = self._memory.tip(thread_id, head)
+        if latest is None:
+            latest = self._threads.at(line.at(head), thread_id, namespace)
+        if latest is None and self._threads.finish_prune(thread_id, namespace, head):
+            head = line.head
+            latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
-            if latest is not None and source == "input":
+            if latest is not None and source == "input" and not _is_of_task(namespace):
                 self._check_idle(latest, config)
             self._commit(line, record, checkpoint, latest, head=head)
-        elif source != "fork" and self._memory.how(thread_id, namespace, record.parent) in (
-            "latest",
-            "written",
+        elif (
+            source != "fork"
+            and not _is_of_task(namespace)
+            and self._memory.how(thread_id, namespace, record.parent) in ("latest", "written")
         ):
             self._lost(line, record, checkpoint, below)
         else:
@@ -479,6 +514,10 @@ class Saver(BaseCheckpointSaver[str]):
             change.name(name_of(record.namespace, record.id))
         if remembered is not None:
             self._memory.lists.put(remembered[0], remembered[1], instead_of=remembered[2])
+        after, messages = change.head, None if remembered is None else (self._messages, remembered[0])
+        if after is not None and after.commit is not None:
+            tip = FoundCheckpoint(record, line.at(after), after.commit, messages)
+            self._memory.wrote(record.thread_id, after, tip)
 
     def _put_messages(
         self, change: Change, record: CheckpointRecord, messages: Sequence[Any], below: FoundCheckpoint | None
@@ -490,7 +529,9 @@ class Saver(BaseCheckpointSaver[str]):
         path, digest = channel_path(self._messages), None
         before: MessageList | None = MessageList()
         if below is not None and self._messages in below.record.channels:
-            digest = below.view.entry(path).value
+            known_list = below.messages
+            is_known = known_list is not None and known_list[0] == self._messages
+            digest = known_list[1] if known_list and is_known else below.view.entry(path).value
             known = self._memory.lists.get(digest)
             before = decoded(self._codec, below.view.get(path)) if known is None else known
         found = None if before is None else elements_of(self._codec, messages, before)
@@ -505,6 +546,7 @@ class Saver(BaseCheckpointSaver[str]):
                 new = change.append(path, cast("Json", each))
         else:
             new = change.put(path, cast("Json", after.stored))
+        after.keep(messages)
         return new, after, digest
 
     def _put_writes(
@@ -581,6 +623,8 @@ class Saver(BaseCheckpointSaver[str]):
         for _ in range(_ATTEMPTS_MAX):
             heads = self._threads.heads(thread_id)
             every = self._threads.sorted(thread_id)
+            if self._finish_prunes(thread_id, every, heads):
+                continue
             gone = choose(every)
             namespaces |= {each.record.namespace for each in gone}
             if not namespaces or not heads:  # nothing is chosen, or the thread was removed
@@ -594,6 +638,14 @@ class Saver(BaseCheckpointSaver[str]):
                 continue
             return
         raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
+
+    def _finish_prunes(
+        self, thread_id: str, every: Sequence[FoundCheckpoint], heads: Mapping[str, Head]
+    ) -> bool:
+        """Finish prunes that a crash cut off; True: there was one, and the checkpoints are to be read again."""
+        spaces = {each.record.namespace for each in every}
+        cut = [(space, heads[line_of(space)]) for space in spaces if line_of(space) in heads]
+        return any([self._threads.finish_prune(thread_id, space, head) for space, head in cut])
 
     def _needed(self, found: FoundCheckpoint) -> Iterator[FoundCheckpoint]:
         """Yield the ancestors from which a checkpoint's delta channels are built again."""
@@ -666,6 +718,11 @@ def _ids(config: RunnableConfig) -> tuple[str, str, str | None]:
 def _config(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
     given = {"thread_id": thread_id, "checkpoint_ns": namespace}
     return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
+
+
+def _is_of_task(namespace: str) -> bool:
+    """True if a namespace belongs to one task: `node:task`.  Two runs never meet there, whatever a node calls at once."""
+    return ":" in namespace.rpartition("|")[2]
 
 
 def _write_order(write: Mapping[str, Json]) -> tuple[str, str, int]:

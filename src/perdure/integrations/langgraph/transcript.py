@@ -13,6 +13,8 @@ import copy
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from sys import getrefcount
 from threading import Lock
 from types import NoneType
 from typing import Any, TypeAlias, cast
@@ -32,24 +34,29 @@ _LISTS_MAX = 256
 _RETRACTIONS_MAX = 400  # in one write; beyond, the transcript begins anew
 _SAID = "said"
 _Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
+_Parts: TypeAlias = tuple[type[lc.BaseMessage], dict[str, Any], dict[str, Any] | None]
+_parts_of = cast("Callable[[Any], _Parts]", attrgetter("__class__", "__dict__", "__pydantic_extra__"))
+_ALONE = max(map(getrefcount, [object()]))  # the count of references to what only one list refers to
+_reuse = Lock()
 _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 
 
 class MessageList:
-    """The elements of a list of messages: how each is stored, and the fields that its message had then.
+    """The elements of a list of messages: how each is stored, and the parts that its message had then.
 
-    The parts are lists of their own, so that thousands of messages are compared in one step.
+    The parts are in one list, so that thousands of messages are compared in one step.
     """
 
-    __slots__ = ("_copied", "_extras", "_fields", "_kinds", "stored")
+    __slots__ = ("_copied", "_objects", "_parts", "stored")
 
     def __init__(self) -> None:
         """Begin with no element."""
         self.stored: list[dict[str, Json]] = []
-        self._kinds: list[type[lc.BaseMessage]] = []
-        self._fields: list[dict[str, Any]] = []
-        self._extras: list[dict[str, Any] | None] = []
+        self._parts: list[_Parts] = []
         self._copied: list[_Copied] = []  # the fields that each reader gets a copy of
+        self._objects: list[
+            lc.BaseMessage
+        ] = []  # messages that a reader or a writer had last; as many as parts, or none
 
     def __len__(self) -> int:
         """Return the number of elements."""
@@ -57,51 +64,57 @@ class MessageList:
 
     def add(self, stored: dict[str, Json], message: lc.BaseMessage) -> None:
         """Add an element that was made from a message."""
+        fields = {key: _own(each) for key, each in message.__dict__.items()}
         self.stored.append(stored)
-        self._kinds.append(type(message))
-        self._fields.append({key: _own(each) for key, each in message.__dict__.items()})
-        self._extras.append(_own(message.__pydantic_extra__))
-        self._copied.append(_copied(self._fields[-1]))
+        self._parts.append((type(message), fields, _own(message.__pydantic_extra__)))
+        self._copied.append(_copied(fields))
 
     def add_from(self, other: MessageList, start: int, end: int) -> None:
         """Add elements of another list."""
         self.stored += other.stored[start:end]
-        self._kinds += other._kinds[start:end]
-        self._fields += other._fields[start:end]
-        self._extras += other._extras[start:end]
+        self._parts += other._parts[start:end]
         self._copied += other._copied[start:end]
+
+    def keep(self, messages: Sequence[lc.BaseMessage]) -> None:
+        """Remember the messages of a writer: a reader gets them, as far as nobody else has them any more."""
+        self._objects = list(messages)
 
     def is_of(self, index: int, message: Any) -> bool:
         """True if the message still is what an element was made from."""
-        return (
-            type(message) is self._kinds[index]
-            and vars(message) == self._fields[index]
-            and message.__pydantic_extra__ == self._extras[index]
-        )
+        return _parts_of(message) == self._parts[index]
 
     def shared(self, messages: Sequence[Any]) -> int:
         """Return how many messages at the beginning are those of the elements."""
         first = messages[: len(self)]
-        if (
-            len(first) == len(self)
-            and [type(each) for each in first] == self._kinds
-            and [each.__dict__ for each in first] == self._fields
-            and [each.__pydantic_extra__ for each in first] == self._extras
-        ):
-            return len(self)
-        return next((at for at, each in enumerate(first) if not self.is_of(at, each)), len(first))
+        try:
+            if len(first) == len(self) and [*map(_parts_of, first)] == self._parts:
+                return len(self)
+        except AttributeError:
+            pass  # not all of them are messages
+        are_of = (is_message(each) and self.is_of(at, each) for at, each in enumerate(first))
+        return next((at for at, is_same in enumerate(are_of) if not is_same), len(first))
 
     def by_id(self, start: int) -> dict[str, int]:
         """Return the indexes of the elements from `start` on, by the ids of their messages."""
-        return {str(self._fields[at].get("id")): at for at in range(start, len(self))}
+        return {str(self.fields(at).get("id")): at for at in range(start, len(self))}
 
     def fields(self, index: int) -> Mapping[str, Any]:
         """Return the fields of the message of an element."""
-        return self._fields[index]
+        return self._parts[index][1]
 
     def messages(self) -> list[lc.BaseMessage]:
-        """Return messages with these fields, which share nothing with others that can be changed."""
-        return list(map(_message_of, self._kinds, self._fields, self._extras, self._copied))
+        """Return messages with these fields, which share nothing with others that can be changed.
+
+        A message that was handed out before is handed out again if nothing but this list refers to it.  The lock makes
+        sure that of two readers at once only one finds that.
+        """
+        with _reuse:
+            before = self._objects
+            is_alone = len(before) == len(self) and max(map(getrefcount, before), default=0) <= _ALONE
+            if is_alone and [*map(_parts_of, before)] == self._parts:
+                return list(before)
+            self._objects = list(map(_message_of, self._parts, self._copied))
+            return list(self._objects)
 
 
 def _copied(fields: Mapping[str, Any]) -> _Copied:
@@ -115,9 +128,8 @@ def _copied(fields: Mapping[str, Any]) -> _Copied:
     )
 
 
-def _message_of(
-    kind: type[lc.BaseMessage], fields: dict[str, Any], extra: dict[str, Any] | None, copied: _Copied
-) -> lc.BaseMessage:
+def _message_of(parts: _Parts, copied: _Copied) -> lc.BaseMessage:
+    kind, fields, extra = parts
     own = fields.copy()
     for key, way in copied:
         own[key] = way(fields[key])

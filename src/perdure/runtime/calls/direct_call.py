@@ -4,17 +4,20 @@ Integrations with other frameworks are built on it.  One commit applies what the
 with the same arguments returns the first result; after a crash the same rules hold as in a run.  No lease is
 needed: every write is fenced by the revision of the call's own record, so one commit applies its patch,
 whichever process makes it.
+
+A tool that another program runs is called in two parts: `begin` makes the start durable, and `StartedCall.settle` records
+the outcome when that program reports it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -42,7 +45,9 @@ from perdure.runtime.session.journal import Journal
 from perdure.runtime.tools.call import Ruling, scratch_prefix
 from perdure.runtime.tools.tool import Tool, tool
 
-__all__ = ["BY_HAND", "CallResult", "call"]
+__all__ = ["BY_HAND", "CallResult", "StartedCall", "begin", "call"]
+
+_T = TypeVar("_T")
 
 BY_HAND = "call:"  # begins the name of a direct call's turn; the call's id follows
 _ID_BYTES_MAX = 180
@@ -77,6 +82,60 @@ async def call(
     Raises `Busy` if another caller is making it, `Conflict` if the id belongs to another call, `Held` if the call is
     not settled and its thread came from another store and was not released.
     """
+    return await _with_call(env, tool_, arguments, id, _carry_out)
+
+
+async def begin(
+    env: RunEnvironment, tool_: Tool, arguments: Mapping[str, Json] | str, *, id: str
+) -> CallResult | StartedCall:
+    """Start one call whose tool another program runs; return its result instead if it is not to be made.
+
+    The start is durable if the tool writes.  The tool's function is called by `StartedCall.settle`: it returns the outcome
+    that the other program reported, or raises.  The errors are those of `call`.
+    """
+
+    async def start(
+        round_context: RoundContext, pending_call: PendingCall, rulings: dict[str, Ruling]
+    ) -> CallResult | StartedCall:
+        executor = CallExecutor(round_context, round_context.journal.root, rulings, message_id=None)
+        if pending_call.stage == "ready" and await executor.start(pending_call):
+            return StartedCall(round_context, pending_call, rulings)
+        return await _commit_outcome(round_context, pending_call)
+
+    return await _with_call(env, tool_, arguments, id, start)
+
+
+class StartedCall:
+    """A call that was started and whose tool another program runs now."""
+
+    def __init__(
+        self, round_context: RoundContext, pending_call: PendingCall, rulings: dict[str, Ruling]
+    ) -> None:
+        self._parts = round_context, pending_call, rulings
+
+    async def settle(self) -> CallResult:
+        """Record the outcome, which the tool's function returns or raises."""
+        return await _carry_out(*self._parts)
+
+    async def abandon(self) -> CallResult:
+        """Record that nobody will report the outcome: it is unknown if the tool writes."""
+        round_context, pending_call, rulings = self._parts
+        executor = CallExecutor(round_context, round_context.journal.root, rulings, message_id=None)
+        executor.abandon(pending_call)
+        return await _commit_outcome(round_context, pending_call)
+
+
+_Next: TypeAlias = Callable[[RoundContext, PendingCall, dict[str, Ruling]], Awaitable[_T]]
+
+
+async def _with_call(
+    env: RunEnvironment,
+    tool_: Tool | Callable[..., Any],
+    arguments: Mapping[str, Json] | str,
+    id: str,
+    proceed: _Next[_T],
+) -> CallResult | _T:
+    """Enter the call into the ledger, or find it there, and `proceed` with it unless it is settled."""
     names.check_id("call id", id)
     declared = tool_ if isinstance(tool_, Tool) else tool(tool_)
     raw = arguments if isinstance(arguments, str) else _text(arguments)
@@ -95,7 +154,7 @@ async def call(
             pending_call, rulings = await env.run_blocking(
                 partial(_continue, round_context, requested, recorded)
             )
-        return await _carry_out(round_context, pending_call, rulings)
+        return await proceed(round_context, pending_call, rulings)
     except Moved as moved:
         if moved.cell != calls.CALL + id:
             raise
@@ -112,6 +171,10 @@ async def _carry_out(
         executor.abandon(pending_call)  # if it was cancelled before its tool was called
         await round_context.do(partial(_commit, round_context, pending_call))
         raise
+    return await _commit_outcome(round_context, pending_call)
+
+
+async def _commit_outcome(round_context: RoundContext, pending_call: PendingCall) -> CallResult:
     await round_context.do(partial(_commit, round_context, pending_call))
     return await round_context.do(partial(_result, round_context, pending_call))
 

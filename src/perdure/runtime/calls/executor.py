@@ -140,14 +140,19 @@ class CallExecutor:
         if not await self._round_context.do(partial(self._settler.is_overtaken, pending_call)):
             raise moved
 
-    async def _carry(self, pending_call: PendingCall, *, alone: bool) -> None:
+    async def start(self, pending_call: PendingCall) -> bool:
+        """Bring a ready call to where its tool is called; False: it is settled or suspended instead."""
         tool = pending_call.tool
         assert tool is not None
         if pending_call.ready.is_interrupted:
-            if not await self._recover(pending_call, tool):
-                return
-        elif pending_call.record.state != "started" and not await self._start(pending_call, tool):
+            return await self._recover(pending_call, tool)
+        return pending_call.record.state == "started" or await self._start(pending_call, tool)
+
+    async def _carry(self, pending_call: PendingCall, *, alone: bool) -> None:
+        if not await self.start(pending_call):
             return
+        tool = pending_call.tool
+        assert tool is not None
         made = 0  # attempts in this process; attempts of a call that writes are also counted in its record
         while True:
             made += 1

@@ -1,0 +1,177 @@
+"""The guard of Claude's tools: each call is in the ledger of the session's own thread before the tool runs.
+
+    guard = ToolGuard(sessions, {"Read": "read_only", "mcp__bank__pay": "financial"})
+    ClaudeAgentOptions(session_store=sessions, hooks=guard.hooks())
+
+The tools run in another process, so the guard is told twice: `PreToolUse` makes the start of a call durable, or refuses it and
+says why in words; `PostToolUse` and `PostToolUseFailure` record the outcome.  A tool that failed may have had its effect:
+its outcome is unknown, unless it only reads.  When a turn stops, the outcome of each of its calls that nobody reported is
+unknown too.
+
+If this process dies, a call that it had started is unknown.  Asked for again, under a new id, the call is refused while that is
+so.  If the ledger cannot be written, a call is refused: nothing with an effect runs that is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from functools import partial
+from pathlib import PurePath
+from threading import Lock
+from typing import Any, TypeAlias, cast
+
+from claude_agent_sdk import HookMatcher, project_key_for_directory
+from claude_agent_sdk.types import HookContext, HookEvent, HookInput, HookJSONOutput
+
+from perdure import aio
+from perdure.errors import PerdureError
+from perdure.integrations.claude_agent.sessions import Sessions, key_of
+from perdure.integrations.guard import BegunCall, CallGuard, GuardedCall, GuardOutcome
+from perdure.model.canonical import Json
+from perdure.model.effect import Effect, Reach
+from perdure.runtime.tools.tool import RepeatGuard
+from perdure.store.thread import Thread
+
+__all__ = ["ToolGuard"]
+
+_log = logging.getLogger("perdure.integrations")
+_TEXT_MAX = 8000  # characters of a stored result that a refusal repeats
+
+_Begun: TypeAlias = "tuple[str, str]"  # the session, and the id of the call
+
+
+class ToolGuard:
+    """Takes the tool calls of sessions through the ledger.
+
+    `effects` says what each tool may change, by the name that Claude has for it (`mcp__server__tool`); one without an entry
+    counts as an external write.  `thread` is whose ledger is used; None: the session's own.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        effects: Mapping[str, Effect | Reach] | None = None,
+        *,
+        repeat_guard: RepeatGuard = "deny",
+        thread: Thread | aio.Thread | None = None,
+    ) -> None:
+        """Guard the tools of the sessions in a store."""
+        self._sessions, self._door = sessions, sessions.door
+        self._guard = CallGuard(effects, repeat_guard=repeat_guard)
+        self._named = thread.target() if isinstance(thread, aio.Thread) else thread
+        self._begun: dict[_Begun, BegunCall] = {}
+        self._lock = Lock()
+
+    def hooks(self) -> dict[HookEvent, list[HookMatcher]]:
+        """Return the hooks, for `ClaudeAgentOptions(hooks=…)`; add your own matchers to the lists."""
+        return {
+            "PreToolUse": [HookMatcher(hooks=[self.before], on_failure="block")],
+            "PostToolUse": [HookMatcher(hooks=[self.after])],
+            "PostToolUseFailure": [HookMatcher(hooks=[self.after])],
+            "Stop": [HookMatcher(hooks=[self.stopped])],
+        }
+
+    async def before(self, given: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """Start a call durably, and let the SDK go on with it; or refuse it in words."""
+        asked = cast("Mapping[str, Any]", given)
+        try:
+            refusal = await self._door.acall(partial(self._begin, asked, tool_use_id))
+        except PerdureError as error:
+            refusal = f"The call was not made, because it could not be recorded: {error}"
+        if refusal is None:
+            return {}
+        return {
+            "hookSpecificOutput": {
+                "hookEventName": "PreToolUse",
+                "permissionDecision": "deny",
+                "permissionDecisionReason": refusal,
+            }
+        }
+
+    async def after(self, given: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """Record the outcome of a call."""
+        told = cast("Mapping[str, Any]", given)
+        begun = self._take(_place(told, tool_use_id))
+        if begun is not None:
+            await self._record(partial(_settle, begun, told))
+        return {}
+
+    async def stopped(
+        self, given: HookInput, tool_use_id: str | None, context: HookContext
+    ) -> HookJSONOutput:
+        """Record that nobody will report the outcome of the calls that are still open in a session."""
+        session = str(cast("Mapping[str, Any]", given).get("session_id"))
+        with self._lock:
+            left = [place for place in self._begun if place[0] == session]
+        for place in left:
+            begun = self._take(place)
+            if begun is not None:
+                await self._record(begun.abandon)
+        return {}
+
+    async def _record(self, work: Any) -> None:
+        try:
+            await self._door.acall(work)
+        except PerdureError:  # the call stays started, and is unknown once this process has ended
+            _log.exception("the outcome of a call was not recorded")
+
+    def _take(self, place: _Begun) -> BegunCall | None:
+        with self._lock:
+            return self._begun.pop(place, None)
+
+    def _begin(self, asked: Mapping[str, Any], tool_use_id: str | None) -> str | None:
+        """Start a call; return in words why it is not to be made, None if it is."""
+        place = _place(asked, tool_use_id)
+        arguments: Any = asked.get("tool_input")
+        call = GuardedCall(
+            id=place[1],
+            tool=str(asked.get("tool_name")),
+            arguments=cast("Mapping[str, Any]", arguments) if isinstance(arguments, Mapping) else {},
+        )
+        begun = self._guard.begin(self._thread(asked), call)
+        if isinstance(begun, GuardOutcome):
+            return _refusal(begun)
+        with self._lock:
+            self._begun[place] = begun
+        return None
+
+    def _thread(self, asked: Mapping[str, Any]) -> Thread:
+        if self._named is not None:
+            return self._named
+        # The transcript of a session is <project>/<session>.jsonl, also where the SDK has put it for a resume.
+        project = PurePath(str(asked.get("transcript_path") or "")).parent.name
+        session = asked.get("session_id")
+        key = key_of({"project_key": project or _project(asked), "session_id": session})
+        return self._sessions.open(key, begin=True)
+
+
+def _project(asked: Mapping[str, Any]) -> str:
+    return project_key_for_directory(str(asked.get("cwd") or "."))
+
+
+def _place(told: Mapping[str, Any], tool_use_id: str | None) -> _Begun:
+    return str(told.get("session_id")), str(told.get("tool_use_id") or tool_use_id or "")
+
+
+def _settle(begun: BegunCall, told: Mapping[str, Any]) -> object:
+    if told.get("hook_event_name") == "PostToolUseFailure":
+        return begun.fail(str(told.get("error") or "the tool failed"))
+    return begun.settle(_plain(told.get("tool_response")))
+
+
+def _plain(value: Any) -> Json:
+    try:
+        return cast("Json", json.loads(json.dumps(value, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def _refusal(outcome: GuardOutcome[Any]) -> str:
+    if not outcome.is_result:
+        return outcome.text
+    stored = (
+        outcome.stored if isinstance(outcome.stored, str) else json.dumps(outcome.stored, ensure_ascii=False)
+    )
+    return f"This call was made before and is not made again. Its result was: {stored[:_TEXT_MAX]}"

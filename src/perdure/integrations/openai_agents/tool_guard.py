@@ -1,0 +1,155 @@
+"""The guard of an agent's tools: each call goes through the ledger of the conversation's own thread.
+
+    guard = ToolGuard(session, {"search": "read_only", "pay": "financial"})
+    agent = Agent(name="travel", tools=guard.wrap([search, pay]))
+
+The SDK turns an exception of a tool into a message for the model.  The guard sees the exception first: the ledger has the
+call as unknown, because the tool may have had its effect, and then the SDK makes its message of it.  Arguments that the
+tool's schema refuses never reach the tool; such a call has failed without an effect.
+
+A call is known again by its id and arguments.  After a crash the SDK asks the model anew, and the model asks for the same
+call under a new id: it is stopped by its fingerprint while the outcome of the first is unknown.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from agents.exceptions import ModelBehaviorError
+from agents.tool import (
+    FunctionTool,
+    Tool,
+    set_function_tool_failure_error_function,
+    with_function_tool_failure_error_handler,
+)
+from agents.tool_context import ToolContext
+from pydantic import BaseModel
+
+from perdure import aio
+from perdure.errors import NotDone
+from perdure.integrations.door import Workers
+from perdure.integrations.guard import CallGuard, GuardedCall
+from perdure.integrations.openai_agents.session import Session, thread_of
+from perdure.model.canonical import Json
+from perdure.model.effect import Effect, Reach
+from perdure.runtime.tools.tool import RepeatGuard
+from perdure.store.thread import Thread
+
+__all__ = ["ToolGuard"]
+
+_OUTPUT = "output"
+
+
+class ToolGuard:
+    """Takes the calls of function tools through the ledger.
+
+    `effects` says what each tool may change; one without an entry counts as an external write.  The ledger is that of the
+    session's thread, or of the thread that is given.
+    """
+
+    def __init__(
+        self,
+        session: Session | Thread | aio.Thread,
+        effects: Mapping[str, Effect | Reach] | None = None,
+        *,
+        repeat_guard: RepeatGuard = "deny",
+        trust_annotations: bool = False,
+    ) -> None:
+        """Guard tools; with `trust_annotations` the hints of an MCP server count for tools without an entry."""
+        self._thread = session.thread if isinstance(session, Session) else thread_of(session)
+        self._guard = CallGuard(effects, repeat_guard=repeat_guard)
+        self._workers, self._trusts = Workers(), trust_annotations
+
+    def wrap(self, tools: Iterable[Tool]) -> list[Tool]:
+        """Return the tools with each function tool guarded; tools that OpenAI's servers run stay as they are."""
+        return [self.tool(each) if isinstance(each, FunctionTool) else each for each in tools]
+
+    def tool(self, tool: FunctionTool) -> FunctionTool:
+        """Return a tool whose calls go through the ledger; the given one is not changed."""
+        inner = set_function_tool_failure_error_function(
+            copy.copy(tool), None
+        )  # it raises what the tool raises
+        handles_errors = hasattr(tool.on_invoke_tool, "__agents_bind_function_tool__")
+
+        async def invoke(context: ToolContext[Any], arguments: str) -> Any:
+            return await self._make(inner, context, arguments)
+
+        guarded = copy.copy(tool)
+        guarded.on_invoke_tool = (
+            with_function_tool_failure_error_handler(invoke, _report_nothing) if handles_errors else invoke
+        )
+        return copy.copy(guarded)  # a copy binds the handling of errors to itself
+
+    async def _make(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
+        async def run() -> Any:
+            try:
+                return await tool.on_invoke_tool(context, arguments)
+            except ModelBehaviorError as error:
+                if _is_refused(error):
+                    raise NotDone("the tool refuses the arguments.", code="arguments_refused") from error
+                raise
+
+        thread = aio.Thread(self._workers.workers, self._thread)
+        try:
+            outcome = await self._guard.acall(
+                thread, self._call(tool, context, arguments), run, store=_stored
+            )
+        except NotDone as error:
+            if isinstance(error.__cause__, ModelBehaviorError):
+                raise error.__cause__ from None
+            raise
+        if outcome.ran:
+            return outcome.value
+        if outcome.is_result and isinstance(outcome.stored, dict):
+            return outcome.stored.get(_OUTPUT)
+        return outcome.text
+
+    def _call(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> GuardedCall:
+        hints = tool.mcp_annotations if self._trusts else None
+        return GuardedCall(
+            id=context.tool_call_id,
+            tool=tool.name,
+            arguments=_parsed(arguments),
+            annotations=None if hints is None else hints.model_dump(by_alias=True, exclude_none=True),
+        )
+
+
+def _report_nothing(_tool: FunctionTool, _error: Exception, _arguments: str) -> None:
+    """Report an error that was turned into a message nowhere else: the ledger has it."""
+
+
+def _parsed(arguments: str) -> Mapping[str, Any]:
+    """Return arguments as an object; a text that is none is refused by the tool, and is one argument here."""
+    try:
+        given: object = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        given = None
+    return cast("Mapping[str, Any]", given) if isinstance(given, dict) else {"arguments": arguments}
+
+
+def _is_refused(error: ModelBehaviorError) -> bool:
+    """True if the SDK raised before it called the tool: no code but its own was entered."""
+    trace, modules = error.__traceback__, list[str]()
+    while trace is not None:
+        modules.append(str(trace.tb_frame.f_globals.get("__name__")))
+        trace = trace.tb_next
+    return all(module in (__name__, "agents.tool") for module in modules)
+
+
+def _stored(value: Any) -> Json:
+    """Return what the ledger has of a result: as the SDK gives it to the model."""
+    return {_OUTPUT: _plain(value)}
+
+
+def _plain(value: Any) -> Json:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, list):
+        return [_plain(each) for each in cast("list[Any]", value)]
+    try:
+        return cast("Json", json.loads(json.dumps(value, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

@@ -1,0 +1,179 @@
+"""The guard of an agent's tools: each call goes through the ledger of the conversation's own thread.
+
+    agent = Agent(model, tools=[pay], capabilities=[ToolGuard(store, {"pay": "financial"})])
+
+pydantic-ai stores a conversation after a run, and mints ids for calls.  So after a crash nothing that is stored names the
+call, and the model asks for it under a new id.  The guard knows it again by its place: how many messages came before the run,
+what the user says in it, the tool, its arguments, and the how-manieth such call of the run it is.  A finished call is then
+answered from the ledger.  One that was cut off is not made again: the guard tells the model that its outcome is unknown.  The same
+call at another place is stopped by its fingerprint while that outcome is unknown.
+
+A tool that raises `ModelRetry`, or defers the call, says that it has done nothing yet, and may be called again.  Any other
+error leaves the outcome unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import partial
+from hashlib import sha256
+from typing import Any, cast
+from weakref import WeakValueDictionary
+
+from pydantic import TypeAdapter
+from pydantic_ai import ToolReturn
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    SkipToolExecution,
+    ToolFailed,
+    ToolRetryError,
+)
+from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
+from pydantic_ai.tools import RunContext, ToolDefinition
+from pydantic_core import to_jsonable_python
+
+from perdure import aio
+from perdure.errors import Invalid, NotDone
+from perdure.integrations.door import Door
+from perdure.integrations.framework_threads import FrameworkThreads
+from perdure.integrations.guard import CallGuard, GuardedCall
+from perdure.integrations.pydantic_ai.conversations import Conversations
+from perdure.integrations.pydantic_ai.records import FRAMEWORK
+from perdure.model.canonical import Json
+from perdure.model.effect import Effect, Reach
+from perdure.runtime.tools.tool import RepeatGuard
+from perdure.store.store import Store
+from perdure.store.thread import Thread
+
+__all__ = ["ToolGuard"]
+
+_NOT_DONE = (ModelRetry, ToolRetryError, CallDeferred, ApprovalRequired, SkipToolExecution)
+_RETURN = "$tool-return"
+_returns: TypeAdapter[Any] = TypeAdapter(ToolReturn)
+
+
+class ToolGuard(AbstractCapability[Any]):
+    """Takes the tool calls of an agent through the ledger.
+
+    `effects` says what each tool may change; one without an entry counts as an external write.  `thread` names the thread
+    whose ledger is used; None: the conversation's own.
+    """
+
+    def __init__(
+        self,
+        store: Store | aio.Store,
+        effects: Mapping[str, Effect | Reach] | None = None,
+        *,
+        repeat_guard: RepeatGuard = "deny",
+        thread: str | None = None,
+    ) -> None:
+        """Use an open store."""
+        self._door, self._thread = Door(store), thread
+        self._threads = FrameworkThreads(self._door.store, None, framework=FRAMEWORK)
+        self._conversations = Conversations(self._door.store)
+        self._guard = CallGuard(effects, repeat_guard=repeat_guard)
+        self._turns: WeakValueDictionary[tuple[int, str, str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Any,
+    ) -> Any:
+        """Make a call, or answer it from the ledger."""
+        arguments = cast("dict[str, Any]", to_jsonable_python(args, serialize_unknown=True))
+
+        async def run() -> Any:
+            try:
+                return await handler(args)
+            except _NOT_DONE as cause:
+                raise NotDone("the tool asks to be called again.", code="tool_paused") from cause
+
+        thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, ctx)))
+        guarded = _guarded(ctx, call, tool_def, arguments)
+        key = (
+            id(asyncio.get_running_loop()),
+            thread.id,
+            call.tool_name,
+            json.dumps(arguments, sort_keys=True),
+        )
+        # Of equal calls that the model asks for at once, the second one waits: while the first is under way it is unknown.
+        turn = self._turns.setdefault(key, asyncio.Lock())
+        try:
+            async with turn:
+                outcome = await self._guard.acall(thread, guarded, run, store=_stored)
+        except NotDone as error:
+            if isinstance(error.__cause__, _NOT_DONE):
+                raise error.__cause__ from None
+            raise
+        if outcome.ran:
+            return outcome.value
+        if outcome.is_result:
+            return _returned(outcome.stored)
+        raise ToolFailed(outcome.text)
+
+    def _open(self, ctx: RunContext[Any]) -> Thread:
+        named = ctx.conversation_id if self._thread is None else self._thread
+        if named is None:
+            raise Invalid(
+                "a guarded call belongs to a conversation, and the run has none; nothing was called.",
+                code="thread_not_named",
+                advice="Give one: agent.run(…, conversation_id=…), or ToolGuard(…, thread=…).",
+            )
+        found = self._conversations._current(named)  # pyright: ignore[reportPrivateUsage]
+        return found.line if found is not None else self._threads.begin(named)
+
+
+def _guarded(
+    ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, arguments: Mapping[str, Any]
+) -> GuardedCall:
+    own = [each for each in ctx.messages if each.run_id == ctx.run_id]
+    said = [
+        to_jsonable_python(part.content, serialize_unknown=True)
+        for message in own
+        for part in message.parts
+        if isinstance(part, UserPromptPart)
+    ]
+    place = json.dumps([len(ctx.messages) - len(own), said], sort_keys=True)
+    metadata: Mapping[str, Any] = tool_def.metadata or {}
+    annotations = metadata.get("annotations")
+    return GuardedCall(
+        id=f"{call.tool_name}-{_number(own, call)}",
+        tool=call.tool_name,
+        arguments=arguments,
+        asked_by=sha256(place.encode("utf-8", "surrogatepass")).hexdigest(),
+        annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
+    )
+
+
+def _number(messages: list[ModelMessage], call: ToolCallPart) -> int:
+    """Return the how-manieth call of this tool with these arguments it is in the run."""
+    number = 0
+    for message in messages:
+        for part in message.parts:
+            if not isinstance(part, ToolCallPart) or part.tool_name != call.tool_name:
+                continue
+            if part.tool_call_id == call.tool_call_id:
+                return number + 1
+            number += part.args_as_dict() == call.args_as_dict()
+    return number + 1
+
+
+def _stored(value: Any) -> Json:
+    if isinstance(value, ToolReturn):
+        return {_RETURN: _returns.dump_python(value, mode="json", serialize_as_any=True)}
+    return cast("Json", to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64"))
+
+
+def _returned(stored: Json) -> Any:
+    if isinstance(stored, dict) and _RETURN in stored:
+        return _returns.validate_json(json.dumps(stored[_RETURN]))
+    return stored

@@ -1,0 +1,202 @@
+"""The guard of pydantic-ai's tools: an effect happens once, whatever is killed, repeated or asked again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic_ai.conversation_store")
+
+from pydantic_ai import Agent, ModelRetry, Tool, ToolReturn
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+import perdure
+from perdure.integrations.pydantic_ai import Conversations, ToolGuard
+
+PAID: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_paid() -> None:
+    """Begin with no payment."""
+    PAID.clear()
+
+
+def pay(euro: int) -> str:
+    """Pay."""
+    PAID.append(euro)
+    if euro < 0:
+        raise ConnectionError("reset")
+    return f"paid {euro}"
+
+
+def asking(*amounts: int, times: int = 1) -> FunctionModel:
+    """A model that asks for payments, each under a new id, `times` times one after the other, and then says what it was told."""
+
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        own = [each for each in messages if each.run_id == messages[-1].run_id]
+        results = [part for each in own for part in each.parts if isinstance(part, ToolReturnPart)]
+        if len(results) < len(amounts) * times:
+            return ModelResponse([ToolCallPart("pay", {"euro": each}) for each in amounts])
+        return ModelResponse([TextPart(" | ".join(f"{each.outcome}: {each.content}" for each in results))])
+
+    return FunctionModel(reply)
+
+
+def ask(
+    store: perdure.Store, model: FunctionModel, text: str = "pay", tool: Any = pay, **options: Any
+) -> str:
+    """Run an agent with a guarded tool once, on a conversation that is not saved; return what the model was told."""
+    guard = ToolGuard(store, {"pay": "financial"}, **options)
+    agent = Agent(model, tools=[Tool(tool, name="pay")], capabilities=[guard])
+    return asyncio.run(agent.run(text, conversation_id="t")).output
+
+
+def states(store: perdure.Store) -> list[str]:
+    """The states of the calls in the ledger."""
+    return sorted(call.state for call in store.thread("t").calls())
+
+
+def test_a_call_goes_through_the_ledger_of_its_conversation(tmp_path: Path) -> None:
+    """Its result reaches the model unchanged, and the ledger has the call."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        assert ask(store, asking(5)) == "success: paid 5"
+        (call,) = store.thread("t").calls()
+
+        assert (call.tool, call.state, call.effect) == ("pay", "succeeded", "financial")
+        assert store.verify().ok
+
+
+def test_a_run_that_was_not_saved_and_is_made_again_is_answered_from_the_ledger(tmp_path: Path) -> None:
+    """The model asks under a new id; another input is another call."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        assert [ask(store, asking(5)) for _ in range(2)] == ["success: paid 5"] * 2
+        assert PAID == [5]
+        ask(store, asking(5), "pay once more")
+
+        assert PAID == [5, 5]
+
+
+def test_equal_calls_of_one_run_are_several_calls(tmp_path: Path) -> None:
+    """Side by side and one after the other, and none of them again."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        first = ask(store, asking(5, 5, times=2))
+        again = ask(store, asking(5, 5, times=2))
+
+        assert first == again == " | ".join(["success: paid 5"] * 4)
+        assert PAID == [5] * 4
+
+
+def test_a_turn_that_was_saved_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    """The same words later in the conversation are another wish."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        conversations = Conversations(store)
+        agent = Agent(asking(5), tools=[pay], capabilities=[ToolGuard(store)])
+        saved: Any = None
+
+        async def turn() -> None:
+            nonlocal saved
+            saved = await conversations.load("t")
+            options: dict[str, Any] = {"conversation": saved} if saved else {"conversation_id": "t"}
+            await conversations.save(await agent.run("pay", **options))
+
+        for _ in range(2):
+            asyncio.run(turn())
+
+        assert PAID == [5, 5]
+        roles = [entry.role for entry in store.thread("t").transcript()]
+        assert roles == ["user", "assistant", "tool", "assistant"] * 2
+
+
+def test_an_error_leaves_the_outcome_unknown_and_the_same_call_is_stopped(tmp_path: Path) -> None:
+    """At the same place and at another one: nobody knows whether the payment was made."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        with pytest.raises(ConnectionError):
+            ask(store, asking(-1))
+        told = [ask(store, asking(-1)), ask(store, asking(-1), "again")]
+
+        assert PAID == [-1]
+        assert all(each.startswith("failed: ") for each in told)
+        assert "unknown" in states(store)
+
+
+def test_a_tool_that_asks_for_another_try_has_done_nothing(tmp_path: Path) -> None:
+    """`ModelRetry` reaches the model, and the next try is made."""
+    tries: list[int] = []
+
+    def pay_later(euro: int) -> str:
+        tries.append(euro)
+        if len(tries) == 1:
+            raise ModelRetry("try again")
+        return f"paid {euro}"
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        told = ask(store, asking(5, times=2), tool=pay_later)
+
+        assert tries == [5, 5]
+        assert told.endswith("success: paid 5")
+
+
+def test_a_rich_result_comes_back_from_the_ledger(tmp_path: Path) -> None:
+    """With what the tool said to the user and the program."""
+
+    def rich(euro: int) -> Any:
+        PAID.append(euro)
+        return ToolReturn(return_value={"euro": euro}, content="see the receipt", metadata={"id": 7})
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        assert ask(store, asking(5), tool=rich) == ask(store, asking(5), tool=rich) == "success: {'euro': 5}"
+        assert PAID == [5]
+
+
+KILLED = """
+import os, signal, sys
+import perdure
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+from perdure.integrations.guard import GuardedCall
+from perdure.integrations.pydantic_ai import ToolGuard, tool_guard
+path, effects, how = sys.argv[1:4]
+def pay(euro: int) -> str:
+    "Pay."
+    with open(effects, "a") as file:
+        file.write("paid\\n"); file.flush(); os.fsync(file.fileno())
+    if len(open(effects).readlines()) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "paid"
+def reply(messages, info):
+    told = [part for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+    return ModelResponse([TextPart(str(told[0].content))] if told else [ToolCallPart("pay", {"euro": 5})])
+with perdure.open(path) as store:
+    guard = [] if how == "unguarded" else [ToolGuard(store, repeat_guard="allow" if how == "by id" else "deny")]
+    if how == "by id":
+        tool_guard._guarded = lambda ctx, call, tool, args: GuardedCall(
+            id=call.tool_call_id, tool=call.tool_name, arguments=args)
+    agent = Agent(FunctionModel(reply), tools=[pay], capabilities=guard)
+    print(agent.run_sync("pay", conversation_id="t").output)
+    print(sorted(call.state for call in store.thread("t", agent="pydantic-ai").calls()))
+"""
+
+
+@pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("unguarded", 2), ("by id", 2)])
+def test_a_kill_after_the_effect_and_the_same_question(tmp_path: Path, how: str, paid: int) -> None:
+    """The effect happens once and the model is told; without the guard, or by the id of the call alone, it is repeated."""
+    effects = tmp_path / "effects"
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy())
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    asked = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ.copy())
+
+    assert effects.read_text().count("paid") == paid
+    if how == "guarded":
+        assert "unknown" in asked.stdout.splitlines()[0]
+        assert asked.stdout.splitlines()[-1] == "['unknown']"
