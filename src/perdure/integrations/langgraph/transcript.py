@@ -323,7 +323,7 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
         given = call.arguments
     except Invalid:
         given = None
-    return given if isinstance(given, dict) else {"arguments": call.args}
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else {"arguments": call.args}
 
 
 def _say(change: Change, role: Role, fields: Mapping[str, Any]) -> str:
