@@ -8,8 +8,8 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import closing
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from langgraph.types import Command, interrupt
 import perdure
 from perdure import Store, aio
 from perdure.engines.registry import open_engine
+from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.errors import Busy, Conflict, Invalid, StaleHead
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
@@ -610,6 +611,92 @@ def test_a_put_while_checkpoints_are_deleted_stays(
     assert latest(saver) == ("" if how == "delete" else "3")
     left = [each.checkpoint["id"] for each in saver.list(config())]
     assert left == {"keep_latest": ["3"], "delete": [], "runs": ["3", "1"]}[how]
+
+
+class Killed(BaseException):
+    """The process ended here, as far as the store can tell."""
+
+
+@contextmanager
+def killed_after(writes: int) -> Generator[None]:
+    """Let so many durable writes pass, and kill the next."""
+    apply, tried = SqliteEngine.apply, list[int]()
+
+    def counted(self: SqliteEngine, write: Any) -> Any:
+        tried.append(1)
+        if len(tried) > writes:
+            raise Killed
+        return apply(self, write)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteEngine, "apply", counted)
+        yield
+
+
+def pruned_and_killed(path: Path, strategy: str, writes: int) -> bool:
+    """Put three checkpoints and prune them, killed after so many writes; False: the prune has ended before."""
+    with perdure.open(path) as store:
+        saver = Saver(store)
+        put(saver, put(saver, put(saver, config(), "1", "a"), "2", "a", "b"), "3", "a", "b", "c")
+        with killed_after(writes):
+            try:
+                saver.prune(["t"], strategy=strategy)
+            except Killed:
+                return True
+    return False
+
+
+WINDOWS = range(6)  # a prune that keeps the latest has as many writes
+
+
+def test_a_prune_has_as_many_windows_as_are_tried(tmp_path: Path) -> None:
+    """Control: a kill in the last window still cuts it off, and one write later it has ended."""
+    ended = [pruned_and_killed(tmp_path / f"{n}.db", "keep_latest", n) for n in (WINDOWS[-1], len(WINDOWS))]
+
+    assert ended == [True, False]
+
+
+@pytest.mark.parametrize("writes", WINDOWS)
+def test_a_prune_that_was_killed_hinders_no_put(tmp_path: Path, writes: int) -> None:
+    """After a kill at any write the latest is read and listed, the next put goes on top of it, and a prune ends it."""
+    assert pruned_and_killed(tmp_path / "agents.db", "keep_latest", writes)
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        saver = Saver(store)
+        assert latest(saver) == "3"
+        assert next(saver.list(config())).checkpoint["id"] == "3"
+        put(saver, config(checkpoint_id="3"), "4", "a", "b", "c", "d")
+
+        assert latest(saver) == "4"
+        assert [entry.text for entry in store.thread("t").transcript()] == ["a", "b", "c", "d"]
+        saver.prune(["t"])
+        assert [each.checkpoint["id"] for each in saver.list(config())] == ["4"]
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize("writes", WINDOWS)
+def test_a_prune_that_was_killed_is_ended_by_the_next(tmp_path: Path, writes: int) -> None:
+    """Pruned again, the latest alone is left, as if nothing had happened."""
+    assert pruned_and_killed(tmp_path / "agents.db", "keep_latest", writes)
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        saver = Saver(store)
+        saver.prune(["t"])
+
+        assert [each.checkpoint["id"] for each in saver.list(config())] == ["3"]
+        assert latest(saver) == "3"
+
+
+def test_without_the_repair_a_put_would_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: a saver that finishes no prune refuses the put after the kill between the two moves of the head."""
+    assert pruned_and_killed(tmp_path / "agents.db", "keep_latest", 4)
+    monkeypatch.setattr(GraphThreads, "finish_prune", lambda *_: False)
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        saver = Saver(store)
+        assert latest(saver) == "3"
+        with raises(Conflict, "langgraph_lost_race"):
+            put(saver, config(checkpoint_id="3"), "4", "a", "b", "c", "d")
 
 
 def test_a_branch_of_a_removed_thread_is_an_error_at_once(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -82,6 +82,32 @@ def test_what_a_step_took_beyond_the_tokens_is_owed() -> None:
     steps = len(list(crew.steps(600, tokens=300)))
 
     assert 10 * 1_000 * 0.6 <= steps * 300 <= 11 * 1_000 + 2 * 300
+
+
+class Interleaved(Clocked):
+    """An engine on which something happens between a read of a limit and the write after it, at the same instant."""
+
+    between: Callable[[], object] | None = None
+
+    def cell(self, space: str, name: str) -> Any:
+        """Read a cell; what happens between comes after the first read."""
+        found = super().cell(space, name)
+        between, self.between = self.between, None
+        if between is not None:
+            between()
+        return found
+
+
+def test_two_workers_of_one_process_do_not_use_the_same_slice() -> None:
+    """They have one holder and take the same amount at the same instant; the limit allows one request."""
+    engine = Interleaved(MemoryStore())
+    one, other = (Limit(engine, "agent/a", RunLimits(requests_per_minute=1)) for _ in range(2))
+    waits: list[float] = []
+    engine.between = lambda: waits.append(other.take_step())
+
+    waits.append(one.take_step())
+
+    assert [wait == 0 for wait in waits] == [True, False]
 
 
 def test_runs_at_once_are_shared() -> None:

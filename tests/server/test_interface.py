@@ -52,12 +52,12 @@ def test_generated_requests_meet_no_surprise(store: Store, secret: str | None, t
 def test_an_answer_that_fails_is_found(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Control: a handler with a defect makes the same requests fail."""
     module = import_module("perdure.server.app")
-    encoded = module._encoded
+    encoded = module.encoded
 
     def broken(found: Any) -> bytes:
         raise ValueError("a defect") if "Health" in type(found).__name__ else encoded(found)
 
-    monkeypatch.setattr(module, "_encoded", broken)
+    monkeypatch.setattr(module, "encoded", broken)
 
     with serving(store) as client:
         found = generated(client, TOKEN, tmp_path, "--include-path", "/healthz")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import Agent, Store
+from perdure import Agent, Call, Store
 from perdure.model.context import Context
 from perdure.store.evaluation import Trial
 from perdure.testing import Script, fail, say, use
@@ -88,6 +88,39 @@ def test_no_payment_is_made_again(store: Store) -> None:
     assert paid == [5]
     assert found.trials[0].denied == ("pay",)
     assert found.trials[0].text == "Paid."
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_child_on_a_named_thread_runs_on_a_fork_of_it(store: Store, *, is_there: bool) -> None:
+    """The named thread is as it was, or has no message; calls there are bounded too, and the trial has the answer."""
+    helper = Agent(
+        "helper", backend=Script(say("Archived."), use("pay", amount=7), say("Helped.")), tools=[pay]
+    )
+    archive = store.thread("archive", agent=helper)
+    if is_there:
+        archive.run("before")
+    else:
+        archive.rm()
+        helper = Agent("helper", backend=Script(use("pay", amount=7), say("Helped.")), tools=[pay])
+    before = [entry.text for entry in store.thread("archive", agent=helper).transcript()]
+
+    @perdure.tool(effect="none")
+    def delegate(call: Call) -> str:
+        return call.run(helper, "now", thread="archive").text
+
+    agent = Agent("a", backend=Script(use("delegate"), say("Done."), backend="script:new"), tools=[delegate])
+    found = store.evaluate(agent, ["t"], turns=[1], name="named")
+
+    archive = store.thread("archive")
+    (fork,) = [each.head.timeline for each in archive.timelines() if each.head.timeline.startswith("child/")]
+    assert (found.trials[0].text, paid) == ("Done.", [5])
+    assert (
+        [entry.text for entry in archive.transcript()]
+        == before
+        == (["before", "Archived."] if is_there else [])
+    )
+    assert archive.on(fork).transcript()[-1].text == "Helped."
+    assert store.verify().ok
 
 
 def test_the_same_evaluation_again_runs_nothing_twice(store: Store) -> None:

@@ -111,6 +111,36 @@ def test_no_agent_sees_the_map_of_another(first: Thread) -> None:
     assert first.at("HEAD~2").agent_map().get("/own.json") == "triage's"
 
 
+@pytest.mark.parametrize("is_undone", [False, True])
+def test_a_handle_from_before_a_hand_off_on_a_fork_is_told_whose_it_is(
+    first: Thread, *, is_undone: bool
+) -> None:
+    """Nothing is damaged: while the other agent has the fork its map is not shown, and after an undo it is ours again."""
+    fork = first.fork("side")
+    other = fork.hand_off(billing())
+    other.run("Is it paid?", id="m2")
+    if is_undone:
+        other.undo(2)
+        assert fork.agent_map().get("/own.json") == "triage's"
+        assert fork.at(fork.head).agent_map().get("/own.json") == "triage's"
+        return
+
+    for view in (fork, fork.at(fork.head)):
+        with raises(Conflict, "thread_of_another_agent", thread="t", agent="triage"):
+            view.agent_map()
+
+
+def test_the_map_of_a_stale_handle_on_a_fork_after_an_undone_hand_off(first: Thread) -> None:
+    """The commits of the fork name the first agent's map: the next agent's handle is told whose it is, and not of damage."""
+    first.put("/note.json", 1)
+    fork = first.fork("side")
+    other = fork.hand_off(billing())
+    other.undo()
+
+    with raises(Conflict, "thread_of_another_agent", thread="t", agent="billing"):
+        other.agent_map()
+
+
 def test_the_next_agents_tools_apply(store: Store, first: Thread) -> None:
     """A tool of the first agent is unknown, one of the next is asked for and made once."""
     agent = billing(step(use("look_up", order="7")), step(use("refund", order="7")), say("Done."))

@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import os
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ import perdure
 from perdure import Agent, Store
 from perdure.errors import Conflict, Corrupt, Held, Invalid
 from perdure.ledger import held as holding
+from perdure.store import restore as restoring
 from perdure.testing import Script, say, use
 from tests.coded import raises
 from tests.store.copies import engine_of, equal
@@ -166,6 +169,76 @@ def test_a_store_that_another_opening_uses_is_not_set_aside(
 
         write(used, 3)
     assert read(tmp_path / "used.db") == 3
+
+
+def test_a_write_during_the_restore_keeps_the_store(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was as old as the backup when the restore began, and is newer before the last step: it stays."""
+    older = tmp_path / "older.db"
+    shutil.copyfile(backup, older)
+    copied = restoring.copy
+
+    def copy_and_write(*args: Any, **options: Any) -> Any:
+        done = copied(*args, **options)
+        with perdure.open(older) as store:
+            write(store, 3)
+        return done
+
+    monkeypatch.setattr(restoring, "copy", copy_and_write)
+    with raises(Conflict, "target_newer"):
+        perdure.restore(backup, older, replace=True)
+
+    assert read(older) == 3
+    assert [file.name for file in tmp_path.iterdir() if "restoring" in file.name] == []
+
+
+def test_no_write_comes_between_the_last_check_and_the_replacement(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that opens the store in that moment waits, and then writes to the restored store."""
+    older = tmp_path / "older.db"
+    shutil.copyfile(backup, older)
+    set_aside = restoring._set_aside
+    done = threading.Event()
+
+    def write_to_it() -> None:
+        with perdure.open(older) as store:
+            write(store, 3)
+        done.set()
+
+    writer = threading.Thread(target=write_to_it)
+
+    def set_aside_late(path: Path) -> list[str]:
+        writer.start()
+        assert not done.wait(0.5)
+        return set_aside(path)
+
+    monkeypatch.setattr(restoring, "_set_aside", set_aside_late)
+    report = perdure.restore(backup, older, replace=True)
+    writer.join()
+
+    (aside,) = report.set_aside
+    assert (read(older), read(Path(aside))) == (3, 1)
+
+
+def test_a_restore_that_was_interrupted_goes_on(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is at the target before it is complete; the second call takes the file that the first one left."""
+    target = tmp_path / "new.db"
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(restoring, "_put_in_place", interrupted)
+        perdure.restore(backup, target)
+    assert not target.exists()
+    report = perdure.restore(backup, target)
+
+    assert (read(target), report.copy.resumed) == (1, True)
+    assert [file.name for file in tmp_path.iterdir() if "restoring" in file.name] == []
 
 
 def test_a_damaged_store_is_set_aside_and_kept(place: Path, backup: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,8 +21,10 @@ import pytest
 import perdure
 from perdure import Agent, Call, RunLimits, Store, Thread, aio
 from perdure.engines import loops, registry
-from perdure.engines.contract import Engine, Write
-from perdure.errors import Conflict, Invalid
+from perdure.engines.contract import CellWrite, Engine, Write
+from perdure.errors import Conflict, Corrupt, Invalid
+from perdure.history.space import ALIVE
+from perdure.model.digest import Kind, digest_of
 from perdure.model.run import RunRecord
 from perdure.runtime.session import records
 from perdure.store.store import waiting
@@ -224,6 +227,63 @@ def test_a_thread_with_a_queued_input_is_kept_unless_it_is_given_up(store: Store
     thread.rm()
 
 
+class QueuesFirst(CountingEngine):
+    """An engine that queues an input just before a thread is closed."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self.queue: Any = None
+
+    def apply(self, write: Write) -> Any:
+        """Apply a write; the first that closes a thread comes after the input."""
+        if self.queue is not None and any(cell.name == ALIVE for cell in write.cells):
+            queue, self.queue = self.queue, None
+            queue()
+        return self._engine.apply(write)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_an_input_that_is_queued_while_the_thread_is_removed_is_not_dropped(
+    monkeypatch: pytest.MonkeyPatch, *, force: bool
+) -> None:
+    """The removal is refused and the input runs; only with force the thread goes, with what it was asked to give up."""
+    engines: list[QueuesFirst] = []
+    real = registry.open_engine
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        engines.append(QueuesFirst(real(*args, **options)))
+        return engines[-1]
+
+    monkeypatch.setattr(registry, "open_engine", wrapped)
+    with perdure.open("memory:") as store:
+        thread = store.thread("t", agent=agent())
+        thread.run("First.")
+        runs: list[str] = []
+        engines[0].queue = lambda: runs.append(thread.start("Hello."))
+        if force:
+            thread.rm(force=True)
+            assert "t" not in [each.id for each in store.threads()]
+        else:
+            with raises(Conflict, "inputs_not_begun", thread="t"):
+                thread.rm()
+            assert (store.work(agent(), until_idle=True), inputs(thread)) == (1, ["First.", "Hello."])
+
+
+def test_an_input_for_a_thread_that_was_removed_is_refused(store: Store) -> None:
+    """A handle from before says so, for `start`, `schedule` and `steer`."""
+    thread = store.thread("t", agent=agent())
+    thread.run("First.")
+    store.thread("t").rm()
+
+    for queue in (
+        lambda: thread.start("Hello."),
+        lambda: thread.schedule("Hello.", 60),
+        lambda: thread.steer("Hello."),
+    ):
+        with pytest.raises(Conflict):
+            queue()
+
+
 class Busyness:
     """Counts how many calls are under way, and the most that were."""
 
@@ -294,6 +354,83 @@ def test_a_decided_run_is_resumed(store: Store) -> None:
         found = ended(thread, run)
 
     assert (found.state, [call.state for call in thread.calls()]) == ("succeeded", ["succeeded"])
+
+
+def test_a_run_that_is_decided_on_a_fork_is_resumed_there(store: Store) -> None:
+    """The worker finds it by the decision; on the timeline of the question the run still waits."""
+    planner = agent(use("send", to=1), say("Sent."))
+    thread = store.thread("t", agent=planner)
+    first = thread.run("Send it.").run
+    fork = thread.fork("what-if")
+
+    fork.decide(fork.approvals()[0].call, "approve", by="ann")
+    done = store.work(planner, until_idle=True)
+
+    states = {each.timeline: (each.state, each.parent_run) for each in thread.runs()}
+    assert (done, fork.transcript()[-1].message.text) == (1, "Sent.")
+    assert states == {"main": ("waiting", None), "what-if": ("succeeded", first)}
+    assert len(thread.approvals()) == 1
+
+
+@pytest.mark.parametrize("worker_first", [False, True])
+def test_two_decisions_on_a_fork_make_one_run(store: Store, *, worker_first: bool) -> None:
+    """The second decision finds the run that the first one entered, also if that run waits for it by then."""
+    planner = agent(step(use("send", to=1), use("send", to=2)), say("Sent."))
+    thread = store.thread("t", agent=planner)
+    thread.run("Send both.")
+    fork = thread.fork("what-if")
+    one, two = [each.call for each in fork.approvals()]
+
+    fork.decide(one, "approve", by="ann")
+    if worker_first:
+        store.work(planner, until_idle=True)
+    fork.decide(two, "deny", by="ann")
+    store.work(planner, until_idle=True)
+
+    assert [each.state for each in thread.runs() if each.timeline == "what-if"] == ["succeeded"]
+    assert fork.transcript()[-1].message.text == "Sent."
+    assert sum(call.state == "succeeded" for call in thread.calls()) == 1
+
+
+def test_a_call_of_a_run_that_continues_another_is_decided_on_a_further_fork(store: Store) -> None:
+    """The run that went on on the first fork asks again; the decision on a fork of the fork is carried on there."""
+    planner = agent(use("send", to=1), use("send", to=2), say("Sent."))
+    thread = store.thread("t", agent=planner)
+    thread.run("Send both.")
+    fork = thread.fork("one")
+    fork.decide(fork.approvals()[0].call, "approve", by="ann")
+    store.work(planner, until_idle=True)
+    further = fork.fork("two")
+
+    further.decide(further.approvals()[0].call, "approve", by="ann")
+    store.work(planner, until_idle=True)
+
+    states = {each.timeline: each.state for each in thread.runs()}
+    assert states == {"main": "waiting", "one": "waiting", "two": "succeeded"}
+    assert further.transcript()[-1].message.text == "Sent."
+
+
+def test_a_second_question_on_a_fork_is_carried_on_there(store: Store) -> None:
+    """The tool asks again when it runs on the fork; its next question belongs to the run there, and may expire."""
+
+    @perdure.tool(effect="external_write", name="send")
+    def send_twice(call: Call, to: int) -> str:
+        """Ask twice."""
+        if call.decision is None or call.decision.verdict == "approve":
+            call.suspend("To whom?", expires_in=0.05, on_timeout="deny" if call.decision else "expire")
+        return f"sent {to}"
+
+    planner = Agent("planner", backend=Script(use("send", to=1), say("Sent.")), tools=[send_twice])
+    thread = store.thread("t", agent=agent(use("send", to=1)))
+    thread.run("Send it.")
+    fork = store.thread("t", agent=planner, timeline=thread.fork("what-if").timeline)
+    fork.decide(fork.approvals()[0].call, "approve", by="ann")
+
+    with working(store, planner):
+        run = next(each.id for each in thread.runs() if each.timeline == "what-if")
+        found = ended(thread, run)
+
+    assert (found.state, fork.transcript()[-1].message.text) == ("succeeded", "Sent.")
 
 
 @pytest.mark.parametrize("tool", ["send", "nap"])
@@ -432,6 +569,74 @@ def test_a_worker_is_idle_beside_an_interrupted_child_whose_parent_waits(tmp_pat
 
         timer.cancel()
         assert (done, stop.is_set()) == (0, False)
+
+
+def unreadable(store: Store, thread: str, run: str, *, listed: bool) -> None:
+    """Replace the record of a run by one that cannot be read."""
+    engine = engine_of(store)
+    space = store.thread(thread)._space.name
+    cell = engine.cell(space, records.RUN + run)
+    assert cell is not None
+    change = CellWrite(name=cell.name, expected=cell.revision, value=b'{"id":7}', listed=listed)
+    intent = digest_of(Kind.BODY, b"damage")
+    engine.apply(Write(space=space, op_id=f"damage {run}", intent=intent, cells=(change,)))
+
+
+def test_a_run_whose_record_cannot_be_read_is_left_alone_and_reported(store: Store) -> None:
+    """One that is queued and one that runs; what is queued in other threads is carried on, and each is told once."""
+    for name in ("queued", "running"):
+        store.thread(name, agent=agent()).run("First.")
+    queued, running = (store.thread(name, agent=agent()).start("Hello.") for name in ("queued", "running"))
+    unreadable(store, "queued", queued, listed=False)
+    unreadable(store, "running", running, listed=True)
+    good = store.thread("good", agent=agent())
+    run = good.start("Hello.")
+    told: list[Worked] = []
+
+    done = store.work(agent(), until_idle=True, report=told.append)
+
+    damaged = {(each.thread, each.run, type(each.error)) for each in told if each.error is not None}
+    assert (done, record_of(good, run).state) == (1, "succeeded")
+    assert damaged == {("queued", queued, Corrupt), ("running", running, Corrupt)}
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize("what", ["value", "seal", "lease"])
+def test_damage_in_one_thread_does_not_end_a_worker(tmp_path: Path, what: str) -> None:
+    """A bit of the run's record or of its lease, or a cell that was removed: the other threads go on."""
+    path = tmp_path / "store.db"
+    with perdure.open(path) as store:
+        for name in ("damaged", "good"):
+            store.thread(name, agent=agent()).start("Die.")
+    assert in_a_process("work_and_die", path) == 9
+    with perdure.open(path) as store:
+        first, other = store.thread("damaged").runs()[0], store.thread("good").runs()[0]
+        bad, good = ("damaged", "good") if first.state == "running" else ("good", "damaged")
+        bad_run = first.id if first.state == "running" else other.id
+        space = store.thread(bad)._space.name
+    spoil(path, space, bad_run, what)
+    told: list[Worked] = []
+
+    with perdure.open(path) as store:
+        store.work(agent(), until_idle=True, report=told.append)
+        states = [each.state for each in store.thread(good).runs()]
+
+    assert states == ["succeeded"]
+    assert {each.run for each in told if isinstance(each.error, Corrupt)} == {bad_run}
+
+
+def spoil(path: Path, space: str, run: str, what: str) -> None:
+    """Edit the file: the value of a cell, or the cell of an input that was queued goes."""
+    of_space = "space=(SELECT id FROM spaces WHERE name=?)"
+    with closing(sqlite3.connect(path)) as db:
+        if what == "seal":
+            done = db.execute(f"DELETE FROM cells WHERE {of_space} AND name LIKE 'queue/%'", (space,))
+        else:
+            name = f"run/{run}" if what == "value" else "lease/main"
+            changed = "UPDATE cells SET value=replace(value, '1', '2')"
+            done = db.execute(f"{changed} WHERE {of_space} AND name=?", (space, name))
+        assert done.rowcount == 1
+        db.commit()
 
 
 class DecidesFirst(CountingEngine):

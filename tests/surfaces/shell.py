@@ -17,7 +17,17 @@ import perdure
 from perdure import Store, Thread
 from perdure.cli import main
 
-__all__ = ["BEGAN", "WITHOUT_STORE", "Ended", "Shell", "commands", "fixed_clock", "fixed_ids", "shop"]
+__all__ = [
+    "BEGAN",
+    "PROTOCOLS",
+    "WITHOUT_STORE",
+    "Ended",
+    "Shell",
+    "commands",
+    "fixed_clock",
+    "fixed_ids",
+    "shop",
+]
 
 # Commands that need no store, or make one.
 WITHOUT_STORE = (
@@ -33,6 +43,8 @@ WITHOUT_STORE = (
     "serve",
     "providers check",
 )
+
+PROTOCOLS = ("mcp",)  # commands whose output is for the program that started them
 
 BEGAN = 1_769_860_800_000_000  # 2026-01-31T12:00:00Z in µs
 
@@ -183,6 +195,7 @@ def commands() -> dict[str, list[str]]:
         "artifacts show": ["shopping", "0" * 64],
         "artifacts get": ["shopping", "0" * 64],
         "artifacts put": ["shopping", "-"],
+        "mcp": [],
         "work": ["--until-idle", "--code", "tests.surfaces.paying:both"],
         "keys add": ["robot", "--role", "viewer"],
         "keys ls": [],

@@ -15,7 +15,7 @@ from perdure.cli.app import build, load
 from perdure.cli.command_list import ALONE, NOUNS
 from perdure.cli.errors import code_of
 from perdure.model.head import Head
-from tests.surfaces.shell import WITHOUT_STORE, Shell, commands
+from tests.surfaces.shell import PROTOCOLS, WITHOUT_STORE, Shell, commands
 
 COMMANDS = [
     *(f"{name} {verb}" for name, noun in NOUNS.items() for verb in noun.verbs),
@@ -70,7 +70,7 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
     """With `--json` a command prints one object and nothing else, or one error."""
     ended = shell(*command.split(), *commands()[command], "--json")
 
-    if command in ("threads follow", "work"):
+    if command in ("threads follow", "work", *PROTOCOLS):
         assert all(isinstance(json.loads(line), dict) for line in ended.out.splitlines())
     elif ended.code in (0, 6):
         assert isinstance(json.loads(ended.out), dict)

@@ -56,7 +56,8 @@ from perdure.store.plumbing.revisions import Wanted
 from perdure.store.plumbing.run_fence import Chain
 
 if TYPE_CHECKING:
-    from perdure.store.copy import CopyReport, RestoreReport
+    from perdure.store.copy import CopyReport
+    from perdure.store.restore import RestoreReport
     from perdure.store.worker import Worked
 
 __all__ = ["Store", "Thread", "View", "AgentMap", "Artifacts", "Definitions", "Memory", "open"]

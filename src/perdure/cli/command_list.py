@@ -181,6 +181,11 @@ ALONE = {
     "serve": Alone(
         "Serve the store over HTTP, with a page for the browser, until stopped", "Work", "keys.serve:serve"
     ),
+    "mcp": Alone(
+        "Offer the store to a client of the Model Context Protocol, over standard input and output",
+        "Work",
+        "keys.mcp:mcp",
+    ),
     "work": Alone(
         "Work: begin queued runs, resume interrupted and decided ones, and act on timers, until stopped",
         "Work",
@@ -192,7 +197,7 @@ ALONE = {
     "import": Alone(
         "Import sessions of other tools, or a saved conversation, as threads", "Work", "import_:import_"
     ),
-    "export": Alone("Export a thread in a vendor's format, to git, or as plain tables", "Work"),
+    "export": Alone("Export a thread in a vendor's format, to git, as plain tables, or as spans", "Work"),
     "verify": Alone("Verify everything that is stored", "Care"),
     "doctor": Alone("Diagnose the store and its environment", "Care"),
     "backup": Alone("Back up the store to a new file, while it is in use", "Care"),

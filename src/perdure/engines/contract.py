@@ -315,9 +315,10 @@ class Engine(Protocol):
         """
         ...
 
-    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
         """Answer small questions about any spaces, in order, all of them from one moment.
 
+        Without `fresh` that moment may be the last one at which this process has asked or written.
         Each answer is what the method for that question would return; what it would raise is raised for the first
         question that fails.  No write is half visible: a caller that asks for two things that one write changes sees
         both as they were before it, or both as they were after it.
@@ -583,7 +584,8 @@ class Engine(Protocol):
         """Return what this opening has done since it was opened, by name, without asking the store.
 
         The numbers only grow.  An engine on a server counts `commits`, `repeated` (writes that were there already),
-        `conflicts`, `in_doubt`, `retries`, `round_trips` and `connections`; one without a server counts nothing.
+        `conflicts`, `in_doubt`, `retries`, `round_trips` and `connections`; one in a file counts `conflicts` and
+        `in_doubt`; one in memory counts nothing.
         """
         ...
 

@@ -16,18 +16,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry
-from perdure.errors import Conflict, Unavailable
+from perdure.errors import Conflict, Corrupt, Unavailable
 from perdure.model.commit import MoveRecord
 
 __all__ = [
     "ATTEMPTS_MAX",
     "Attempts",
+    "DamagedCell",
     "cells",
     "delayed",
     "entries",
     "holds",
     "listed",
+    "listed_or_damaged",
     "moves",
     "pages",
     "spaces",
@@ -88,6 +92,58 @@ def listed(engine: Engine, *, prefix: str) -> Iterator[Cell]:
         lambda cell: (cell.name, cell.space),
         fills=True,
     )
+
+
+class DamagedCell(msgspec.Struct, frozen=True):
+    """A listed cell that cannot be read, and why."""
+
+    space: str
+    name: str
+    error: Corrupt
+
+
+def listed_or_damaged(
+    engine: Engine, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int
+) -> list[Cell | DamagedCell]:
+    """Return listed cells as `engine.listed` does; one that is damaged, or in a damaged space, does not hide the others.
+
+    A damaged page is read cell by cell.  Raises `Corrupt` if the list itself is damaged: then no part of it is sure.
+    """
+    try:
+        return [*engine.listed(prefix=prefix, after=after, limit=limit)]
+    except Corrupt as error:
+        if error.facts.get("space") is None:
+            raise
+    found: list[Cell | DamagedCell] = []
+    while len(found) < limit:
+        try:
+            page = engine.listed(prefix=prefix, after=after, limit=1)
+        except Corrupt as error:
+            found.append(_damaged_after(engine, prefix, after, error))
+        else:
+            if not page:
+                break
+            found.append(page[0])
+        after = found[-1].name, found[-1].space
+    return found
+
+
+def _damaged_after(engine: Engine, prefix: str, after: tuple[str, str], error: Corrupt) -> DamagedCell:
+    """Return the cell that `error` is about: the one that it names, or the next of its space; raise it if there is none."""
+    space = error.facts.get("space")
+    if not isinstance(space, str):
+        raise error
+    if error.cell is not None and error.cell.startswith(prefix):
+        return DamagedCell(space, error.cell, error)
+    for cell in pages(
+        lambda name, limit: engine.stored_cells(space, after=name, limit=limit),
+        prefix,
+        lambda cell: cell.name,
+    ):
+        is_next = cell.name.startswith(prefix) and (cell.name, space) > after
+        if is_next and cell.listed and cell.value is not None:
+            return DamagedCell(space, cell.name, error)
+    raise error
 
 
 def holds(engine: Engine, space: str) -> Iterator[Hold]:

@@ -279,7 +279,7 @@ class MemoryEngine:
     def recorded(self, space: str, op_id: str) -> Recorded | None:
         return self.answers((OpOf(space, op_id),))[0]
 
-    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
         with self._opened() as spaces:
             return [_answer(spaces.get(each.space) or SpaceState(), each) for each in questions]
 
@@ -367,9 +367,11 @@ class MemoryEngine:
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         with self._opened() as spaces:
             filed = [filed for space in spaces.values() for filed in space.cells.values()]
-        full = [each.checked() for each in filed if each.listed and each.cell.value is not None]
-        wanted = [cell for cell in full if cell.name.startswith(prefix) and (cell.name, cell.space) > after]
-        return sorted(wanted, key=lambda cell: (cell.name, cell.space))[:limit]
+        full = [each for each in filed if each.listed and each.cell.value is not None]
+        named = [each for each in full if each.cell.name.startswith(prefix)]
+        wanted = [each for each in named if (each.cell.name, each.cell.space) > after]
+        wanted.sort(key=lambda each: (each.cell.name, each.cell.space))
+        return [each.checked() for each in wanted[:limit]]
 
     def entries(
         self,

@@ -1,7 +1,7 @@
 """Rules that every engine applies in the same way, so that all of them store the same bytes.
 
 Pure functions over the contract's types: how a move is recorded, which place a commit has
-on its line, how the ledger is chained, which ids name a commit.
+on its line, how the ledger is chained, which ids name a commit.  `EngineCounters` counts what an opening has done.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from struct import unpack
 import msgspec
 
 from perdure.engines.contract import Cell, Fence, Hold, Move, Place, Rebuilt, Write
-from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound, Sealed, StaleHead
+from perdure.errors import Conflict, Corrupt, InDoubt, Invalid, Moved, NotFound, Sealed, StaleHead
 from perdure.model.commit import Changeset, Commit, LedgerRead, MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import Event, MessageAppended, MessageRetracted, MomentNamed
+from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN, Head
 from perdure.model.names import moment_label, retraction_label
 
 __all__ = [
+    "FAILURES",
     "SEAL_BYTES",
     "SEAL_MASK",
+    "EngineCounters",
     "Mark",
     "cell_digest",
     "broken_chain",
@@ -289,6 +292,7 @@ def check_cell(cell: Cell, digest: object, *, listed: int) -> Cell:
             f"cell '{cell.name}' in '{cell.space}' does not match its digest; it was not used.",
             "cell_damaged",
             cell=cell.name,
+            space=cell.space,
         )
     return cell
 
@@ -348,3 +352,30 @@ def check_seal(space: str, found: int, seal: int | None) -> None:
             "seal_broken",
             space=space,
         )
+
+
+FAILURES = ("conflicts", "in_doubt")  # what every engine with writers in other processes counts
+
+
+class EngineCounters:
+    """What one opening of a store has done, by name.  Thread-safe; the numbers only grow."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Begin with 0 for each name."""
+        self._counts: dict[str, int] = dict.fromkeys(names, 0)
+        self._lock = ThreadLock()
+
+    def add(self, name: str) -> None:
+        """Count one more."""
+        with self._lock:
+            self._counts[name] += 1
+
+    def add_failure(self, error: Exception | None) -> None:
+        """Count a write that was refused, or whose outcome is not known; other errors are not counted."""
+        if isinstance(error, InDoubt | Conflict):
+            self.add("in_doubt" if isinstance(error, InDoubt) else "conflicts")
+
+    def read(self) -> dict[str, int]:
+        """Return the numbers."""
+        with self._lock:
+            return dict(self._counts)

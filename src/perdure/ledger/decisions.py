@@ -2,7 +2,7 @@
 
 One write has the decided ticket, the transition of its call and the ledger entry.  The first decision is final: the
 same decision again changes nothing, another one raises `Decided`, and of two at the same time exactly one is written.
-A decision starts no run: the run finds it when it is resumed.
+A decision starts no run: the caller's `also` makes the run of the call due in the same write, for a worker.
 
 A ticket is visible on every timeline whose conversation has its call.  A decision on another timeline than the
 ticket's own leaves the ticket and its call as they are and makes a copy of the call on that timeline.  The
@@ -37,6 +37,7 @@ from perdure.model.canonical import Json
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import check_decider
 from perdure.model.event import ApprovalDecided
+from perdure.model.run import RunRecord
 from perdure.model.ticket import CHILD_RUN, DECISIONS, Decision, Ticket, Verdict
 from perdure.projections.calls import Transition
 
@@ -50,6 +51,7 @@ __all__ = [
     "due",
     "expire_due",
     "first_of",
+    "is_of",
     "is_seen",
     "took_in",
     "withdraw",
@@ -58,6 +60,7 @@ __all__ = [
     "asked_of_people",
     "place_of",
     "release",
+    "run_of",
     "waiting_on",
 ]
 
@@ -482,6 +485,18 @@ def first_of(space: Space, record: CallRecord) -> CallRecord:
     while record.copied_from is not None:
         record = calls.read(space, record.copied_from).record
     return record
+
+
+def run_of(space: Space, ticket: Ticket) -> str | None:
+    """Return the run whose model requested the call of a ticket, also if the call is a copy; None: a program made it."""
+    return ticket.run or first_of(space, calls.read(space, ticket.call).record).run
+
+
+def is_of(space: Space, ticket: Ticket, run: RunRecord) -> bool:
+    """True if a run asks the question: its call is one of the run's, or one that the run continues for another timeline."""
+    if ticket.run is not None or run.continues is None:
+        return ticket.run == run.id
+    return run_of(space, ticket) in (run.continues, run.parent_run)
 
 
 def _id_on(ticket: Ticket, line: str) -> str:

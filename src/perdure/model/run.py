@@ -22,6 +22,7 @@ __all__ = [
     "ENDED",
     "LEASE",
     "QUEUE",
+    "QUEUES",
     "REASONS",
     "RUN_STATES",
     "RUN_TRANSITIONS",
@@ -66,6 +67,7 @@ REASONS = (
 )  # of a run's commits
 
 QUEUE = "queue/"  # cells of inputs whose runs have not begun, by timeline and time
+QUEUES = "queues"  # the cell, without a value, whose revision counts the inputs that were queued in a thread
 LEASE = "lease/"  # cells, by timeline: who may write there; every run and every switch has changed one
 
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)

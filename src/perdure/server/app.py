@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
@@ -26,18 +26,19 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
-from perdure.errors import Invalid, Unavailable
+from perdure.errors import Invalid, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
 from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
 from perdure.server.keys import Audit, AuditEntry, Keys
 from perdure.server.problems import MEDIA_TYPE, HttpProblem, problem_of
-from perdure.server.routing import HttpCall, HttpRoute, Paged, Router, entity_tag, read_query
+from perdure.server.routing import HttpCall, HttpRoute, Router, encoded, entity_tag, read_query
 from perdure.server.streams import EventStream, Inbox
 from perdure.shapes.text import now, spelled, stamp
 from perdure.store.store import Store
 from perdure.store.thread import Thread
+from perdure.telemetry.metrics import StoreMetrics
 from perdure.version import __version__
 
 __all__ = ["HttpServer", "app"]
@@ -94,12 +95,13 @@ class HttpServer:
         hosts: Sequence[str] = LOOPBACK,
         access: Callable[[Mapping[str, str]], Access | None] | None = None,
         body_bytes_max: int = _BODY_BYTES_MAX,
+        metrics: StoreMetrics | None = None,
     ) -> None:
         """Serve `store`, and run `agents`.
 
         `token` is a secret that opens everything, None: there is none.  `hosts` are the names that requests may
         address, "*": any.  `access` says by the headers of a request who asks, for an application with a login of its
-        own; None: only keys and the token are known.
+        own; None: only keys and the token are known.  `metrics` are the numbers of `/metrics`, None: it counts them.
         """
         self.store = (
             store if isinstance(store, aio.Store) else aio.Store(WorkerPool(_WORKERS, "perdure"), store)
@@ -107,11 +109,13 @@ class HttpServer:
         self.agents = {agent.name: agent for agent in agents}
         self.version = __version__
         self.inbox = Inbox(self.store)
+        self.metrics = metrics or StoreMetrics(self.store)
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.streams_open = 0
         self.is_draining = False
         self._token, self._hosts, self._access = token, tuple(map(host_name, hosts)), access
         self._body_bytes_max = body_bytes_max
+        self._recorded: set[str] = set()  # served agents whose rules this server has recorded
         self._router = Router()
         self._keys, self._audit = Keys(self.store.target()), Audit(self.store.target())
         self._entries: list[tuple[AuditEntry, asyncio.Future[None]]] = []
@@ -120,6 +124,7 @@ class HttpServer:
         self._run_threads = WorkerPool(_RUNS_MAX, "perdure-run")
         self._drained: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._mcp_server: Any = None  # once a client of that protocol asks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one connection."""
@@ -140,14 +145,17 @@ class HttpServer:
     def declared(self, thread: Thread, *, only_reads: bool = False) -> Thread:
         """Return the same timeline with its agent as far as this server has it; on a worker thread.
 
-        The agent's rules are recorded as its latest, unless the caller `only_reads`.
+        The rules of a served agent are recorded as its latest once for this server, unless the caller `only_reads`.
         """
         agent = self.agents.get(thread.agent) or self._defined(thread.agent)
         if agent is None:
             return thread
-        if only_reads:
+        if only_reads or agent.name in self._recorded:
             return thread.with_agent(agent)
-        return self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
+        found = self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
+        if agent.name in self.agents:
+            self._recorded.add(agent.name)
+        return found
 
     def _defined(self, agent: str) -> Agent | None:
         kept = self.store.target().definitions.find(agent)
@@ -267,6 +275,9 @@ class HttpServer:
             raise HttpProblem(421, "host_unknown", "this server does not answer to that host name.")
         check_origin(headers, host, is_safe=method in _SAFE)
         path, query = _path(scope), scope["query_string"].decode("latin-1")
+        if path == _MCP:
+            counted[0] = path
+            return await self._mcp(scope, receive, headers)
         if not path.startswith("/v1/") and path not in _PLAIN:
             if not _wants_json(headers) or method not in _SAFE:
                 return self._page(scope, method, path, query, headers)
@@ -280,25 +291,53 @@ class HttpServer:
         counted[0] = route.path
         call = HttpCall(self, access, segments, headers)
         entry = self._entry(scope, call, path, query)
-        self._check_permission(call, route, entry)
+        self.check_permission(call, route, entry)
         call.check_precondition(route)
         arguments = await self._arguments(route, call, query, receive, entry)
-        if method not in _SAFE and route.permission is not None:
+        entry = msgspec.structs.replace(entry, body=arguments.pop("_digest", ""))
+        found = await self.perform(route, call, arguments, entry)
+        return self._response(scope, route, call, found)
+
+    def route(self, method: str, path: str) -> HttpRoute:
+        """Return the route that was declared for a method and a path."""
+        return next(each for each in self._router.routes if (each.method, each.path) == (method, path))
+
+    async def perform(
+        self, route: HttpRoute, call: HttpCall, arguments: dict[str, Any], entry: AuditEntry
+    ) -> Any:
+        """Let the handler of a route answer; a request that is to change something is recorded first."""
+        if route.method not in _SAFE and route.permission is not None:
             if self.is_draining:
                 raise HttpProblem(
                     503, "draining", "the server is being stopped.", headers={"Retry-After": "5"}
                 )
-            await self._record(msgspec.structs.replace(entry, body=arguments.pop("_digest", "")))
-        arguments.pop("_digest", None)
-        found = await self._handled(route, call, arguments)
-        return self._response(scope, route, call, found)
-
-    async def _handled(self, route: HttpRoute, call: HttpCall, arguments: dict[str, Any]) -> Any:
+            await self._record(entry)
         if route.is_async:
             return await route.handler(call, **arguments)
         return await self.store.off_loop(partial(route.handler, call, **arguments))
 
-    def _check_permission(self, call: HttpCall, route: HttpRoute, entry: AuditEntry) -> None:
+    async def _mcp(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> Response:
+        """Answer a client of the Model Context Protocol; each request is whole, so there is nothing to read or end."""
+        if scope["method"] != "POST":
+            raise HttpProblem(
+                405, "method_not_allowed", "this address takes POST.", headers={"Allow": "POST"}
+            )
+        access = await self._allowed(headers)
+        content = await _body(receive, headers, self._body_bytes_max)
+        try:
+            from perdure.server import mcp
+        except ImportError as error:
+            raise Unsupported(
+                "clients of the Model Context Protocol need the official SDK, which is not installed; nothing was done.",
+                code="mcp_sdk_missing",
+                advice="Install perdure[mcp].",
+            ) from error
+        if self._mcp_server is None:
+            self._mcp_server = mcp.mcp_server(self)
+        return await mcp.answer_request(self._mcp_server, scope, content, access)
+
+    def check_permission(self, call: HttpCall, route: HttpRoute, entry: AuditEntry) -> None:
+        """Raise a problem if the credential may not use the route, and record that it tried to change something."""
         if route.permission is None:
             return
         if route.is_whole_store and call.access.is_limited:
@@ -339,7 +378,7 @@ class HttpServer:
         elif found is None:
             response = Response(status_code=route.status)
         else:
-            response = Response(_encoded(found), call.status or route.status, media_type="application/json")
+            response = Response(encoded(found), call.status or route.status, media_type="application/json")
         if call.head is not None:
             response.headers["etag"] = entity_tag(call.head)
         if call.is_by_digest:
@@ -460,6 +499,7 @@ class HttpServer:
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 _PLAIN = frozenset({"/healthz", "/readyz", "/metrics"})
+_MCP = "/mcp"
 _NOBODY = Access(name="nobody", roles=())
 
 
@@ -484,14 +524,6 @@ def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception
 def _problem(error: BaseException, *, had_precondition: bool) -> Response:
     document, headers = problem_of(error, had_precondition=had_precondition)
     return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
-
-
-def _encoded(found: Any) -> bytes:
-    if not isinstance(found, Paged):
-        return msgspec.json.encode(found)
-    paged = cast("Paged[msgspec.Struct]", found)
-    body = msgspec.json.encode(paged.page)
-    return body if paged.next is None else body[:-1] + b',"next":' + msgspec.json.encode(paged.next) + b"}"
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_type_hints
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -41,6 +41,7 @@ __all__ = [
     "BaseQuery",
     "HttpRoute",
     "Router",
+    "encoded",
     "entity_tag",
     "no_thread",
     "page_size",
@@ -115,6 +116,15 @@ class Paged(Generic[_T]):
     def __init__(self, page: _T, next: str | None) -> None:
         """Pair the page with its cursor."""
         self.page, self.next = page, next
+
+
+def encoded(found: Any) -> bytes:
+    """Return the answer of a handler as JSON; a page has its cursor as `next`, unless it is the last."""
+    if not isinstance(found, Paged):
+        return msgspec.json.encode(found)
+    paged = cast("Paged[msgspec.Struct]", found)
+    body = msgspec.json.encode(paged.page)
+    return body if paged.next is None else body[:-1] + b',"next":' + msgspec.json.encode(paged.next) + b"}"
 
 
 class HttpRoute(NamedTuple):

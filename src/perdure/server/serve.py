@@ -15,9 +15,11 @@ import socket
 from collections.abc import Callable, Sequence
 from threading import Event
 from types import FrameType
+from typing import Any, cast
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure import aio
 from perdure.errors import Invalid, PerdureError, Refused, Unavailable
@@ -27,6 +29,7 @@ from perdure.server.app import HttpServer
 from perdure.server.keys import Keys
 from perdure.store.store import Store
 from perdure.store.worker import Worked
+from perdure.telemetry.metrics import StoreMetrics
 
 __all__ = ["PORT", "Serving", "serve"]
 
@@ -34,6 +37,7 @@ PORT = 7333
 
 _KEEP_ALIVE_SECONDS = 5
 _HEADERS_BYTES_MAX = 64 * 1024
+_HELD_BYTES_MAX = 64 * 1024
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +57,14 @@ def serve(
     names: Sequence[str] = (),
     work: bool = False,
     at_once: int = 8,
+    metrics: StoreMetrics | None = None,
     started: Callable[[Serving], None] | None = None,
     report: Callable[[Worked], None] | None = None,
 ) -> None:
     """Serve a store until a signal ends it; with `work` also run what is due of the agents, as `store.work` does.
 
-    `names` are further host names that requests may address, such as that of a proxy.  `started` is called when the
-    server listens.  Raises `Refused` on an address that others reach if the store has no key, `Unavailable` if the
+    `names` are further host names that requests may address, such as that of a proxy.  `metrics` are the numbers that
+    telemetry sends, None: the server counts its own.  `started` is called when the server listens.  Raises `Refused` on an address that others reach if the store has no key, `Unavailable` if the
     port is taken.  The caller opens and closes the store.
     """
     has_keys = bool(Keys(store).ls())
@@ -77,7 +82,7 @@ def serve(
     listening = _bound(host, port)
     token = None if has_keys else secrets.token_urlsafe(32)
     hosts = (*LOOPBACK, host, *names)
-    application = HttpServer(store, agents, token=token, hosts=hosts)
+    application = HttpServer(store, agents, token=token, hosts=hosts, metrics=metrics)
     url = f"http://{host_name(host)}:{listening.getsockname()[1]}/"
     place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
     asyncio.run(
@@ -121,6 +126,42 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
+class _Corked:
+    """A transport that sends what is written in one step of the event loop together: head and body are one packet."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._held = transport, bytearray()
+
+    def write(self, data: bytes) -> None:
+        """Keep bytes until the step of the loop ends; many are sent at once, so that a slow reader is noticed."""
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._held += data
+        if len(self._held) > _HELD_BYTES_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, bytearray()
+        if held and not self._transport.is_closing():
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """Send what is kept, and close."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 by h11, which bounds the size of headers."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Begin a connection."""
+        super().connection_made(cast("asyncio.Transport", _Corked(transport)))
+
+
 class _Uvicorn(uvicorn.Server):
     """The web server, which tells the application when it is to end."""
 
@@ -157,7 +198,7 @@ async def _serving(
         proxy_headers=False,
         lifespan="on",
         ws="none",
-        http="h11",  # which bounds the size of headers
+        http=_Protocol,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
     )

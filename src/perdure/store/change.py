@@ -55,7 +55,7 @@ from perdure.model.message import (
 from perdure.model.names import KERNEL_PREFIXES, reserved
 from perdure.model.patch import Verb
 from perdure.runtime.session import lease as leases
-from perdure.store.plumbing.handles import blocking, deferred
+from perdure.store.plumbing.handles import deferred, guarded
 from perdure.store.plumbing.outbox import encode_patch
 from perdure.store.plumbing.run_fence import (
     How,
@@ -81,7 +81,6 @@ __all__ = ["AgentChange", "Change", "Edits"]
 _Place = Sequence[str | int]
 
 
-@blocking
 class Edits:
     """Edits of a map."""
 
@@ -214,7 +213,6 @@ class Edits:
 _T = TypeVar("_T")
 
 
-@blocking
 class AgentChange(Edits):
     """The changes that a block makes to the agent's own map."""
 
@@ -228,7 +226,6 @@ class AgentChange(Edits):
         return ops
 
 
-@blocking
 class Change(Edits):
     """A block of changes that becomes a commit."""
 
@@ -262,6 +259,7 @@ class Change(Edits):
         self._links: list[Proposal] = []  # the commits of a chain so far
         self._run = how.run
 
+    @guarded  # what follows inside the block is then on the same thread
     def __enter__(self) -> Self:
         """Read the head."""
         if self.head is not None:
@@ -580,8 +578,9 @@ class Change(Edits):
         if self._events or ops or agent_ops:
             if self._ledger is None and self._earlier is None and standing.agent is not None:
                 # Read in one call what the commit depends on beside its head, unless that was read with it.
+                # Entering the block has looked whether others have written, and the fences notice who does now.
                 asked = standing.asked[0]
-                self._take_beside(asked, standing.space.engine.answers(asked.beside))
+                self._take_beside(asked, standing.space.engine.answers(asked.beside, fresh=False))
             patched = ops.finish()
             self._op_id = how.op_id or standing.space.ids()
             if how.op_id is None and not how.chain and not agent_ops and self._is_committed(head, patched):

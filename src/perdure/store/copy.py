@@ -8,10 +8,6 @@ A replayed write that is there already changes nothing.  So a copy that was kill
 from the cell `done/<space>` where.  Once both stores are compared, the copy is *settled*: leases of the source are
 ended, calls that were started there are unknown here, and every thread is held (see `ledger.held`).
 
-`restore` makes a store from a backup in the same way, after it has checked the backup.  It never writes over a store:
-one that has anything that the backup lacks is left as it is, any other is set aside under another name, and so is a
-write-ahead log whose store is gone, which SQLite would else replay into the new file.
-
 Raises `Conflict` if the target holds anything else, or the source does not stop being written, and `Corrupt` if the
 source is damaged; the copy then stays incomplete.  Until it is finished, the target of a whole store is not opened
 for writing; single threads do not close their target, and are not in its directory.
@@ -19,10 +15,8 @@ for writing; single threads do not close their target, and are not in its direct
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -53,7 +47,16 @@ from perdure.runtime.session import lease, records
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.handles import Ids
 
-__all__ = ["CopyProgress", "CopyReport", "RestoreReport", "copy", "open_target", "restore"]
+__all__ = [
+    "CopyProgress",
+    "CopyReport",
+    "copy",
+    "has_all",
+    "label_or_name",
+    "onto_itself",
+    "open_target",
+    "origin_of",
+]
 
 CopyProgress: TypeAlias = Callable[[str, int, int], None]
 """Called with the space that is copied, how much of the work is done, and how much there is."""
@@ -64,7 +67,6 @@ _WHY = {
     "copy": "the store was copied while the call was under way",
     "restore": "the store was restored from a backup that was made while the call was under way",
 }
-_BESIDE = ("", "-wal", "-shm")  # a store of SQLite, and the files without which it is not whole
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +101,9 @@ def copy(
     verifies; None: neither is reported.
     """
     if source is target:
-        raise _onto_itself(address)
+        raise onto_itself(address)
     chosen = None if threads is None else tuple(sorted(set(threads)))
-    origin = _origin(source)
+    origin = origin_of(source)
     name = digest_of(Kind.BODY, canonical.encode([origin, None if chosen is None else list(chosen)]))[:16]
     found = target.cell(COPIES, COPY + name)
     if found is None:
@@ -122,142 +124,20 @@ def open_target(source: Engine, address: str, target: str, threads: Sequence[str
     Raises `Invalid` if both are the same store, `NotFound` if the source has no such thread; nothing is made then.
     """
     if registry.place_of(address) == registry.place_of(target):
-        raise _onto_itself(address)
+        raise onto_itself(address)
     for thread in threads or ():
         _thread(source, thread)
     return registry.open_engine(target, read_only=False, create=True, durability="power_loss")
 
 
-def _onto_itself(address: str) -> Invalid:
+def onto_itself(address: str) -> Invalid:
+    """Return the error for a target that is the source itself."""
     return Invalid(
         f"{shown_address(address)} cannot be copied onto itself; nothing was copied.",
         code="copy_onto_itself",
         advice="Name another target.",
         store=shown_address(address),
     )
-
-
-class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore has done."""
-
-    copy: CopyReport  # from the backup into the store
-    backup: VerifyReport  # the check of the backup
-    set_aside: tuple[str, ...]  # files that were in the way, under their new names
-
-
-def restore(
-    backup: str,
-    target: str,
-    *,
-    replace: bool,
-    clock: Callable[[], int],
-    progress: CopyProgress | None = None,
-    checked: Progress | None = None,
-) -> RestoreReport:
-    """Check a backup and make the store at `target` from it; its runs and approvals are held there.
-
-    With `replace` a store that is damaged, or has nothing that the backup lacks, is set aside first.  Raises `Corrupt`
-    if the backup is damaged, and `Conflict` if there is another store; both are as they were then.
-    """
-    if registry.place_of(backup) == registry.place_of(target):
-        raise _onto_itself(backup)
-    source = registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
-    try:
-        report = verify.verify(source, progress=checked)
-        if not report.ok:
-            raise Corrupt(
-                f"the backup {shown_address(backup)} is damaged: {report.faults[0].what}; nothing was restored.",
-                code="backup_damaged",
-                advice="Restore another backup.",
-                faults=len(report.faults),
-            )
-        set_aside = _make_room(source, target, replace=replace)
-        into = registry.open_engine(target, read_only=False, create=True, durability="power_loss")
-        try:
-            done = copy(source, into, address=backup, kind="restore", clock=clock, progress=progress)
-        finally:
-            into.close()
-    finally:
-        source.close()
-    return RestoreReport(copy=done, backup=report, set_aside=tuple(set_aside))
-
-
-def _make_room(source: Engine, target: str, *, replace: bool) -> list[str]:
-    """Set aside what is at `target`; return the new names.  Raises `Conflict` if it has to stay."""
-    path = registry.file_of(target)
-    if path is None:
-        return []  # the copy itself refuses a server that is not empty
-    if not path.exists():
-        return _set_aside(path)
-    try:
-        present = registry.open_engine(target, read_only=True, create=False, durability="power_loss")
-    except Corrupt:
-        is_damaged = True
-    else:
-        is_damaged = False
-        try:
-            if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
-                return []
-            _check_not_newer(present, source, shown_address(target))
-        finally:
-            present.close()
-    if not replace:
-        what = "is damaged" if is_damaged else "is a store, and the backup has all of it"
-        raise Conflict(
-            f"{shown_address(target)} {what}; nothing was restored.",
-            code="target_exists",
-            advice="Restore it beside under another name, or set the present file aside with `--replace`.",
-            store=shown_address(target),
-        )
-    if not is_damaged:
-        _check_unused(target, path)
-    return _set_aside(path)
-
-
-def _is_unfinished(present: Engine, source: Engine) -> bool:
-    """True if an earlier restore of the same backup was interrupted."""
-    origin = _origin(source)
-    return any(each.origin == origin and each.state != "complete" for each in held.arrivals(present))
-
-
-def _check_not_newer(present: Engine, source: Engine, place: str) -> None:
-    """Raise `Conflict` if a store has any write that the backup lacks."""
-    for space in loops.spaces(present):
-        if not _has_all(present, source, space):
-            raise Conflict(
-                f"{place} has writes that the backup lacks, in '{_label(present, space)}'; nothing was restored.",
-                code="target_newer",
-                advice="Restore it beside, under another name, and compare the two.",
-                store=place,
-                space=space,
-            )
-
-
-def _check_unused(target: str, path: Path) -> None:
-    """Raise `Conflict` if another process uses the store: the last one that closes it removes its log."""
-    registry.open_engine(target, read_only=False, create=False, durability="power_loss").close()
-    if Path(f"{path}-wal").exists():
-        raise Conflict(
-            f"another process uses {shown_address(target)}; nothing was restored.",
-            code="target_in_use",
-            advice="Stop the programs that use it, and try again.",
-            store=shown_address(target),
-        )
-
-
-def _set_aside(path: Path) -> list[str]:
-    """Rename the files of a store, so that they are a store under another name; return the names."""
-    base = f"{path}.set-aside-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-    taken = 0
-    while any(Path(f"{base}{suffix}").exists() for suffix in _BESIDE):
-        taken += 1
-        base = f"{base.partition('~')[0]}~{taken}"
-    moved: list[str] = []
-    for suffix in _BESIDE:
-        file = Path(f"{path}{suffix}")
-        if file.exists():
-            moved.append(str(file.rename(f"{base}{suffix}")))
-    return moved
 
 
 _arrivals = msgspec.json.Decoder(Arrival)
@@ -285,7 +165,7 @@ _progresses = msgspec.json.Decoder(_Progress)
 _copyings = msgspec.json.Decoder(_Copying)
 
 
-def _origin(source: Engine) -> str:
+def origin_of(source: Engine) -> str:
     """Name a store by its first write."""
     first = next(
         (name for name in (STORE, *loops.spaces(source)) if name != COPIES and source.standing(name)), None
@@ -337,7 +217,7 @@ def _check_room(source: Engine, target: Engine, thread: str) -> None:
         )
     for agent in record.agents or (record.agent,):
         space = AGENTS + agent
-        if target.standing(space) and not _has_all(source, target, space):
+        if target.standing(space) and not has_all(source, target, space):
             raise Conflict(
                 f"agent '{agent}' of thread '{thread}' has another map in the target; nothing was copied.",
                 code="agent_map_differs",
@@ -366,7 +246,7 @@ def _check_claim(wanted: Cell, there: Cell | None, left: str) -> None:
     )
 
 
-def _has_all(source: Engine, target: Engine, space: str) -> bool:
+def has_all(source: Engine, target: Engine, space: str) -> bool:
     """True if the target has every write of the source's space."""
     for page in write_pages(source, space, 0):
         questions = [OpOf(space, written.op_id) for written in page[0]]
@@ -430,7 +310,7 @@ class _Copier:
         return CopyReport(
             id=self._arrival.id,
             source=self._arrival.source,
-            threads=tuple(sorted(_label(self._target, name) for name in names if self._is_held(name))),
+            threads=tuple(sorted(label_or_name(self._target, name) for name in names if self._is_held(name))),
             spaces=len(names),
             writes=self._writes,
             resumed=resumed,
@@ -677,7 +557,8 @@ class _Copier:
         self._renew(self._fence.revision, held.cell_write(DONE + name, before, value))
 
 
-def _label(engine: Engine, space: str) -> str:
+def label_or_name(engine: Engine, space: str) -> str:
+    """Return the label of a space, or its name if the label cannot be read."""
     try:
         return label_of(engine, space)
     except PerdureError:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from perdure.memory.embedding import Embed, Embedder
     from perdure.providers import catalog
     from perdure.providers.catalog import Catalog
-    from perdure.store import copy as copies
-    from perdure.store.copy import RestoreReport
+    from perdure.store import restore as restores
+    from perdure.store.restore import RestoreReport
 else:
-    copies = deferred("perdure.store.copy")
+    restores = deferred("perdure.store.restore")
     held = deferred("perdure.ledger.held")
     embedding = deferred("perdure.memory.embedding")
     catalog = deferred("perdure.providers.catalog")
@@ -133,7 +133,7 @@ def restore(
     nothing, if the backup is damaged.  Call it again after a crash: it goes on.
     """
     restoring = partial(
-        copies.restore, _address(backup), _address(target), replace=replace, clock=system_clock
+        restores.restore, _address(backup), _address(target), replace=replace, clock=system_clock
     )
     return beside_loop("restore", restoring, lets_wait=blocking)
 

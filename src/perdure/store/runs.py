@@ -370,8 +370,9 @@ class Runs(Line, ABC):
 
         Runs that were undone count too.  A step whose price was not known when it was taken counts as unpriced.
         """
-        found = [(record, self._spent(record)) for record in self.runs()]
-        return [(record.id, each.cost, each.usage) for record, each in found]
+        runs = self.runs()
+        found = results.spent_by(self._space, runs)
+        return [(record.id, *found[record.id]) for record in runs]
 
     def cost(self, run: str | None = None) -> Cost:
         """Read what one run cost, with its child runs; None: all runs of this thread, over all its timelines."""

@@ -386,10 +386,10 @@ class Store:
         return self._resources.engine.facts()
 
     def counters(self) -> dict[str, int]:
-        """Return what this opening of a store on a server has done, for a program's own metrics; it costs no round trip.
+        """Return what this opening of a store has done, for a program's own metrics; it costs no round trip.
 
-        The numbers only grow: commits, repeated writes, conflicts, writes in doubt, retries, round trips, connections.
-        A store in a file or in memory counts nothing.
+        The numbers only grow.  A store on a server counts commits, repeated writes, conflicts, writes in doubt, retries,
+        round trips and connections; one in a file counts conflicts and writes in doubt; one in memory nothing.
         """
         return self._resources.engine.counters()
 

@@ -439,8 +439,11 @@ class Thread(Switching):
             self._env(), run, why, call=call, environment=lambda id, agent: self._child_env(Agent(agent), id)
         )
 
-    def _child_env(self, agent: Agent, id: str) -> RunEnvironment:
-        """Return the environment of a run of `agent` on a thread of the same owner, which is begun if there is none."""
+    def _child_env(self, agent: Agent, id: str, fork: child_runs.ChildFork | None = None) -> RunEnvironment:
+        """Return the environment of a run of `agent` on a thread of the same owner, which is begun if there is none.
+
+        `fork` is the timeline of it, which is begun too; None: `main`.
+        """
         home = agent.object_storage
         if home is not None and home != self._declared.object_storage:
             raise WrongStore(agent.name, shown_address(home), f"the store of '{self.id}'")
@@ -452,6 +455,9 @@ class Thread(Switching):
         begun = not directory.was_there(store, record)
         thread = Thread(self._resources, id, record, agent, begun=begun)
         directory.record_agent(store, agent, declared=is_declared)
+        if fork is not None:
+            op_id = f"{fork.timeline}:fork"
+            return thread.fork(fork.timeline, effect_max=fork.effect_max, op_id=op_id)._env()
         return thread._env()
 
     def hand_off(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from msgspec import UNSET
 
 from perdure.engines.contract import LabelOf, Step
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Corrupt, Invalid, NotFound
 from perdure.history import reader
 from perdure.history.ancestry import stands_on
 from perdure.history.changes import values
@@ -294,11 +294,22 @@ class View:
         return LogEntry.of(query.bisect(self._space, commit, is_bad, good=old))
 
     def agent_map(self) -> View:
-        """Return the agent's own map as it was seen from this moment."""
+        """Return the agent's own map as it was seen from this moment.
+
+        Raises `Conflict` if the timeline was handed off to another agent before it: that one's map is not shown.
+        """
         agent = self._standing.agent
         if agent is None:
             raise Invalid("this is an agent's own map; it has none of its own.", code="agent_map_missing")
-        seen = self._agent_seen(*self._now())
+        head, commit = self._now()
+        try:
+            seen = self._agent_seen(head, commit)
+            if seen is not None:
+                agent.step(seen)
+        except Corrupt:  # the commit names a map, and it may be another agent's
+            agents = reader.agents_in(self._space.engine.cell(self._space.name, reader.AGENTS_OF_THREAD))
+            reader.check_agent(self._space, commit, agents, agent.label)
+            raise
         standing = TimelineContext(space=agent, timeline=self._standing.agent_line)
         return View(standing, Head(standing.timeline, 0, seen), seen)
 

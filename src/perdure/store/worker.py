@@ -5,6 +5,9 @@ scheduled, decided, or with a question that expires), by agent and time; runs th
 whose process has ended; and its own, which it leaves alone.  Nothing here decides who may carry a run on: any number of
 workers may see the same one, and the lease on its timeline lets one of them begin.  The store's clock says what is due.
 
+A run whose record is damaged, or whose thread is, is reported once and left alone; the others go on.  If the lists
+themselves are damaged no part of them is sure, and the worker ends with `Corrupt`.
+
 One thread looks and waits for news of the space `work`, where a program rings when it has made work.  Each run is
 carried on in a thread of its own.  A run that could not be carried on now, because another run is on its timeline or a
 limit is reached, is left alone for a moment.
@@ -24,7 +27,17 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 import msgspec
 
 from perdure.engines.contract import CellOf, Engine, time_of_day
-from perdure.errors import Busy, Conflict, Held, Invalid, NotFound, PerdureError, RunFailed, Unavailable
+from perdure.errors import (
+    Busy,
+    Conflict,
+    Corrupt,
+    Held,
+    Invalid,
+    NotFound,
+    PerdureError,
+    RunFailed,
+    Unavailable,
+)
 from perdure.history.space import ALIVE, label_of
 from perdure.model.run import ENDED, RunRecord
 from perdure.runtime import event_loop
@@ -36,7 +49,7 @@ from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment, WorkerPool
 from perdure.runtime.session.lease import LEASE, RENEWAL
-from perdure.runtime.session.records import WORK
+from perdure.runtime.session.records import WORK, DamagedRun
 from perdure.runtime.session.result import Result
 from perdure.runtime.session.throttle import Limit, SharedLimits, Throttle
 
@@ -79,6 +92,11 @@ class _Task(msgspec.Struct, frozen=True):
     def line(self) -> _Line:
         return self.space, self.record.timeline
 
+    @property
+    def lease(self) -> tuple[CellOf, CellOf]:
+        timeline = self.record.timeline
+        return CellOf(self.space, LEASE + timeline), CellOf(self.space, RENEWAL + timeline)
+
 
 class Worker:
     """Carries on the runs of some agents of one store.  Use one for each call of `work`."""
@@ -116,6 +134,7 @@ class Worker:
             _Line, tuple[float, _Hindrance]
         ] = {}  # timelines that are left alone, until when and why
         self._count = 0
+        self._damaged: set[tuple[str, str]] = set()  # spaces and runs that cannot be read
         self._limited: set[str] = set()  # agents that had no slot left at this look
 
     def work(self, *, stop: threading.Event | None = None, until_idle: bool = False) -> int:
@@ -176,7 +195,9 @@ class Worker:
                 return _sooner(found, _LATER_SECONDS["busy"] if agent in self._limited else None)
             due, others = records.due_runs(self._engine, agent, after=after, limit=_PAGE)
             for each, record in due:
-                if record is not None and record.due == each.at:  # else it has changed since
+                if isinstance(record, DamagedRun):
+                    self._pass_over(each.space, record.id, record.error)
+                elif record is not None and record.due == each.at:  # else it has changed since
                     found = _sooner(found, self._begin(pool, _Task(each.space, record)))
             if others:
                 self._next_due = min(others[0].at, self._next_due or others[0].at)
@@ -190,17 +211,28 @@ class Worker:
         """Begin with runs whose process has ended or lost its lease."""
         if self._is_full:
             return None
-        runs = [
-            _Task(space, record)
-            for space, record in records.running(self._engine)
-            if records.worker_agent(record) in self._agents and record.aside_at is None
-        ]
-        questions = [
-            CellOf(task.space, prefix + task.record.timeline) for task in runs for prefix in (LEASE, RENEWAL)
-        ]
-        cells = self._engine.answers(questions) if questions else ()
-        gone = cache(self._engine.gone)  # many runs may have one holder
+        runs: list[_Task] = []
+        for space, record in records.running(self._engine):
+            if isinstance(record, DamagedRun):
+                self._pass_over(space, record.id, record.error)
+            elif records.worker_agent(record) in self._agents and record.aside_at is None:
+                runs.append(_Task(space, record))
         found: float | None = None
+        for task in self._without_lease(runs):
+            found = _sooner(found, self._begin(pool, task))
+        return found
+
+    def _without_lease(self, runs: Sequence[_Task]) -> list[_Task]:
+        """Return the runs that no process carries on; the leases are read together, and one by one if one is damaged."""
+        gone = cache(self._engine.gone)  # many runs may have one holder
+        try:
+            cells = self._engine.answers([each for task in runs for each in task.lease]) if runs else ()
+        except Corrupt as error:
+            if len(runs) > 1:
+                return [each for task in runs for each in self._without_lease([task])]
+            self._pass_over(runs[0].space, runs[0].record.id, error)
+            return []
+        found: list[_Task] = []
         for task, cell, renewal in zip(runs, cells[::2], cells[1::2], strict=True):
             lease, _ = leases.found_in(task.record.timeline, cell, renewal)
             lives = (
@@ -209,15 +241,31 @@ class Worker:
                 and leases.state_anywhere(self._engine, lease, gone) == "live"
             )
             if not lives:
-                found = _sooner(found, self._begin(pool, task))
+                found.append(task)
         return found
+
+    def _pass_over(self, space: str, run: str, error: Corrupt) -> None:
+        """Leave a run alone that cannot be read, and report it once."""
+        if (space, run) in self._damaged:
+            return
+        self._damaged.add((space, run))
+        thread = space
+        with suppress(PerdureError):
+            thread = label_of(self._engine, space)
+        _log.error("run %s of thread %s is damaged and left alone: %s", run, thread, error)
+        if self._report is not None:
+            self._report(Worked(thread=thread, run=run, error=error))
 
     def _begin(self, pool: WorkerPool, found: _Task) -> float | None:
         """Carry a run on in a thread, unless its timeline is busy; return when to look again, None: not because of it.
 
         Instead of a child run the one at its root is carried on, whose tool goes on with the child.
         """
-        task = found if found.record.parent is None else self._root_of(found)
+        try:
+            task = found if found.record.parent is None else self._root_of(found)
+        except Corrupt as error:
+            self._pass_over(found.space, found.record.id, error)
+            return None
         if task.record.agent not in self._agents and task.record.state not in ENDED:
             return None  # a child whose parents have ended, of an agent that this worker does not have
         with self._lock:

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from perdure.engines.contract import Answer, Cell, CellOf, CellWrite, Hold, Question, Receipt, Write
+from perdure.engines.contract import Answer, Cell, CellOf, CellWrite, HeadOf, Hold, Question, Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError
@@ -121,6 +121,55 @@ def test_what_another_process_has_not_changed_is_not_looked_up_again(
     assert found == []
     assert engine.cell("elsewhere", "seat") == Cell("elsewhere", "seat", 1, b"1")
     assert found == [CellOf("elsewhere", "seat")]
+
+
+def test_only_what_is_not_known_is_looked_up(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head that this process has moved is not read again because a cell beside it is."""
+    asked = (HeadOf(SPACE, "main"), CellOf(SPACE, "seat"))
+    found = answered(engine, monkeypatch)
+
+    hold, seat = engine.answers(asked)
+
+    assert (hold.head, seat) == (AFTER_MILK, None)
+    assert found == [CellOf(SPACE, "seat")]
+
+
+def test_what_is_known_and_what_is_looked_up_are_from_one_moment(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If another process writes while the rest is looked up, all of it is looked up again."""
+    look_up, writes = engine._answers, [write("eggs", EGGS, moved(AFTER_MILK, EGGS), SEAT)]
+
+    def written_before(questions: Sequence[Question]) -> Sequence[Answer]:
+        while writes:
+            other.apply(writes.pop())
+        return look_up(questions)
+
+    monkeypatch.setattr(engine, "_answers", written_before)
+
+    hold, seat = engine.answers((HeadOf(SPACE, "main"), CellOf(SPACE, "seat")))
+
+    assert (hold.head.version, seat.revision) == (2, 1)
+
+
+def test_an_answer_that_need_not_be_fresh_is_what_this_process_last_saw(
+    engine: SqliteEngine, other: SqliteEngine
+) -> None:
+    """It is not compared with what others wrote, until something is asked for afresh."""
+    asked = (HeadOf(SPACE, "main"),)
+    assert head(engine) == AFTER_MILK
+    other.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+
+    remembered = engine.answers(asked, fresh=False)[0]
+    fresh = engine.answers(asked)[0]
+
+    assert (remembered.head.version, fresh.head.version) == (1, 2)
+    assert engine.answers(asked, fresh=False)[0] == fresh
+
+
+def test_what_was_never_seen_is_looked_up_also_if_it_need_not_be_fresh(engine: SqliteEngine) -> None:
+    """Control: nothing is answered from nowhere."""
+    assert engine.answers((CellOf(SPACE, "seat"),), fresh=False) == [None]
 
 
 def test_rows_that_were_read_while_others_wrote_do_not_hide_what_they_changed(

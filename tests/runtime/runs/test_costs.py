@@ -13,7 +13,8 @@ from perdure.engines.registry import open_sql
 from perdure.errors import RunFailed
 from perdure.model.run import Cost, Usage
 from perdure.providers.catalog import Prices
-from perdure.testing import Script, say, use
+from perdure.testing import Script, fail, say, use
+from tests.store.engine_calls import opened
 
 USED = Usage(input_tokens=1_000, output_tokens=100)
 
@@ -67,6 +68,42 @@ def test_a_run_a_turn_and_a_thread_know_what_they_cost(tmp_path: Path) -> None:
         assert again.cost == first.cost
         assert thread.cost().usd == pytest.approx(0.022)  # what was undone was paid all the same
         assert thread.cost(first.run) == first.cost
+
+
+def test_the_costs_of_a_thread_are_those_of_its_runs_one_by_one(tmp_path: Path) -> None:
+    """On main and on forks, after a failure that was retried, an undo and a promotion."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        with pytest.raises(RunFailed):
+            store.thread("t", agent=Agent("a", backend=Script(fail()))).run("a", id="m1")
+        thread = store.thread("t", agent=priced(*["On."] * 9))
+        thread.run("a", id="m1")
+        thread.run("b")
+        fork = thread.fork("other", at="HEAD~1")
+        fork.run("c")
+        thread.run("d")
+        thread.undo()
+        thread.run("e")
+        thread.promote("other")
+        thread.run("f")
+        costs = {run: cost for run, cost, _ in thread.costs()}
+
+        assert costs == {record.id: thread.cost(record.id) for record in thread.runs()}
+        assert sum(cost.steps for cost in costs.values()) == 6
+
+
+def test_the_cost_of_a_long_thread_is_read_by_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty further runs cost a few calls of the engine, not several for each run."""
+    with opened(str(tmp_path / "agents.db"), monkeypatch) as (store, calls):
+        thread = store.thread("t", agent=priced(*["On."] * 80))
+        counts: list[int] = []
+        for runs in (10, 60):
+            for number in range(runs):
+                thread.run(f"{runs}-{number}")
+            before = len(calls)
+            thread.cost()
+            counts.append(len(calls) - before)
+
+    assert counts[1] - counts[0] <= 10
 
 
 def test_an_unknown_price_is_said_and_not_counted_as_nothing(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from random import Random
 
 import pytest
 
-from perdure import Store, Thread
+from perdure import Agent, Store, Thread
 from perdure.errors import Conflict, NotFound, Unavailable, Unsupported
 from perdure.store import git_export
+from perdure.testing import Script, say
 from tests.coded import raises
 from tests.store.git_export.looking import BEGAN, branches, clean, git, opened, show, tree
 
@@ -126,6 +127,33 @@ def test_undo_and_promote_move_branches(thread: Thread, tmp_path: Path) -> None:
     assert set(branches(tmp_path / "g")) == {"main", "what-if", f"main.v{kept}"}
     assert branches(tmp_path / "g")["main"] == branches(tmp_path / "g")["what-if"]
     assert git(tmp_path / "g", "log", "-1", "--format=%s", f"main.v{kept}") == "turn 2: And a hotel\n"
+
+
+def test_a_hand_off_is_a_commit_of_its_own_and_shows_no_agents_map(store: Store, tmp_path: Path) -> None:
+    """The body names both agents, the conversation goes on, and an undone hand-off leaves the branch where it was."""
+    first = Agent("triage", backend=Script(say("Let me see.")))
+    thread = store.thread("t", agent=first)
+    thread.run("My order is late.", id="m1")
+    with thread.change("learn") as change:
+        change.agent.put("/own.json", "a secret of triage")
+    git_export.export(thread, tmp_path / "g")
+    before = branches(tmp_path / "g")["main"]
+    second = thread.hand_off(Agent("billing", backend=Script(say("It is paid."))), reason="about money")
+    second.run("Is it paid?", id="m2")
+
+    git_export.export(second, tmp_path / "g")
+
+    subjects = git(tmp_path / "g", "log", "--format=%s", f"{before}..main").splitlines()
+    bodies = git(tmp_path / "g", "log", "--format=%b", f"{before}..main")
+    words = [show(tmp_path / "g", name) for name in tree(tmp_path / "g") if name.endswith(".md")]
+    assert any("triage" in line and "billing" in line for line in bodies.splitlines())
+    assert any("hand" in line for line in subjects)
+    assert words == ["My order is late.\n", "Let me see.\n", "Is it paid?\n", "It is paid.\n"]
+    assert "secret" not in git(tmp_path / "g", "log", "-p", "main")
+    second.undo(2)
+    git_export.export(store.thread("t"), tmp_path / "g")
+    assert branches(tmp_path / "g")["main"] == before
+    assert clean(tmp_path / "g")
 
 
 def test_exporting_again_goes_on_from_what_is_there(thread: Thread, tmp_path: Path) -> None:

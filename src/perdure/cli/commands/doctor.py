@@ -31,6 +31,7 @@ from perdure.ledger import held
 from perdure.model.limits import Limits
 from perdure.model.names import shown_address
 from perdure.runtime.session import records
+from perdure.runtime.session.records import DamagedRun
 from perdure.shapes.text import size
 from perdure.version import __version__
 
@@ -243,7 +244,16 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
             what=f"Runs and approvals of {count(waiting_for_release, 'thread')} copied from {sources} are held.",
             do=f"If nothing runs there any more: {with_store('perdure runs release --all', store)}",
         )
-    aside = [record.id for _, record in records.running(opened) if record.aside_at is not None]
+    running = [record for _, record in records.running(opened)]
+    damaged = [record.id for record in running if isinstance(record, DamagedRun)]
+    if damaged:
+        yield AdviceShape(
+            what=f"{count(len(damaged), 'run')} cannot be read, and workers leave {'it' if len(damaged) == 1 else 'them'} alone: {', '.join(damaged)}.",
+            do=f"See {with_store('perdure verify', store)}.",
+        )
+    aside = [
+        record.id for record in running if not isinstance(record, DamagedRun) and record.aside_at is not None
+    ]
     if aside:
         yield AdviceShape(
             what=f"{count(len(aside), 'run')} ended a worker three times and {'is' if len(aside) == 1 else 'are'} set aside.",

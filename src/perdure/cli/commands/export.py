@@ -6,10 +6,10 @@ A thread as a git repository, for `perdure export --git`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import IO, Annotated, Any, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -24,12 +24,13 @@ from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Part, Screen, console
 from perdure.engines.registry import export_tables, open_sql
-from perdure.errors import Invalid
+from perdure.errors import Conflict, Invalid
 from perdure.model.head import MAIN
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.text import safe_json
 from perdure.store import git_export
 from perdure.store.git_export import GitBranch, GitExport
+from perdure.telemetry.spans import Content
 
 __all__ = [
     "ExportAnswer",
@@ -41,6 +42,7 @@ __all__ = [
     "Follow",
     "Followed",
     "Projected",
+    "SpansWritten",
     "follow_git",
     "project",
 ]
@@ -199,7 +201,7 @@ _AnyThread: TypeAlias = Annotated[
     str | None,
     Parameter(
         name="THREAD",
-        help="The thread's id; all threads if left out with --format sqlite",
+        help="The thread's id; all threads if left out with --format sqlite or otlp",
         show_default=False,
     ),
 ]
@@ -208,11 +210,31 @@ _Format: TypeAlias = Annotated[
     Parameter(
         name="--format",
         metavar="API",
-        help="The wire format, such as openai-chat; or sqlite, for plain tables",
+        help="The wire format, such as openai-chat; or sqlite, for plain tables; or otlp, for spans",
     ),
 ]
 _Output: TypeAlias = Annotated[
-    str | None, Parameter(name="--output", metavar="FILE", help="The new file that --format sqlite writes")
+    str | None,
+    Parameter(name="--output", metavar="FILE", help="The new file that --format sqlite or otlp writes"),
+]
+_Content: TypeAlias = Annotated[
+    Content | None,
+    Parameter(
+        name="--content",
+        help="With --format otlp: whether spans name contents by digest (references) or hold them (text)",
+    ),
+]
+_Model: TypeAlias = Annotated[
+    str | None, Parameter(metavar="NAME", help="The model of the request; none if left out")
+]
+_Send: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--send",
+        negative=(),
+        show_default=False,
+        help="With --format otlp: send the spans where the OTEL_* environment says",
+    ),
 ]
 
 
@@ -245,22 +267,41 @@ class Tabled(Answer, frozen=True, kw_only=True):
         screen.facts((name, count(rows, "row")) for name, rows in self.tables.items())
 
 
+class SpansWritten(Answer, frozen=True, kw_only=True):
+    """The history of threads as spans, in a new file or here."""
+
+    thread: str | None  # null: all threads
+    output: str | None  # null: they are in `requests`, or were sent
+    is_sent: bool
+    spans: int
+    requests: list[dict[str, Any]]  # of OTLP, one for each thread that has spans
+
+    def show(self, screen: Screen) -> None:
+        """Print one request a line, so that a collector can read them from a file; or where they are."""
+        if self.is_sent:
+            screen.say(f"Sent {count(self.spans, 'span')}.")
+        if self.output is not None:
+            screen.say("Wrote ", count(self.spans, "span"), " to ", (self.output, "name"))
+        for request in self.requests:
+            screen.say(safe_json(request, indent=None))
+
+
 def export(
     thread: _AnyThread = None,
     /,
     *,
     format: _Format = None,
     output: _Output = None,
-    model: Annotated[
-        str | None, Parameter(metavar="NAME", help="The model of the request; none if left out")
-    ] = None,
+    model: _Model = None,
+    content: _Content = None,
+    send: _Send = False,
     timeline: Timeline = MAIN,
     at: At = None,
     git: Directory = None,
     follow: Follow = False,
     everywhere: Everywhere = EVERYWHERE,
-) -> ExportAnswer | Tabled | Projected | Iterator[Projected]:
-    """Export a thread in a vendor's format, to git, or as plain tables
+) -> ExportAnswer | Tabled | SpansWritten | Projected | Iterator[Projected]:
+    """Export a thread in a vendor's format, to git, as plain tables, or as spans
 
     With --format the output is a request; what its format cannot express is listed on the error
     stream. `perdure import` makes a thread of it again.
@@ -270,13 +311,18 @@ def export(
 
     With --format sqlite the views of the store become plain tables of a new SQLite file, for one
     thread or for all, with packed values unpacked. Any program that reads SQLite can read it.
+
+    With --format otlp the history becomes spans for a tracing system, one OTLP request in JSON a line, with ids that follow
+    from the history. With --send they go where the OTEL_* environment says (needs perdure[otel]).
     """
+    if format == "otlp" or content is not None or send:
+        return _spans(thread, output, content or "none", everywhere, format=format, is_sent=send)
     if format == "sqlite":
         return _tabled(thread, output, everywhere)
     if thread is None:
-        raise _refused("no thread was named", "thread_missing", "Name one: only --format sqlite takes all.")
+        raise _refused("no thread was named", "thread_missing", "Name one: only sqlite and otlp take all.")
     if output is not None:
-        why, advice = "--output belongs to --format sqlite", "Leave it out: a request goes to the output."
+        why, advice = "--output belongs to --format sqlite and otlp", "Leave it out: a request is printed."
         raise _refused(why, "output_not_taken", advice)
     if git is not None:
         if format is not None or model is not None or at is not None or timeline != MAIN:
@@ -314,6 +360,59 @@ def _tabled(thread: str | None, output: str | None, everywhere: Everywhere) -> T
     with closing(open_sql(everywhere.store, entries=map_entries)) as opened:
         written = export_tables(opened, Path(output), thread=thread)
     return Tabled(thread=thread, output=output, tables=written)
+
+
+def _spans(
+    thread: str | None,
+    output: str | None,
+    content: Content,
+    everywhere: Everywhere,
+    *,
+    format: str | None,
+    is_sent: bool,
+) -> SpansWritten:
+    from perdure.telemetry import otlp_document, send, thread_spans
+
+    if format != "otlp":
+        raise _refused("--content and --send belong to --format otlp", "options_conflict", "Leave them out.")
+    if is_sent and output is not None:
+        raise _refused("--send and --output exclude each other", "options_conflict", "Leave one out.")
+    number, requests = 0, list[dict[str, Any]]()
+    with (
+        reading(everywhere) as store,
+        working("Reading", quiet=everywhere.json) as report_progress,
+        _new_file(output) as lines,
+    ):
+        for done, each in enumerate(store.threads() if thread is None else [store.thread(thread)], 1):
+            spans = thread_spans(each, content=content)
+            number += len(spans)
+            if is_sent and spans:
+                send(spans)
+            elif spans and lines is not None:
+                lines.write(safe_json(otlp_document(spans), indent=None) + "\n")
+            elif spans:
+                requests.append(otlp_document(spans))
+            report_progress("threads", done)
+    return SpansWritten(thread=thread, output=output, is_sent=is_sent, spans=number, requests=requests)
+
+
+@contextmanager
+def _new_file(path: str | None) -> Generator[IO[str] | None]:
+    """Open a file to write, if one is named; raises `Conflict` if it exists."""
+    if path is None:
+        yield None
+        return
+    try:
+        opened = Path(path).open("x", encoding="utf-8")  # noqa: SIM115  # the error is of the opening alone
+    except FileExistsError as error:
+        raise Conflict(
+            f"{path} exists already; nothing was written.",
+            code="file_exists",
+            advice="Choose another path.",
+            file=str(path),
+        ) from error
+    with opened:
+        yield opened
 
 
 def _refused(why: str, code: str, advice: str) -> Invalid:

@@ -5,11 +5,13 @@ Only `init`, `import`, `chat` and `demo` make one: a mistyped path never creates
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from perdure.cli.options import Everywhere
 from perdure.engines.contract import Engine
@@ -21,7 +23,10 @@ from perdure.model.names import near
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 
-__all__ = ["reading", "writing", "engine", "map_entries", "server_installed"]
+if TYPE_CHECKING:
+    from perdure.telemetry.metrics import StoreMetrics
+
+__all__ = ["reading", "writing", "engine", "map_entries", "server_installed", "telemetry"]
 
 _MAGIC = b"SQLite format 3\0"
 _ENDINGS = (".db", ".sqlite", ".sqlite3")
@@ -93,14 +98,36 @@ def _is_sqlite(path: Path) -> bool:
 
 
 @contextmanager
-def server_installed() -> Generator[None]:
-    """Raise `Unsupported` if the packages of the server are missing."""
+def server_installed(extra: str = "server") -> Generator[None]:
+    """Raise `Unsupported` if a package of the server is missing; `extra` is what installs it."""
     try:
         yield
     except ImportError as error:
         raise Unsupported(
             f"the server needs a package that is missing ({error.name}); nothing was done.",
             code="package_missing",
-            advice="Install it with `pip install 'perdure[server]'`.",
+            advice=f"Install it with `pip install 'perdure[{extra}]'`.",
             package=str(error.name),
         ) from error
+
+
+@contextmanager
+def telemetry(store: Store) -> Generator[StoreMetrics | None]:
+    """Send telemetry as the OTEL_* environment asks, and give the numbers that are sent; None: it asks for none.
+
+    Without the packages for it the store is used all the same, and one line of the error stream says so.
+    """
+    environment = os.environ
+    if not any(name.startswith("OTEL_") for name in environment):
+        yield None
+        return
+    from perdure.telemetry.enable import content_asked, enable, is_asked
+
+    with ExitStack() as stack:
+        metrics: StoreMetrics | None = None
+        if is_asked(environment):
+            try:
+                metrics = stack.enter_context(enable(store, content=content_asked(environment))).metrics
+            except (Unsupported, NotFound) as error:
+                print(f"Telemetry is off: {error.message} {error.advice}", file=sys.stderr)
+        yield metrics

@@ -214,7 +214,7 @@ def as_shown(space: Space, message: Message) -> Message:
 
 def unforged(text: str) -> str:
     """Mark each line of a text that begins like a note as quoted."""
-    if _NAMED.search(text) is None:  # much quicker, and true of almost every text
+    if not _is_named(text):  # much quicker, and true of almost every text
         return text
     return _MARK.sub(lambda found: f"{found[0]}{QUOTED} ", text)
 
@@ -236,7 +236,12 @@ def _unlike_a_note(message: Message) -> Message:
 def _is_plain(blocks: Sequence[Block]) -> bool:
     """True if nothing of these blocks looks like a note, nor all of them together."""
     texts = [block.text for block in blocks if isinstance(block, Text)]
-    return not texts or _NAMED.search(texts[0] if len(texts) == 1 else "".join(texts)) is None
+    return not texts or not _is_named(texts[0] if len(texts) == 1 else "".join(texts))
+
+
+def _is_named(text: str) -> bool:
+    """True if the name of a note is in the text.  In ASCII nothing invisible can be between its letters."""
+    return not (text.isascii() and "perdure" not in text.lower()) and _NAMED.search(text) is not None
 
 
 def _blocks(blocks: Sequence[Block]) -> tuple[Block, ...]:

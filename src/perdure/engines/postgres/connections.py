@@ -35,8 +35,9 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from perdure.engines.postgres.errors import ConnectionLost, StatementFailed
+from perdure.engines.shared_rules import FAILURES, EngineCounters
 from perdure.errors import Invalid, NotFound, PerdureError, Unavailable
-from perdure.model.fork_safety import ThreadLock, keep_forever, renew_in_child
+from perdure.model.fork_safety import keep_forever, renew_in_child
 from perdure.model.names import shown_address
 
 __all__ = [
@@ -141,23 +142,7 @@ class _Driver(psycopg.Connection[tuple[object, ...]]):
         return
 
 
-class EngineCounters:
-    """What one opening of a store has done, by name.  Thread-safe; the numbers only grow."""
-
-    def __init__(self) -> None:
-        names = ("commits", "repeated", "conflicts", "in_doubt", "retries", "round_trips", "connections")
-        self._counts: dict[str, int] = dict.fromkeys(names, 0)
-        self._lock = ThreadLock()
-
-    def add(self, name: str) -> None:
-        """Count one more."""
-        with self._lock:
-            self._counts[name] += 1
-
-    def read(self) -> dict[str, int]:
-        """Return the numbers."""
-        with self._lock:
-            return dict(self._counts)
+_COUNTED = ("commits", "repeated", *FAILURES, "retries", "round_trips", "connections")
 
 
 class Connection:
@@ -168,7 +153,7 @@ class Connection:
     ) -> None:
         """Connect; raise `psycopg.OperationalError` if that fails."""
         self._driver = _Driver.connect(make_conninfo(**dict(parameters)), autocommit=True)
-        self._counters = counters or EngineCounters()
+        self._counters = counters or EngineCounters(_COUNTED)
         self._counters.add("connections")
         self._pg = self._driver.pgconn
         self._pg.nonblocking = 1
@@ -407,7 +392,7 @@ class Pool:
         self._parameters, self.prepares = parameters, prepares
         self.tenant: str | None = None  # what each new connection names; None: nothing
         self._size_max, self._wait_seconds = size_max, wait_seconds
-        self.counters = EngineCounters()
+        self.counters = EngineCounters(_COUNTED)
         self._free = BoundedSemaphore(size_max)
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()

@@ -68,7 +68,7 @@ from perdure.engines.postgres.write import (
     prepare_write,
 )
 from perdure.engines.shared_rules import check_write
-from perdure.errors import Conflict, InDoubt, PerdureError, Unsupported
+from perdure.errors import InDoubt, PerdureError, Unsupported
 from perdure.model.commit import LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
 
@@ -214,8 +214,7 @@ class PostgresEngine:
         if is_sent and not isinstance(error, InDoubt):
             # The server that was asked last need not be the one that it was sent to.
             error = InDoubt(op_id, f"the server could not be asked again: {error}")
-        if isinstance(error, InDoubt | Conflict):
-            self._pool.counters.add("in_doubt" if isinstance(error, InDoubt) else "conflicts")
+        self._pool.counters.add_failure(error)
         return error
 
     def _is_busy(self, space: str) -> bool:
@@ -245,7 +244,7 @@ class PostgresEngine:
 
     # ---- reading
 
-    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
         """Answer one question by one statement, several by one transaction, each in one round trip."""
         asked = [reads.question_of(self._tenant, question) for question in questions]
         if len(asked) == 1:

@@ -272,13 +272,15 @@ class SqliteEngine:
 
     # ---- reading
 
-    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
         """Answer questions, from memory while no process has written since the answers were seen."""
         if self._pid != os.getpid():
             self._reopen()
-        if self._recent is None or self._closed:
+        recent = self._recent
+        if recent is None or self._closed:
             return self._answers(questions)
-        return self._recent.ask(questions, self._answers)
+        known = None if fresh else recent.recall(questions)
+        return recent.ask(questions, self._answers) if known is None else known
 
     def _answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
         """Read the answers; whether a write was recorded is read behind a barrier where one is due."""
@@ -511,7 +513,7 @@ class SqliteEngine:
         back_up(self._read, path)
 
     def counters(self) -> dict[str, int]:
-        return {}
+        return {} if self._group is None else self._group.counters.read()
 
     def facts(self) -> dict[str, str | int]:
         return self._read(lambda db: described(db, self._options))

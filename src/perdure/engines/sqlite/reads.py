@@ -131,14 +131,13 @@ def cells(
 ) -> list[Cell]:
     """Return the cells that are not empty, by name."""
     select = _CELLS_DESCENDING if descending else _CELLS
-    return [
-        _checked_cell(space, *values) for values in db.execute(select, (number, after, prefix, limit, before))
-    ]
+    found = db.execute(select, (number, after, prefix, limit, before)).fetchall()
+    return [_checked_cell(space, *values) for values in found]
 
 
 def stored_cells(db: Database, space: str, number: int | None, after: str, limit: int) -> list[Rebuilt]:
     """Return every cell, emptied ones too, by name."""
-    found = db.execute(_STORED_CELLS, (number, after, limit))
+    found = db.execute(_STORED_CELLS, (number, after, limit)).fetchall()
     return [rebuilt(_checked_cell(space, *values), listed=values[4]) for values in found]
 
 
@@ -147,15 +146,18 @@ def cells_of(db: Database, spaces: Mapping[int | None, str], name: str) -> list[
     numbers = msgspec.json.encode([number for number in spaces if number is not None]).decode()
     return [
         _checked_cell(spaces[space], name, *values)
-        for space, *values in db.execute(_CELLS_OF, (numbers, name))
+        for space, *values in db.execute(_CELLS_OF, (numbers, name)).fetchall()
     ]
 
 
 def listed(db: Database, prefix: str, after: tuple[str, str], limit: int) -> list[Cell]:
     """Return the listed cells of every space, by (name, space)."""
-    return [_checked_cell(*values) for values in db.execute(_LISTED, (*after, prefix, limit))]
+    found = db.execute(_LISTED, (*after, prefix, limit)).fetchall()
+    return [_checked_cell(*values) for values in found]
 
 
+# The rows are read to the end before they are checked: a statement that an error leaves halfway pins its connection to
+# an old moment for as long as anything holds the error.
 def _checked_cell(
     space: str, name: str, revision: int, value: bytes | None, position: int, listed: int, digest: object
 ) -> Cell:

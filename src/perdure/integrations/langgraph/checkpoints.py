@@ -177,9 +177,25 @@ class GraphThreads(FrameworkThreads):
         found = self.at(line.at(), thread_id, namespace)
         if found is not None:
             return found
+        return self._cut_off(thread_id, namespace)
+
+    def _cut_off(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
+        """Return the latest checkpoint of a namespace whose timeline a prune has cut and not begun anew; None: none has."""
         writes = self.line(thread_id, WRITES)
         kept = None if writes is None else writes.get(kept_path(namespace), default=None)
-        return None if kept is None else self.named(thread_id, namespace, str(kept))
+        return None if kept is None else self.named(thread_id, namespace, str(kept["id"]))
+
+    def finish_prune(self, thread_id: str, namespace: str, head: Head) -> bool:
+        """Write the latest checkpoint again if a prune was cut off after it had emptied this timeline; True: it was.
+
+        Raises `StaleHead` if the timeline is not at `head` any more: another writer has done it.
+        """
+        latest = None if head.commit is not None else self._cut_off(thread_id, namespace)
+        line = self.line(thread_id, line_of(namespace))
+        if latest is None or line is None:
+            return False
+        self._write_again(line, latest, head)
+        return True
 
     def named(self, thread_id: str, namespace: str, id: str) -> FoundCheckpoint | None:
         """Return a checkpoint by its id; None if there is none, or it was deleted."""
@@ -231,6 +247,11 @@ class GraphThreads(FrameworkThreads):
                 seen.add(entry.digest)
                 if any(name.partition(":")[0] in (_OF_ROOT, _OF_NAMESPACE) for name in entry.names):
                     yield entry, thread
+        writes = self.line(thread_id, WRITES)
+        for kept in () if writes is None else writes.values("/kept").values():
+            found = self._cut_off(thread_id, kept["namespace"])
+            if found is not None and found.commit not in seen:  # a prune was cut off
+                yield found.view.log(limit=1)[0], thread
 
     def sorted(self, thread_id: str) -> list[FoundCheckpoint]:
         """Return the checkpoints of a thread that were not deleted, the newest id first; each id once, as last written."""
@@ -306,24 +327,31 @@ class GraphThreads(FrameworkThreads):
             planned.undo(to=latest.view.log(limit=1)[0])
 
     def _begin_anew(self, line: Thread, latest: FoundCheckpoint) -> None:
-        """Write a checkpoint again, as the first of its timeline."""
-        record, view = latest.record, latest.view
+        """Write a checkpoint again, as the first of its timeline.
+
+        Between the two moves of the head the path under `/kept` names it: then it is read, and the next put, or the next
+        prune, finishes what a crash has cut off.
+        """
+        record = latest.record
         writes = self.line(record.thread_id, WRITES, begin=True)
         assert writes is not None
-        kept = kept_path(record.namespace)
-        values = {entry.path: view.get(entry.path) for entry in view.entries("/")}
-        said = view.transcript()
         with writes.change("prune", on_conflict="rebase") as change:
-            change.put(kept, record.id)  # so that it is the latest until it is written again
-        head = line.undo(to=None)
+            change.put(kept_path(record.namespace), {"namespace": record.namespace, "id": record.id})
+        self._write_again(line, latest, line.undo(to=None))
+
+    def _write_again(self, line: Thread, latest: FoundCheckpoint, head: Head) -> None:
+        record, view = latest.record, latest.view
+        values = {entry.path: view.get(entry.path) for entry in view.entries("/")}
         with line.change("prune", head=head) as change:
-            for each in said:
+            for each in view.transcript():
                 if each.words is not None:
                     change.add(each.words, id=each.id, provider=each.provider, model=each.model)
             change.replace(values)
             change.name(name_of(record.namespace, record.id))
+        writes = self.line(record.thread_id, WRITES, begin=True)
+        assert writes is not None
         with writes.change("prune", on_conflict="rebase") as change:
-            change.delete(kept)
+            change.delete(kept_path(record.namespace))
 
 
 def read_record(stored: Any) -> CheckpointRecord:

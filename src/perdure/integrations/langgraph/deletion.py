@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure.errors import Busy, StaleHead
-from perdure.integrations.langgraph.checkpoints import FoundCheckpoint, GraphThreads, thread_id_of
+from perdure.integrations.langgraph.checkpoints import FoundCheckpoint, GraphThreads, line_of, thread_id_of
 from perdure.integrations.langgraph.codec import Codec
 from perdure.model import names
+from perdure.model.head import Head
 
 __all__ = ["CheckpointDeletion"]
 
@@ -70,6 +71,8 @@ class CheckpointDeletion:
         for _ in range(_ATTEMPTS_MAX):
             heads = self._threads.heads(thread_id)
             every = self._threads.sorted(thread_id)
+            if self._finish_prunes(thread_id, every, heads):
+                continue
             gone = choose(every)
             namespaces |= {each.record.namespace for each in gone}
             if not namespaces or not heads:  # nothing is chosen, or the thread was removed
@@ -83,6 +86,14 @@ class CheckpointDeletion:
                 continue
             return
         raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
+
+    def _finish_prunes(
+        self, thread_id: str, every: Sequence[FoundCheckpoint], heads: Mapping[str, Head]
+    ) -> bool:
+        """Finish prunes that a crash cut off; True: there was one, and the checkpoints are to be read again."""
+        spaces = {each.record.namespace for each in every}
+        cut = [(space, heads[line_of(space)]) for space in spaces if line_of(space) in heads]
+        return any([self._threads.finish_prune(thread_id, space, head) for space, head in cut])
 
     def _needed(self, found: FoundCheckpoint) -> Iterator[FoundCheckpoint]:
         """Yield the ancestors from which a checkpoint's delta channels are built again."""

@@ -435,6 +435,9 @@ class Saver(BaseCheckpointSaver[str]):
         latest = self._memory.tip(thread_id, head)
         if latest is None:
             latest = self._threads.at(line.at(head), thread_id, namespace)
+        if latest is None and self._threads.finish_prune(thread_id, namespace, head):
+            head = line.head
+            latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
             if latest is not None and source == "input" and not _is_of_task(namespace):

@@ -65,6 +65,8 @@ _SHOWN = (
     "role",
     "tool",
     "agent",
+    "from_agent",
+    "to_agent",
     "from_backend",
     "to_backend",
     "backend",

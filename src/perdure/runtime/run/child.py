@@ -4,6 +4,11 @@ The thread of a child and the id of its input follow from the parent's call and 
 after a crash or a decision gives the same input to the same thread, and the run that it started before answers: a
 child that is over returns its result, one that was cut off or decided goes on, one that waits still waits.
 
+A child on a named thread goes on with that thread's conversation.  Below a timeline with a bound on effects, as an
+evaluation or a replay makes it, the child runs on a fork of the named thread with the same bound: what is tried out
+there does not become part of the thread.  The fork is named after the root's timeline, so all children below it that
+name the thread share it.
+
 The parent's thread has a cell for each of its children, written before the child begins.  A cancellation of the parent
 is written to its record first and then to the children that those cells name; a child looks at its parent's record
 once it has begun.  So none that begins at that moment is missed.
@@ -25,6 +30,7 @@ from perdure.engines.contract import CellWrite
 from perdure.errors import Conflict, Invalid, Moved, NotFound, PerdureError, RunFailed
 from perdure.history.space import STORE, THREAD, Space, read_record, removed
 from perdure.model import canonical
+from perdure.model.effect import Effect
 from perdure.model.run import ENDED, ParentCall, RunRecord
 from perdure.model.ticket import ChildRef
 from perdure.runtime import event_loop
@@ -38,15 +44,22 @@ from perdure.runtime.session.environment import RunEnvironment, inline
 from perdure.runtime.session.result import Result
 from perdure.runtime.tools.waiting import ChildRequest
 
-__all__ = ["CHILD", "CHILD_DEPTH_MAX", "OpenChild", "cancel_all", "children_of", "run"]
+__all__ = ["CHILD", "CHILD_DEPTH_MAX", "ChildFork", "OpenChild", "cancel_all", "children_of", "run"]
 
 CHILD = "child/"  # cells: the children of a run, by run, call and ordinal
 CHILD_DEPTH_MAX = 8  # of children of children
 
 _THREAD_BYTES_MAX = 200
 
-OpenChild: TypeAlias = Callable[[Agent, str], RunEnvironment]
-"""Opens, or begins, the thread of a child, for the owner of the parent's thread."""
+OpenChild: TypeAlias = Callable[[Agent, str, "ChildFork | None"], RunEnvironment]
+"""Opens, or begins, the thread of a child, for the owner of the parent's thread; on that fork of it, None: on `main`."""
+
+
+class ChildFork(msgspec.Struct, frozen=True):
+    """The fork of a named thread on which a child runs below a bounded timeline."""
+
+    timeline: str
+    effect_max: Effect
 
 
 class _Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +97,11 @@ async def run(
     name = sha256(f"{env.space.name}\n{request.call}\n{request.ordinal}".encode()).hexdigest()
     thread = request.thread or _thread_id(env.space.label, request.tool, name)
     await env.run_blocking(partial(_check_there, env.space, parent_run, request))
-    child_env = await env.run_blocking(partial(open_child, agent, thread))
+    fork = None
+    if request.thread is not None and env.effect_max is not None:
+        of_root = sha256(f"{parent.root_space}\n{parent.root_timeline}".encode()).hexdigest()
+        fork = ChildFork(f"child/{of_root[:16]}", env.effect_max)
+    child_env = await env.run_blocking(partial(open_child, agent, thread, fork))
     if request.is_awaited:
         child_env = msgspec.structs.replace(child_env, run_blocking=env.run_blocking, owns_thread=False)
     child_env = msgspec.structs.replace(child_env.as_child_of(parent), parent_run=parent_run)

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from perdure.engines.contract import Cell, CellWrite
 from perdure.engines.loops import Attempts
 from perdure.errors import (
     Busy,
@@ -29,10 +30,10 @@ from perdure.errors import (
 from perdure.history import reader
 from perdure.history.ancestry import stands_on
 from perdure.history.changes.values import Given
-from perdure.history.space import Space
+from perdure.history.space import Space, read_record
 from perdure.ledger import calls, decisions, effect_limit, tickets
 from perdure.ledger.held import check_released
-from perdure.model import names
+from perdure.model import canonical, names
 from perdure.model.call import SETTLED, UNCLEAR
 from perdure.model.context import Context
 from perdure.model.digest import Digest
@@ -70,6 +71,8 @@ from perdure.switching.current_backend import RecordedBackend
 __all__ = [
     "begin_queued",
     "cancel",
+    "continuation_of",
+    "continuing",
     "earlier",
     "end_cancelled",
     "end_undone",
@@ -84,7 +87,10 @@ __all__ = [
     "run",
 ]
 
+CONTINUES = "continues/"  # cells: the run that continues another timeline's run, by timeline and that run
+
 _WAIT_SECONDS = 0.5
+_ids = msgspec.json.Decoder(str)
 _HEAD_POLICIES, _ON_FAILURE = get_args(HeadPolicy), get_args(OnFailure)
 
 
@@ -392,7 +398,7 @@ def end_undone(space: Space, record: RunRecord, why: str = "cancelled") -> RunRe
     """End a run that waits and was undone, or never began: withdraw its approvals, and write to no timeline."""
     why = record.cancel or why
     for ticket in tickets.open_on(space, record.timeline):
-        if ticket.run == record.id:
+        if decisions.is_of(space, ticket, record):
             with suppress(Decided):
                 decisions.withdraw(space, ticket.call, by=record.cancelled_by, why=why)
     due = records.due_for_parent(space, record)
@@ -578,37 +584,68 @@ def _over_above(space: Space, child: RunRecord) -> str | None:
 
 def _continuation(env: RunEnvironment, origin: RunRecord) -> VersionedRun:
     """Enter a run of this timeline that goes on with calls of another timeline's run, which were decided here."""
-    space = env.space
+    attempts = Attempts(f"run '{origin.id}'", f"nothing was resumed on '{env.timeline}'")
+    while True:
+        attempts.begin()
+        kept, cell = continuation_of(env.space, origin, env.timeline)
+        if kept is not None:
+            return kept
+        id = env.space.ids()
+        with suppress(Moved):  # a decision has just entered one
+            records.apply(
+                env.space, "continue", *continuing(env.space, origin, env.timeline, cell, id=id, due=None)
+            )
+            return records.read(env.space, id)
+
+
+def continuation_of(space: Space, origin: RunRecord, line: str) -> tuple[VersionedRun | None, Cell | None]:
+    """Return the run on `line` that goes on with the calls of another timeline's run, if it has not ended; and its cell."""
+    cell = space.engine.cell(space.name, _continues_name(origin, line))
+    kept = None if cell is None else records.find(space, read_record(cell, _ids))
+    return (None if kept is None or kept.record.state in ENDED else kept), cell
+
+
+def continuing(
+    space: Space, origin: RunRecord, line: str, cell: Cell | None, *, id: str, due: int | None
+) -> tuple[CellWrite, ...]:
+    """Return the writes that enter a run on `line` which goes on with the calls of another timeline's run.
+
+    `cell` is the one that names the run before it, as `continuation_of` read it: of two that enter one only one can.
+    """
     now = space.clock()
-    record = msgspec.structs.replace(
-        origin,
-        id=space.ids(),
-        timeline=env.timeline,
+    # The parent's call waits for the run on its own timeline, so workers of this run's own agent carry it on.
+    parent = None if origin.parent is None else msgspec.structs.replace(origin.parent, root_agent=None)
+    record = RunRecord(
+        id=id,
+        agent=origin.agent,
+        timeline=line,
         state="waiting",
         at=now,
         begun_at=now,
+        before=origin.before,
+        on_failure=origin.on_failure,
+        backend=origin.backend,
+        server=origin.server,
+        agent_version=origin.agent_version,
         parent_run=origin.id,
-        continues=origin.continues or origin.id,
-        head_policy="each_step",
-        line=None,
-        input=(),
-        why=None,
-        kind=None,
-        cancel=None,
-        cancelled_by=None,
-        after=None,
-        steered=0,
-        waited=0,
-        due=None,
-        dues=0,
-        scheduled=False,
-        decided=False,
-        deaths=0,
-        died_at=None,
-        aside_at=None,
+        parent=parent,
+        continues=origin.id,
+        stop=origin.stop,
+        pending=origin.pending,
+        effect_max=origin.effect_max,
+        due=due,
+        thread=origin.thread,
     )
-    records.apply(space, "continue", *records.new(record))
-    return records.read(space, record.id)
+    named = CellWrite(
+        name=_continues_name(origin, line),
+        expected=cell.revision if cell else 0,
+        value=canonical.encode(id),
+    )
+    return (*records.new(record), named)
+
+
+def _continues_name(origin: RunRecord, line: str) -> str:
+    return f"{CONTINUES}{line}:{origin.id}"
 
 
 def _decided_here(env: RunEnvironment) -> RunRecord | None:
@@ -620,7 +657,7 @@ def _decided_here(env: RunEnvironment) -> RunRecord | None:
         origin = records.find(space, run) if run is not None else None
         if origin is None or not recovery.goes_on(space, call, line, env.owners):
             continue
-        left, _ = open_calls(space, origin.record.continues or origin.record.id, head.commit)
+        left, _ = open_calls(space, origin.record.id, head.commit)
         if any(each.id == call for each in left):
             return origin.record
     return None

@@ -3,7 +3,8 @@
 One write has the run's record, its input and its place in the queue of the timeline.  The op_id of that write is the
 one of the input, so the same input is queued once, and `run` with the same id finds the run that was queued.  Inputs
 of a timeline are taken in the order of their times; one that is queued without a time comes after those that were
-queued before it, whatever the clocks of the writers show.
+queued before it, whatever the clocks of the writers show.  The same write moves the cell `queues`, which fences the
+removal of the thread: an input is queued before it, and then the thread stays, or refused after it.
 
 The space `work` belongs to the workers of a store.  A worker that has nothing to do arms the bell there before it looks
 once more, and then waits for news of that space.  A program that has made work for a worker rings: it empties the cell
@@ -26,7 +27,7 @@ from perdure.history.space import Space, read_record
 from perdure.model import canonical
 from perdure.model.digest import Kind, Object, digest_of
 from perdure.model.message import decode_message, encode_message
-from perdure.model.run import HeadPolicy, OnFailure, RunRecord
+from perdure.model.run import QUEUES, HeadPolicy, OnFailure, RunRecord
 from perdure.runtime.run.start import INPUT, Inbound, Input, given_before_as, inbound, other_words
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
@@ -106,7 +107,7 @@ def queue(
         except OpReused as error:
             raise other_words(arrived) from error
         except Moved:
-            continue  # the same place in the queue was taken just now
+            continue  # another input was queued just now
         if arrived.op_id is None or given_before_as(space, timeline, arrived) == record.id:
             ring(space)
             return record.id
@@ -129,7 +130,12 @@ def _enter(space: Space, arrived: Inbound, record: RunRecord) -> None:
         on_failure=record.on_failure,
     )
     value = canonical.encode_struct(queued)
-    cells = [*records.new(record), CellWrite(name=records.queue_name(record), expected=0, value=value)]
+    count = space.engine.cell(space.name, QUEUES)
+    cells = [
+        *records.new(record),
+        CellWrite(name=records.queue_name(record), expected=0, value=value),
+        CellWrite(name=QUEUES, expected=count.revision if count else 0, value=None),
+    ]
     if arrived.op_id is not None:
         cells.append(CellWrite(name=INPUT + arrived.op_id, expected=0, value=canonical.encode(record.id)))
     records.apply(

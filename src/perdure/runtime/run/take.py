@@ -26,6 +26,8 @@ from perdure.runtime.calls import recovery
 from perdure.runtime.run import queue
 from perdure.runtime.run.control import (
     begin_queued,
+    continuation_of,
+    continuing,
     end_undone,
     go_on,
     is_present,
@@ -185,7 +187,8 @@ def _expired(env: RunEnvironment, kept: VersionedRun) -> bool:
     decisions.expire_due(space)
     if recovery.is_decided(space, record, env.owners):
         return True
-    times = [each.expires_at for each in tickets.open_on(space, record.timeline) if each.run == record.id]
+    asked = tickets.open_on(space, record.timeline)
+    times = [each.expires_at for each in asked if decisions.is_of(space, each, record)]
     due = min((each for each in times if each is not None), default=None)
     if due != record.due:
         writes, _ = records.moved(kept, "waiting", at=record.at, due=due)
@@ -217,12 +220,26 @@ def release(space: Space, id: str) -> bool:
 
 
 def waking(space: Space, ticket: Ticket, line: str) -> tuple[CellWrite, ...]:
-    """Return the cells by which a decision about `ticket` on the timeline `line` makes its run due, for the same write."""
-    kept = records.find(space, ticket.run) if ticket.run is not None and ticket.timeline == line else None
-    if kept is None:
-        return ()
+    """Return the cells by which a decision about `ticket` on the timeline `line` makes its run due, for the same write.
+
+    On another timeline than the question's own that is a run which goes on with the call there; it is entered by the
+    first decision.  A call that no run made has none.
+    """
+    now = time_of_day(space.engine)
+    if ticket.run is not None and ticket.timeline == line:
+        kept = records.find(space, ticket.run)
+        if kept is None:
+            return ()
+    else:
+        first = decisions.run_of(space, ticket)
+        origin = records.find(space, first) if first is not None else None
+        if origin is None:
+            return ()
+        kept, cell = continuation_of(space, origin.record, line)
+        if kept is None:
+            return continuing(space, origin.record, line, cell, id=space.ids(), due=now)
     if kept.record.state == "running":
         return (records.changed(kept, decided=True)[0],)
     if kept.record.state != "waiting":
         return ()
-    return records.moved(kept, "waiting", at=kept.record.at, due=time_of_day(space.engine))[0]
+    return records.moved(kept, "waiting", at=kept.record.at, due=now)[0]

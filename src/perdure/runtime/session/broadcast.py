@@ -60,8 +60,9 @@ class SpoolWriter:
 
     def __init__(self, directory: Path, space: str, timeline: str, run: str) -> None:
         """Write nothing yet."""
-        self._directory, self._run = directory, run
-        self._path = spool_file(directory, space, timeline)
+        self._directory, self._run = str(directory), run
+        self._space, self._timeline = space, timeline
+        self._path: Path | None = None  # None: it was not needed yet
         self._file: int | None = None
         self._size = 0
 
@@ -90,15 +91,18 @@ class SpoolWriter:
         """Write that nothing more comes, and remove the file."""
         if self._file is not None:
             self._write(["end"])
-            with suppress(OSError):
-                self._path.unlink()
+            if self._path is not None:
+                with suppress(OSError):
+                    self._path.unlink()
             self._close()
 
     def _is_open(self, at: Digest | None, text: Sequence[str]) -> bool:
         if self._file is not None:
             return True
-        if not self._directory.is_dir():
+        if not os.access(self._directory, os.F_OK):  # without a Path: every commit of a run asks
             return False
+        if self._path is None:
+            self._path = spool_file(Path(self._directory), self._space, self._timeline)
         new = self._path.with_suffix(f".{os.getpid()}.new")
         try:
             self._file = os.open(

@@ -27,7 +27,8 @@ import msgspec
 
 from perdure.engines import loops
 from perdure.engines.contract import Cell, CellOf, CellWrite, Engine, Question, Write, time_of_day
-from perdure.errors import Conflict, NotFound
+from perdure.engines.loops import DamagedCell
+from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history import writer
 from perdure.history.space import (
     Space,
@@ -45,6 +46,7 @@ __all__ = [
     "RUN",
     "WAITS",
     "WORK",
+    "DamagedRun",
     "DueRun",
     "VersionedRun",
     "apply",
@@ -135,18 +137,45 @@ def listing(space: Space, *, after: str = "", limit: int) -> list[RunRecord]:
     return [read_record(cell, _records) for cell in found]
 
 
-def running(engine: Engine) -> Iterator[tuple[str, RunRecord]]:
+class DamagedRun(msgspec.Struct, frozen=True):
+    """A run whose record cannot be read, and why."""
+
+    id: str
+    error: Corrupt
+
+
+def running(engine: Engine) -> Iterator[tuple[str, RunRecord | DamagedRun]]:
     """Yield every run of the store that runs or was interrupted, with the space of its thread.
 
-    A run that waits is among them if an earlier version wrote its record.
+    A run that waits is among them if an earlier version wrote its record.  Raises `Corrupt` if the list is damaged.
     """
-    return ((cell.space, read_record(cell, _records)) for cell in loops.listed(engine, prefix=RUN))
+    for cell in loops.pages(
+        lambda cursor, limit: loops.listed_or_damaged(engine, prefix=RUN, after=cursor, limit=limit),
+        ("", ""),
+        lambda cell: (cell.name, cell.space),
+        fills=True,
+    ):
+        found = cell.error if isinstance(cell, DamagedCell) else _readable(cell)
+        id = cell.name.removeprefix(RUN)
+        yield cell.space, DamagedRun(id, found) if isinstance(found, Corrupt) else found
+
+
+def _readable(cell: Cell) -> RunRecord | Corrupt:
+    try:
+        return read_record(cell, _records)
+    except Corrupt as error:
+        return error
 
 
 def open_runs(engine: Engine) -> Iterator[tuple[str, RunRecord]]:
-    """Yield every run of the store that has not ended, with the space of its thread; no run twice."""
+    """Yield every run of the store that has not ended, with the space of its thread; no run twice.
+
+    Raises `Corrupt` if one of them cannot be read.
+    """
     seen: set[tuple[str, str]] = set()
     for space, record in running(engine):
+        if isinstance(record, DamagedRun):
+            raise record.error
         seen.add((space, record.id))
         yield space, record
     others = [(cell.space, cell.name.partition(":")[2]) for cell in loops.listed(engine, prefix=WAITS)]
@@ -168,7 +197,7 @@ class DueRun(msgspec.Struct, frozen=True):
     name: str  # of the cell
 
     @classmethod
-    def of(cls, cell: Cell) -> DueRun:
+    def of(cls, cell: Cell | DamagedCell) -> DueRun:
         """Read the name of a cell."""
         time, _, rest = cell.name.partition(":")[2].partition(":")
         return cls(cell.space, rest.rpartition(".")[0], int(time), cell.name)
@@ -176,18 +205,36 @@ class DueRun(msgspec.Struct, frozen=True):
 
 def due_runs(
     engine: Engine, agent: str, *, after: tuple[str, str] = ("", ""), limit: int
-) -> tuple[list[tuple[DueRun, RunRecord | None]], list[DueRun]]:
+) -> tuple[list[tuple[DueRun, RunRecord | DamagedRun | None]], list[DueRun]]:
     """Return runs of an agent that a worker has to look at, the earliest first, those after a (name, space).
 
     The first list has those with their records (None: the thread has none) that are due by the store's clock, the
-    second the others.  Costs what it returns.
+    second the others.  Costs what it returns.  Raises `Corrupt` if the list is damaged.
     """
-    cells = engine.listed(prefix=f"{DUE}{agent}:", after=after, limit=limit)
-    found = [DueRun.of(cell) for cell in cells]
+    cells = loops.listed_or_damaged(engine, prefix=f"{DUE}{agent}:", after=after, limit=limit)
+    found = [(DueRun.of(cell), cell) for cell in cells]
     now = time_of_day(engine)
-    due = [each for each in found if each.at <= now]
-    kept = _records_of(engine, [(each.space, each.run) for each in due])
-    return list(zip(due, kept, strict=True)), found[len(due) :]
+    due = [each for each in found if each[0].at <= now]
+    try:
+        kept: list[RunRecord | DamagedRun | None] = [
+            *_records_of(engine, [(each.space, each.run) for each, _ in due])
+        ]
+    except Corrupt:
+        kept = [_record_or_damage(engine, each, cell) for each, cell in due]
+    records = [
+        (each, DamagedRun(each.run, cell.error) if isinstance(cell, DamagedCell) else record)
+        for (each, cell), record in zip(due, kept, strict=True)
+    ]
+    return records, [each for each, _ in found[len(due) :]]
+
+
+def _record_or_damage(engine: Engine, due: DueRun, cell: Cell | DamagedCell) -> RunRecord | DamagedRun | None:
+    if isinstance(cell, DamagedCell):
+        return DamagedRun(due.run, cell.error)
+    try:
+        return _records_of(engine, [(due.space, due.run)])[0]
+    except Corrupt as error:
+        return DamagedRun(due.run, error)
 
 
 def _records_of(engine: Engine, runs: Sequence[tuple[str, str]]) -> list[RunRecord | None]:

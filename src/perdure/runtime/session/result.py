@@ -23,6 +23,7 @@ from perdure.history.space import Space
 from perdure.ledger import calls, decisions, tickets
 from perdure.model.digest import Digest
 from perdure.model.event import GuardRefused, MessageAppended, RunFinished, ToolCallSuspended
+from perdure.model.head import MAIN
 from perdure.model.message import Message, Text, decode_message
 from perdure.model.run import ENDED, Cost, RunRecord, RunState, StopReason, Usage
 from perdure.model.ticket import Ticket
@@ -40,6 +41,7 @@ __all__ = [
     "refused_event",
     "refused_input",
     "result_of",
+    "spent_by",
 ]
 
 
@@ -92,21 +94,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any = None) -> Result:
     """Read the result of a run from its commits up to `at`."""
     steps = of_run(space, record.id, at)
-    spoken = [
-        event
-        for step in steps
-        for event in step.changeset.events
-        if isinstance(event, MessageAppended) and event.role == "assistant"
-    ]
+    spoken = _spoken(steps)
     is_refused = record.stop is not None and record.stop.reason == "guard"
-    usage = sum((event.usage for event in spoken if event.usage is not None), Usage())
     return Result(
         run=record.id,
         status=record.state,
         text=decode_message(space.body(spoken[-1].body)).text if spoken and not is_refused else "",
         approvals=_waiting(space, record, steps, at) if record.state == "waiting" else (),
-        usage=usage,
-        cost=sum((Cost.of(event.cost) for event in spoken), Cost()),
+        usage=_usage(spoken),
+        cost=_cost(spoken),
         steps=len(spoken),
         commit=steps[-1].digest if steps else None,
         why=record.why,
@@ -114,6 +110,61 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
         stop=record.stop,
         shape=shape,
     )
+
+
+def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, tuple[Cost, Usage]]:
+    """Read what each of these runs cost, by id.
+
+    Each line is read once, from its head back to the first of its runs; a run that was undone is looked for by itself.
+    """
+    lines: dict[str, list[RunRecord]] = {}
+    for record in runs:
+        lines.setdefault(record.timeline, []).append(record)
+    found: dict[str, tuple[Cost, Usage]] = {}
+    for timeline, records in lines.items():
+        steps = _steps_by_run(space, timeline, {record.id for record in records})
+        for record in records:
+            own = steps.get(record.id, [])
+            if own and (record.state not in ENDED or _has_end(own, record)):
+                spoken = _spoken(own)
+            else:
+                spoken = _spoken(of_run(space, record.id, last_of(space, record)))
+            found[record.id] = _cost(spoken), _usage(spoken)
+    return found
+
+
+def _steps_by_run(space: Space, timeline: str, runs: set[str]) -> dict[str, list[Step]]:
+    """Return the commits of these runs on a line, oldest first.
+
+    The line of a fork is read back to the first commit of its first run: what lies before is of other lines.
+    """
+    own = () if timeline == MAIN else runs
+    firsts = {commit for run in own for commit in space.engine.labelled(space.name, run)}
+    found: dict[str, list[Step]] = {}
+    for step in reader.steps(space, reader.head_of(space, timeline).commit):
+        if step.commit.run in runs:
+            found.setdefault(step.commit.run, []).append(step)
+        firsts.discard(step.digest)
+        if own and not firsts:
+            break
+    return {run: steps[::-1] for run, steps in found.items()}
+
+
+def _spoken(steps: Iterable[Step]) -> list[MessageAppended]:
+    return [
+        event
+        for step in steps
+        for event in step.changeset.events
+        if isinstance(event, MessageAppended) and event.role == "assistant"
+    ]
+
+
+def _usage(spoken: Iterable[MessageAppended]) -> Usage:
+    return sum((event.usage for event in spoken if event.usage is not None), Usage())
+
+
+def _cost(spoken: Iterable[MessageAppended]) -> Cost:
+    return sum((Cost.of(event.cost) for event in spoken), Cost())
 
 
 def last_of(space: Space, record: RunRecord) -> Digest | None:

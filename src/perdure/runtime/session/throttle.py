@@ -152,9 +152,7 @@ class Limit:
                 *others,
                 *((_SlotLease(own, self._worker, amount, now.clock, until),) if amount else ()),
             )
-            if _write(
-                self._engine, name, cell.revision if cell else 0, canonical.encode_struct(_Slots(leases))
-            ):
+            if self._write(name, cell.revision if cell else 0, canonical.encode_struct(_Slots(leases))):
                 self._has_slots, self._slots_until = amount, until
                 return
 
@@ -208,26 +206,28 @@ class Limit:
             until = now.at + now.error + _USED_FOR
             taken = _Slice(min(free, max(1, most // _SLICES)), now.clock, until)
             value = msgspec.structs.replace(rates, **{amount: (*counted, taken)})
-            if _write(self._engine, name, cell.revision if cell else 0, canonical.encode_struct(value)):
+            if self._write(name, cell.revision if cell else 0, canonical.encode_struct(value)):
                 self._left[amount] += taken.amount
                 self._until[amount] = until
                 return 0.0
 
+    def _write(self, name: str, revision: int, value: bytes) -> bool:
+        """Write the cell of a limit; False if another worker was first.
 
-def _write(engine: Engine, name: str, revision: int, value: bytes) -> bool:
-    """Write the cell of a limit; False if another worker was first."""
-    op_id = f"{name}:{revision}:{engine.holder()}"
-    write = Write(
-        space=WORK,
-        op_id=op_id,
-        intent=digest_of(Kind.BODY, value),
-        cells=(CellWrite(name=name, expected=revision, value=value),),
-    )
-    try:
-        engine.apply(write)
-    except Conflict:
-        return False
-    return True
+        The op_id names this worker: with the same one, two workers of a process that take the same slice at the same
+        instant would be one write, and both would use the slice.
+        """
+        write = Write(
+            space=WORK,
+            op_id=f"{name}:{revision}:{self._engine.holder()}:{self._worker}",
+            intent=digest_of(Kind.BODY, value),
+            cells=(CellWrite(name=name, expected=revision, value=value),),
+        )
+        try:
+            self._engine.apply(write)
+        except Conflict:
+            return False
+        return True
 
 
 class Throttle(msgspec.Struct, frozen=True):

@@ -46,6 +46,7 @@ _CONTAINERS = (list, dict, tuple, set, frozenset, Sequence, Mapping)
 _Field = tuple[str, Any] | tuple[str, Any, Any]
 
 _FLOAT_EXACT_MAX = 2.0**53
+_SCALARS = frozenset((str, int, bool, float, type(None)))
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`)?\Z", re.DOTALL)
 _QUOTED_MAX = 200  # characters of the model's text that an error repeats
 
@@ -322,6 +323,8 @@ def _first_of(error: Any) -> str:
 
 
 def _plain(value: Any, given: Json) -> Json:
+    if type(value) in _SCALARS:  # as most arguments are
+        return value
     try:
         return _as_json(value)
     except (TypeError, ValueError, RecursionError):
@@ -373,8 +376,9 @@ def read(tool: str, raw: str) -> dict[str, Json]:
     """Return the object that `raw` holds; raises `Invalid`."""
     if not raw.strip():
         return {}
+    decoder = _decoder if "\\u" in raw else _unescaped_decoder
     try:
-        found = cast("Json", _decoder.decode(well_formed(raw).strip()))
+        found = cast("Json", decoder.decode(well_formed(raw).strip()))
     except Invalid as error:
         raise refusal(tool, error.message) from None
     except RecursionError:
@@ -383,7 +387,7 @@ def read(tool: str, raw: str) -> dict[str, Json]:
         raise refusal(tool, f"they are not JSON ({error})") from None
     if not isinstance(found, dict):
         raise refusal(tool, f"they are {json_name(found)}, not an object")
-    if _depth_over(found, DEPTH_MAX):
+    if raw.count("{") + raw.count("[") > DEPTH_MAX and _depth_over(found, DEPTH_MAX):
         raise refusal(tool, f"they are nested deeper than {DEPTH_MAX}")
     return found
 
@@ -451,9 +455,14 @@ def json_name(value: Json) -> str:
 
 
 def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = {well_formed(key): _text(item) for key, item in pairs}
+    return _unescaped_once([(well_formed(key), _text(item)) for key, item in pairs])
+
+
+def _unescaped_once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Return the object of these pairs, whose text is well formed; raises `Invalid` if a field appears twice."""
+    found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [well_formed(key) for key, _ in pairs]
+        keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise Invalid(f"the field `{shortened(twice, _QUOTED_MAX)}` appears twice")
     return found
@@ -488,3 +497,7 @@ def _depth_over(value: Json, most: int) -> bool:
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_once, parse_float=_finite, parse_constant=_refuse_constant)
+# Only an escape can make half a character of text that has none.
+_unescaped_decoder = json.JSONDecoder(
+    object_pairs_hook=_unescaped_once, parse_float=_finite, parse_constant=_refuse_constant
+)

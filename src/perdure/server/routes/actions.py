@@ -95,17 +95,15 @@ async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | On
 
     With `Accept: text/event-stream` the answer is the events of the run.  Leaving does not stop it.
     """
-    thread = await _runner(call, query.timeline)
     id = call.op_id or call.server.new_id()
+    if body.wait and not _wants_events(call):
+        return await _ended(call, query.timeline, lambda thread: thread.run(body.text, id=id))
+    thread = await _runner(call, query.timeline)
     if thread is None:
         return await _queued(call, query.timeline, body, id)
     if _wants_events(call):
         return _streamed(call, thread, thread.stream(body.text, id=id))  # pyright: ignore[reportReturnType]
-    if not body.wait:
-        return await _begun(
-            call, thread, thread.stream(body.text, id=id), lambda: _run_with(thread.target(), id)
-        )
-    return await _ended(call, thread, lambda: thread.target().run(body.text, id=id))
+    return await _begun(call, thread, thread.stream(body.text, id=id), lambda: _run_with(thread.target(), id))
 
 
 class ResumeBody(BaseBody, frozen=True, kw_only=True):
@@ -119,19 +117,19 @@ class ResumeBody(BaseBody, frozen=True, kw_only=True):
 async def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | OneRun:
     """Resume a run that was interrupted, or whose approval was decided; with an Idempotency-Key the run is named."""
     _check_named(call, body.run)
+    if body.wait and not _wants_events(call):
+        return await _ended(call, query.timeline, lambda thread: thread.resume(body.run))
     thread = await _runner(call, query.timeline)
     if thread is None:
         raise _not_served(call)
     if _wants_events(call):
         return _streamed(call, thread, thread.resume_stream(body.run))  # pyright: ignore[reportReturnType]
-    if not body.wait:
-        return await _begun(
-            call,
-            thread,
-            thread.resume_stream(body.run),
-            lambda: run_of(thread.target(), body.run, thread.timeline if body.run is None else None),
-        )
-    return await _ended(call, thread, lambda: thread.target().resume(body.run))
+    return await _begun(
+        call,
+        thread,
+        thread.resume_stream(body.run),
+        lambda: run_of(thread.target(), body.run, thread.timeline if body.run is None else None),
+    )
 
 
 def _check_named(call: HttpCall, run: str | None) -> None:
@@ -146,17 +144,17 @@ def _check_named(call: HttpCall, run: str | None) -> None:
 
 async def _runner(call: HttpCall, timeline: str) -> aio.Thread | None:
     """Open the thread with its agent, tools included; None if this server cannot run the agent."""
-    call.check_changeable()
-
-    def opened() -> Thread | None:
-        found = call.thread(timeline)
-        if not call.server.can_run(found.agent):
-            return None
-        declared = call.server.declared(found)
-        return declared if call.expected is None else declared.expecting(call.expected)
-
-    thread = await call.server.store.off_loop(opened)
+    thread = await call.server.store.off_loop(lambda: _opened(call, timeline))
     return None if thread is None else aio.Thread(call.server.store.tool_threads, thread)
+
+
+def _opened(call: HttpCall, timeline: str) -> Thread | None:
+    call.check_changeable()
+    found = call.thread(timeline)
+    if not call.server.can_run(found.agent):
+        return None
+    declared = call.server.declared(found)
+    return declared if call.expected is None else declared.expecting(call.expected)
 
 
 async def _queued(call: HttpCall, timeline: str, body: RunBody, id: str) -> OneRun:
@@ -196,20 +194,23 @@ def _streamed(call: HttpCall, thread: aio.Thread, happenings: AsyncIterator[Happ
     return call.server.stream(call, frames(happenings, shape))
 
 
-async def _ended(call: HttpCall, thread: aio.Thread, run: Callable[[], Result]) -> RunResult:
+async def _ended(call: HttpCall, timeline: str, run: Callable[[Thread], Result]) -> RunResult:
     """Answer with the result of a run, which goes on if the client leaves.
 
     The run has a thread of its own to its end: it is faster there than on the loop, which other requests share.
     """
 
     def ended() -> RunResult:
+        thread = _opened(call, timeline)
+        if thread is None:
+            raise _not_served(call)
         try:
-            result = run()
+            result = run(thread)
         except RunFailed as failed:
             if not isinstance(failed.run, Result):
                 raise
             result = failed.run
-        return RunResult.of(thread.target(), result)
+        return RunResult.of(thread, result)
 
     return await asyncio.shield(call.server.keep(call.server.in_own_thread(ended)))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 from starlette.responses import Response
 
@@ -12,6 +10,7 @@ from perdure.server.problems import HttpProblem
 from perdure.server.routes.store import SessionShape
 from perdure.server.routing import HttpCall, LineQuery, route
 from perdure.server.streams import EventStream, frames
+from perdure.telemetry.metrics import Metric, MetricPoint, prometheus_text
 
 __all__ = ["Health", "metrics_text"]
 
@@ -89,24 +88,23 @@ def metrics(call: HttpCall) -> Response:
 
 
 def metrics_text(call: HttpCall) -> str:
-    """Return what the server has counted, and what waits in the store."""
-    server, store = call.server, call.store
-    lines = ["# TYPE perdure_http_requests_total counter"]
-    lines += [
-        f'perdure_http_requests_total{{method="{method}",route="{path}",status="{status}"}} {number}'
-        for (method, path, status), number in sorted(server.requests.items())
-    ]
-    runs = Counter(record.state for _, record in store.open_runs())
-    gauges = {
-        "perdure_streams_open": server.streams_open,
-        "perdure_runs_running": runs["running"],
-        "perdure_runs_waiting": runs["waiting"],
-        "perdure_runs_queued": runs["created"],
-        "perdure_approvals_waiting": len(store.approvals()),
-        "perdure_calls_unknown": len(store.unclear_calls()),
-    }
-    for name, number in gauges.items():
-        lines += [f"# TYPE {name} gauge", f"{name} {number}"]
-    for name, number in sorted(store.counters().items()):
-        lines += [f"# TYPE perdure_store_{name}_total counter", f"perdure_store_{name}_total {number}"]
-    return "\n".join(lines) + "\n"
+    """Return what the server has counted, and the numbers of the store."""
+    server = call.server
+    requests = Metric(
+        name="perdure.http.requests",
+        kind="counter",
+        unit="{request}",
+        description="Requests that were answered.",
+        points=tuple(
+            MetricPoint(number, {"method": method, "route": path, "status": str(status)})
+            for (method, path, status), number in sorted(server.requests.items())
+        ),
+    )
+    streams = Metric(
+        name="perdure.streams.open",
+        kind="gauge",
+        unit="{stream}",
+        description="Streams that clients read now.",
+        points=(MetricPoint(server.streams_open),),
+    )
+    return prometheus_text((requests, streams, *server.metrics.read()))

@@ -274,12 +274,21 @@ def agents(store: Space) -> Iterator[AgentRecord]:
 
 
 def _closed(store: Space, thread: Space) -> bool:
-    """Close the thread's space to all writers; False if another writer was first."""
+    """Close the thread's space to all writers; False if another writer has closed it.
+
+    Raises `Moved`, having closed nothing, if a cell that the space is fenced by has changed.
+    """
     if thread.engine.cell(thread.name, ALIVE) is not None:
         return True
     inside = msgspec.structs.replace(store, name=thread.name, fences=thread.fences)
     gone = CellWrite(name=ALIVE, expected=0, value=canonical.encode({"removed_at": store.clock()}))
-    return _write(inside, f"remove:{store.ids()}", gone)
+    try:
+        _apply(inside, f"remove:{store.ids()}", gone)
+    except Conflict:
+        if thread.engine.cell(thread.name, ALIVE) is None:
+            raise
+        return False
+    return True
 
 
 def _emptied(store: Space, thread: Space, id: str) -> bool:
@@ -308,14 +317,18 @@ def _cell(name: str, before: Cell | None, value: bytes | None) -> CellWrite:
 
 def _write(space: Space, op_id: str, cell: CellWrite) -> bool:
     """Write one cell; False if another writer changed it first."""
-    intent = digest_of(Kind.BODY, canonical.encode([op_id, cell.name]))
     try:
-        space.engine.apply(
-            Write(space=space.name, op_id=op_id, intent=intent, fences=space.fences, cells=(cell,))
-        )
+        _apply(space, op_id, cell)
     except Conflict:
         return False
     return True
+
+
+def _apply(space: Space, op_id: str, cell: CellWrite) -> None:
+    intent = digest_of(Kind.BODY, canonical.encode([op_id, cell.name]))
+    space.engine.apply(
+        Write(space=space.name, op_id=op_id, intent=intent, fences=space.fences, cells=(cell,))
+    )
 
 
 def _no_thread(store: Space, id: str, advice: str) -> NotFound:

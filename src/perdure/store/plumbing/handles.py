@@ -28,7 +28,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from struct import Struct
 from threading import Lock
 from types import GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -74,18 +73,11 @@ else:
     event_loop = deferred("perdure.runtime.event_loop")  # imports asyncio
     owner_memory = deferred("perdure.memory.owner_memory")
 
-__all__ = ["StoreResources", "beside_loop", "blocking", "deferred", "Ids", "system_clock"]
+__all__ = ["StoreResources", "beside_loop", "blocking", "deferred", "guarded", "Ids", "system_clock"]
 
 _C = TypeVar("_C", bound=type)
+_F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
-
-_RANDOM_BITS = 74
-_RANDOM = (1 << _RANDOM_BITS) - 1
-_MORE_BITS = _RANDOM_BITS - 64
-_STEP = (1 << 40) - 1
-_LOW_BITS = 62
-_LOW = (1 << _LOW_BITS) - 1
-_VARIANT = 0b10 << _LOW_BITS
 
 
 def blocking(cls: _C) -> _C:
@@ -139,12 +131,17 @@ class _Watched(Iterator[Any]):
         return beside_loop(self._what, self._items.__next__)
 
 
+def guarded(member: _F) -> _F:
+    """Let one method spare an event loop, as `blocking` lets all of a class."""
+    return cast("_F", _guarded(member, member.__name__))
+
+
 def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
     modules: dict[str, Any] = sys.modules  # at hand: this is called before everything else
 
     @functools.wraps(member)
     def guarded(self: object, *args: object, **options: object) -> Any:
-        if "asyncio" in modules and modules["asyncio"].events._get_running_loop() is not None:
+        if "asyncio" in modules and modules["asyncio"]._get_running_loop() is not None:
             work = functools.partial(member, self, *args, **options)
             found = beside_loop(f"{type(self).__name__}.{name}", work)
         else:
@@ -157,45 +154,46 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 _lock = Lock()
-_noise: list[
-    tuple[int, ...]
-] = []  # random numbers that are not used yet; reading them costs a call of the system
+_noise: list[str] = []  # random digits that are not used yet; reading randomness costs a call of the system
 _NOISE_MAX = 64
-_16_BYTES = Struct(">QQ")
+_NOISE_DIGITS = 15
+_COUNT_MAX = 0xFFF
 
 
 class Ids:
-    """A source of ids: call it for the next one."""
+    """A source of ids: call it for the next one.
 
-    __slots__ = ("_clock", "_ms", "_prefix", "_random")
+    An id has the time in ms, its number among those of the same ms, and 60 random bits, so that a forked process, or
+    another one, takes others.
+    """
+
+    __slots__ = ("_clock", "_count", "_ms", "_prefix")
 
     def __init__(self, clock: Callable[[], int]) -> None:
         """Take the time from `clock`, in µs since 1970."""
         self._clock = clock
-        self._ms = -1  # of the last id, and its random bits
-        self._random = 0
+        self._ms = -1  # of the last id, and its number
+        self._count = 0
         self._prefix = ""  # what all ids of that ms begin with
 
     def __call__(self) -> str:
         """The next id."""
         ms = self._clock() // 1_000
         with _lock:
+            count = self._count + 1
+            if ms > self._ms or count > _COUNT_MAX:
+                # Where the clock stands still or goes back, the last ms is used up before the next one begins.
+                self._ms = ms = ms if ms > self._ms else self._ms + 1
+                digits = f"{ms:012x}"
+                self._prefix, count = f"{digits[:8]}-{digits[8:]}-7", 0
+            self._count = count
             if not _noise:
-                _noise.extend(_16_BYTES.iter_unpack(os.urandom(16 * _NOISE_MAX)))
-            noise, more = _noise.pop()
-            if ms > self._ms:
-                random = noise << _MORE_BITS | more >> 64 - _MORE_BITS
-            else:
-                # Within one ms, and when the clock goes back, the step is random, so a forked process takes another one.
-                ms, random = self._ms, self._random + 1 + (more & _STEP)
-                if random > _RANDOM:
-                    ms, random = ms + 1, random & _RANDOM
-            if ms != self._ms:
-                self._ms, self._prefix = ms, f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7"
-            self._random = random
-            prefix = self._prefix
-        digits = f"{random >> _LOW_BITS:03x}{_VARIANT | random & _LOW:016x}"
-        return f"{prefix}{digits[:3]}-{digits[3:7]}-{digits[7:]}"
+                digits = os.urandom(_NOISE_MAX * _NOISE_DIGITS // 2).hex()
+                _noise.extend(
+                    [digits[at : at + _NOISE_DIGITS] for at in range(0, len(digits), _NOISE_DIGITS)]
+                )
+            noise = _noise.pop()
+            return f"{self._prefix}{count:03x}-8{noise[:3]}-{noise[3:]}"
 
 
 def _renew() -> None:
@@ -235,10 +233,10 @@ class _ComparedLater:
         self._engine, self._space, self._is_compared = engine, space, False
 
     # What every write calls is written out: an attribute that is not there costs as much as twenty calls.
-    def answers(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
         if not self._is_compared:
             self._compare()
-        return self._engine.answers(questions)
+        return self._engine.answers(questions, fresh=fresh)
 
     def apply(self, write: Write) -> Receipt:
         if not self._is_compared:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.engines.contract import Cell, CellOf, HeadOf, LedgerOf, Question
+from perdure.engines.contract import Cell, CellOf, Fence, HeadOf, LedgerOf, Question
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved
 from perdure.history import timelines
@@ -26,7 +26,7 @@ from perdure.model.call import SETTLED, UNCLEAR
 from perdure.model.event import MessageAppended, MessageRetracted
 from perdure.model.head import Head
 from perdure.model.message import ToolResult
-from perdure.model.run import QUEUE, REASONS
+from perdure.model.run import QUEUE, QUEUES, REASONS
 from perdure.runtime.session import lease as leases
 from perdure.store.plumbing.handles import deferred
 
@@ -161,7 +161,7 @@ def commit_beside_run(
         held = None if cell is None or cell.value is None else leases.current(space, line)
         if held is not None and any(_changes_transcript(proposal) for proposal in proposals):
             raise leases.busy(space, held, "saying something")
-        fence = leases.Fence(leases.LEASE + line, cell.revision if cell else 0)
+        fence = Fence(leases.LEASE + line, cell.revision if cell else 0)
         run = held.run if held else None
         placed = [msgspec.structs.replace(each, run=run) if run else each for each in proposals]
         try:
@@ -179,7 +179,7 @@ def _changes_transcript(proposal: Proposal) -> bool:
     return any(isinstance(event, (MessageAppended, MessageRetracted)) for event in proposal.events)
 
 
-def _is_unchanged(space: Space, fence: leases.Fence) -> bool:
+def _is_unchanged(space: Space, fence: Fence) -> bool:
     cell = space.engine.cell(space.name, fence.cell)
     return (cell.revision if cell else 0) == fence.revision
 
@@ -195,9 +195,18 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
     """
 
     def act(fenced: Space) -> None:
-        if not force:
-            _check_settled(fenced)
-        remove(fenced)
+        attempts = Attempts(f"the queue of '{space.label}'", f"'{space.label}' was not removed")
+        while True:
+            attempts.begin()
+            count = space.engine.cell(space.name, QUEUES)
+            queue = Fence(QUEUES, count.revision if count else 0)  # of the moment before the check
+            if not force:
+                _check_settled(fenced)
+            try:
+                return remove(msgspec.structs.replace(fenced, fences=(*fenced.fences, queue)))
+            except Moved:
+                if _is_unchanged(space, queue):
+                    raise
 
     # The lease is checked before the calls: the unsettled calls of a live run are no error of their own.
     lines = [hold.head.timeline for hold in timelines.timelines(space)]

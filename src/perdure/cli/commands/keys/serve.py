@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.input.stores import server_installed
+from perdure.cli.input.stores import server_installed, telemetry
 from perdure.cli.input.user_code import found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
@@ -64,7 +65,7 @@ def serve(
 
     On this machine it needs no key: the link that it prints has a token. On any other address it starts only if the
     store has a key (`perdure keys add`). On SIGTERM or Ctrl-C it ends streams, lets runs end, and stops; a second
-    signal ends it at once.
+    signal ends it at once. With perdure[otel] installed it sends telemetry where the OTEL_* environment says.
     """
     with server_installed():
         from perdure.server.serve import serve as serve_store
@@ -89,11 +90,11 @@ def serve(
 
     with (
         open_store(everywhere.store) as store,
+        telemetry(store) as metrics,
         redirect_stdout(sys.stderr),
     ):  # what the code prints goes elsewhere
-        serve_store(
-            store, agents, host=host, port=port, names=name or (), work=work, at_once=at_once, started=started
-        )
+        serving = partial(serve_store, store, agents, host=host, port=port, names=name or ())
+        serving(work=work, at_once=at_once, metrics=metrics, started=started)
     yield ServeEnded(url=listening[0])
 
 

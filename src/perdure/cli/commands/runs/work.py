@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.input.stores import writing
+from perdure.cli.input.stores import telemetry, writing
 from perdure.cli.input.user_code import Code, found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
@@ -79,7 +79,8 @@ def work(
     Start as many workers as you like, on any machine that reaches the store: each run is carried on by one of them.
     On SIGTERM or Ctrl-C it takes nothing more and ends when its runs have ended or wait; a second signal ends it at
     once, and another worker resumes what it leaves. A run that ends its worker three times is set aside: see `perdure
-    runs ls`, and `perdure runs release`.
+    runs ls`, and `perdure runs release`. With perdure[otel] installed it sends telemetry where the OTEL_* environment
+    says.
     """
     if code is None:
         raise Invalid(
@@ -108,7 +109,7 @@ def work(
                 output.flush()
 
     stop = Event()
-    with writing(everywhere) as store, _stopped_by_signals(stop):
+    with writing(everywhere) as store, telemetry(store), _stopped_by_signals(stop):
         if not everywhere.json:
             names = ", ".join(each.name for each in agents)
             screen.say(("Working", "good"), f" for {names}; Ctrl-C stops it.")

@@ -308,6 +308,7 @@ def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
 _NEVER = -2  # a count that no lock file has
 _SORTED_MAX = 512  # answers: to sort out more would cost more than to read a few again
 _REMEMBERED = (HeadOf, CellOf, LedgerOf)
+_UNSEEN: Any = object()
 
 
 class Recent:
@@ -347,15 +348,43 @@ class Recent:
         if writes == self._writes:
             try:
                 found = list(map(self._seen.__getitem__, questions))
-            except KeyError:
-                pass  # one was not asked for since
-            else:
-                if changes == self._changes:
-                    return found
+            except KeyError:  # one was not asked for since
+                found = self._completed(questions, read, writes)
+            if found is not None and changes == self._changes:
+                return found
         fresh = read(questions)
         if writes >= 0:
             self._note(questions, fresh, writes)
         return fresh
+
+    def recall(self, questions: Sequence[Question]) -> Sequence[Answer] | None:
+        """Answer questions as this process last saw them, without looking whether others have written; None if it cannot."""
+        changes, seen = self._changes, self._seen
+        try:
+            found = list(map(seen.__getitem__, questions)) if self._writes >= 0 else None
+        except KeyError:
+            return None
+        return found if changes == self._changes else None
+
+    def _completed(
+        self,
+        questions: Sequence[Question],
+        read: Callable[[Sequence[Question]], Sequence[Answer]],
+        writes: int,
+    ) -> list[Answer] | None:
+        """Answer questions of which some are known at that count, reading only the others; None if any process has written since."""
+        seen = self._seen
+        known = {each: found for each in questions if (found := seen.get(each, _UNSEEN)) is not _UNSEEN}
+        if not known or writes < 0 or self._lock.is_held:
+            return None
+        others = [each for each in questions if each not in known]
+        fresh = read(others)
+        # Nobody has written, and nobody is about to: so all of them are from one moment.
+        if self._lock.writes() != writes or self._lock.is_held:
+            return None
+        self._note(others, fresh, writes)
+        known.update(zip(others, fresh, strict=True))
+        return [known[each] for each in questions]
 
     def _note(self, questions: Sequence[Question], found: Sequence[Answer], writes: int) -> None:
         with self._mutex:

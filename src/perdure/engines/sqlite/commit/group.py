@@ -25,6 +25,7 @@ from typing import TypeVar
 import apsw
 
 from perdure.engines.contract import Receipt, Write
+from perdure.engines.shared_rules import FAILURES, EngineCounters
 from perdure.engines.sqlite import schema
 from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
@@ -151,6 +152,7 @@ class WriteGroup:
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._in_doubt = False
         self._has_written = False
+        self.counters = EngineCounters(FAILURES)
         self._connect(connections.writer)
 
     def _connect(self, connection: Database) -> None:
@@ -178,6 +180,7 @@ class WriteGroup:
                 raise
         if ticket.error is None and ticket.applied is not None:
             return ticket.applied.receipt
+        self.counters.add_failure(ticket.error)
         return ticket.outcome()
 
     def alone(self, work: Callable[[Database], int], left: str, *, wait_seconds: float | None = None) -> int:

@@ -180,7 +180,7 @@ def snapshot(db: Database) -> Generator[None]:
 
 def _check_rows_of_heads(db: Database, space: int) -> None:
     """Raise `Corrupt` if a head names another row than that of its commit."""
-    for timeline, move, digest in db.execute(_HEAD_ROWS, (space,)):
+    for timeline, move, digest in db.execute(_HEAD_ROWS, (space,)).fetchall():
         to = decode_move(move).to
         if (None if to is None else bytes.fromhex(to)) != digest:
             raise damaged(
@@ -315,7 +315,7 @@ def _stored_cells(db: Database, space: int, name: str) -> int:
     """
     found = db.execute(_PARTS, (space,)).fetchall()
     if any([is_empty for _, is_empty in found]):
-        for cell, digest, revision, position, listed in db.execute(_EMPTY, (space,)):
+        for cell, digest, revision, position, listed in db.execute(_EMPTY, (space,)).fetchall():
             shared_rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
     return shared_rules.sealed_parts([part for part, _ in found])
 

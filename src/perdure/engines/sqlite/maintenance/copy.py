@@ -8,20 +8,25 @@ the mode 0600, and is removed again if anything goes wrong.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import apsw
 
+from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import translated
+from perdure.engines.sqlite.file_system import mode_beside
 from perdure.errors import Conflict, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from perdure.engines.sqlite.sql import Sql
 
-__all__ = ["back_up", "sync_names", "export_tables"]
+__all__ = ["back_up", "export_tables", "is_open", "sync_names", "write_lock"]
+
+_LOCK_SECONDS = 30.0
 
 
 def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) -> None:
@@ -53,6 +58,36 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
     finally:
         partial.unlink(missing_ok=True)
     sync_names(path.parent)
+
+
+@contextmanager
+def write_lock(path: Path) -> Generator[None]:
+    """Hold the write lock of the store at `path`: nothing writes to it, or opens it for writing, meanwhile.
+
+    Raises `Unavailable` if another process holds the lock all the time.
+    """
+    lock = FileLock(path.with_name(path.name + "-lock"), mode_beside(path))
+    try:
+        is_left = lock.acquire(_LOCK_SECONDS)
+        try:
+            yield
+        finally:
+            lock.release(settled=not is_left)
+    finally:
+        lock.close()
+
+
+def is_open(path: Path) -> bool:
+    """True if the store at `path` is open in any process; the caller holds its write lock.
+
+    The last connection that closes a database removes its log.
+    """
+    db = cast("Database", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
+    try:
+        db.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    finally:
+        db.close()
+    return Path(f"{path}-wal").exists()
 
 
 def _new_file(path: Path) -> Path:

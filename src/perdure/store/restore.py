@@ -1,0 +1,198 @@
+"""Makes a store from a backup, after the backup was checked, and never in place of anything newer.
+
+The backup is copied into a new file beside the target (see `store.copy`), which takes the target's place when it is
+complete.  That last step is made under the write lock of the target: no process writes to it or opens it for writing
+between the moment it is compared with the backup and the moment it has its other name.  A store that has anything that
+the backup lacks is left as it is.  Any other is set aside under another name, and so is a write-ahead log whose store
+is gone, which SQLite would else replay into the new file.
+
+A restore that was killed is run again and goes on with the same new file.  On a server there is no file to replace:
+the copy goes into the empty store itself, and refuses any other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from perdure.engines import loops, registry
+from perdure.engines.contract import Engine
+from perdure.errors import Conflict, Corrupt
+from perdure.history.verify import Progress, VerifyReport
+from perdure.ledger import held, verify
+from perdure.model import canonical
+from perdure.model.digest import Kind, digest_of
+from perdure.model.names import shown_address
+from perdure.store.copy import (
+    CopyProgress,
+    CopyReport,
+    copy,
+    has_all,
+    label_or_name,
+    onto_itself,
+    origin_of,
+)
+
+__all__ = ["RestoreReport", "restore"]
+
+_FILES = ("", "-wal", "-shm")  # a store of SQLite, and the files without which it is not whole
+_BESIDE = ("-lock", "-closed")  # what openings of a store leave beside it
+
+
+class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore has done."""
+
+    copy: CopyReport  # from the backup into the store
+    backup: VerifyReport  # the check of the backup
+    set_aside: tuple[str, ...]  # files that were in the way, under their new names
+
+
+def restore(
+    backup: str,
+    target: str,
+    *,
+    replace: bool,
+    clock: Callable[[], int],
+    progress: CopyProgress | None = None,
+    checked: Progress | None = None,
+) -> RestoreReport:
+    """Check a backup and make the store at `target` from it; its runs and approvals are held there.
+
+    With `replace` a store that is damaged, or has nothing that the backup lacks, is set aside first.  Raises `Corrupt`
+    if the backup is damaged, and `Conflict` if there is another store; both are as they were then.
+    """
+    if registry.place_of(backup) == registry.place_of(target):
+        raise onto_itself(backup)
+    source = registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
+    try:
+        report = verify.verify(source, progress=checked)
+        if not report.ok:
+            raise Corrupt(
+                f"the backup {shown_address(backup)} is damaged: {report.faults[0].what}; nothing was restored.",
+                code="backup_damaged",
+                advice="Restore another backup.",
+                faults=len(report.faults),
+            )
+        path = registry.file_of(target)
+        path = None if path is None else path.resolve()
+        if path is not None:
+            _is_sound(source, path, replace=replace)  # refuses now what the last step would refuse
+        into, new = _open_new(source, target, path)
+        try:
+            done = copy(source, into, address=backup, kind="restore", clock=clock, progress=progress)
+        finally:
+            into.close()
+        moved = [] if path is None else _put_in_place(source, new, path, replace=replace)
+    finally:
+        source.close()
+    return RestoreReport(copy=done, backup=report, set_aside=tuple(moved))
+
+
+def _open_new(source: Engine, target: str, path: Path | None) -> tuple[Engine, Path]:
+    """Open the file that takes the place of the store at `path`, or without a file the store at `target` itself."""
+    new = Path() if path is None else path.with_name(f"{path.name}.restoring-{_state_of(source)}")
+    place = target if path is None else str(new)
+    return registry.open_engine(place, read_only=False, create=True, durability="power_loss"), new
+
+
+def _state_of(source: Engine) -> str:
+    """Name what a backup holds, so that only a restore of the same goes on with what an earlier one left."""
+    standings = [[space, source.standing(space)] for space in loops.spaces(source)]
+    return digest_of(Kind.BODY, canonical.encode([origin_of(source), standings]))[:16]
+
+
+def _is_sound(source: Engine, path: Path, *, replace: bool) -> bool:
+    """True if there is a store at `path` that can be read; raise `Conflict` if it has to stay.
+
+    A store without any write, or what an interrupted restore of the same backup left, may go without `replace`.
+    """
+    if not path.exists():
+        return False
+    try:
+        present = registry.open_engine(str(path), read_only=True, create=False, durability="power_loss")
+    except Corrupt:
+        is_damaged = True
+    else:
+        is_damaged = False
+        try:
+            if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
+                return True
+            _check_not_newer(present, source, str(path))
+        finally:
+            present.close()
+    if not replace:
+        what = "is damaged" if is_damaged else "is a store, and the backup has all of it"
+        raise Conflict(
+            f"{path} {what}; nothing was restored.",
+            code="target_exists",
+            advice="Restore it beside under another name, or set the present file aside with `--replace`.",
+            store=str(path),
+        )
+    return not is_damaged
+
+
+def _is_unfinished(present: Engine, source: Engine) -> bool:
+    """True if an earlier restore of the same backup was interrupted."""
+    origin = origin_of(source)
+    return any(each.origin == origin and each.state != "complete" for each in held.arrivals(present))
+
+
+def _check_not_newer(present: Engine, source: Engine, place: str) -> None:
+    """Raise `Conflict` if a store has any write that the backup lacks."""
+    for space in loops.spaces(present):
+        if not has_all(present, source, space):
+            raise Conflict(
+                f"{place} has writes that the backup lacks, in '{label_or_name(present, space)}'; nothing was restored.",
+                code="target_newer",
+                advice="Restore it beside, under another name, and compare the two.",
+                store=place,
+                space=space,
+            )
+
+
+def _put_in_place(source: Engine, new: Path, path: Path, *, replace: bool) -> list[str]:
+    """Let the complete file `new` be the store at `path`, and set aside what is there; return the new names.
+
+    Raises `Conflict`, having moved nothing, if that has to stay; the new file is removed then.
+    """
+    from perdure.engines.sqlite.maintenance.copy import is_open, sync_names, write_lock
+
+    try:
+        with write_lock(path):
+            if _is_sound(source, path, replace=replace) and is_open(path):
+                raise Conflict(
+                    f"another process uses {path}; nothing was restored.",
+                    code="target_in_use",
+                    advice="Stop the programs that use it, and try again.",
+                    store=str(path),
+                )
+            moved = _set_aside(path)
+            os.replace(new, path)
+            sync_names(path.parent)
+    except Conflict:
+        for suffix in _FILES:
+            Path(f"{new}{suffix}").unlink(missing_ok=True)
+        raise
+    finally:
+        for suffix in _BESIDE:
+            Path(f"{new}{suffix}").unlink(missing_ok=True)
+    return moved
+
+
+def _set_aside(path: Path) -> list[str]:
+    """Rename the files of a store, so that they are a store under another name; return the names."""
+    base = f"{path}.set-aside-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    taken = 0
+    while any(Path(f"{base}{suffix}").exists() for suffix in _FILES):
+        taken += 1
+        base = f"{base.partition('~')[0]}~{taken}"
+    moved: list[str] = []
+    for suffix in _FILES:
+        file = Path(f"{path}{suffix}")
+        if file.exists():
+            moved.append(str(file.rename(f"{base}{suffix}")))
+    return moved

@@ -1,0 +1,82 @@
+"""What a read of damaged rows leaves behind: nothing that later reads notice."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perdure.engines.contract import CellWrite, Engine, Write
+from perdure.engines.loops import DamagedCell, listed_or_damaged
+from perdure.engines.registry import open_engine
+from perdure.errors import Corrupt
+from perdure.model.digest import Kind, digest_of
+
+
+def opened(path: Path) -> Engine:
+    """The engine of a file."""
+    return open_engine(str(path), read_only=False, create=True, durability="power_loss")
+
+
+def put(engine: Engine, space: str, name: str) -> None:
+    """Write a listed cell."""
+    cell = CellWrite(name=name, expected=0, value=b'"one"', listed=True)
+    intent = digest_of(Kind.BODY, name.encode())
+    engine.apply(Write(space=space, op_id=name, intent=intent, cells=(cell,)))
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A store with a listed cell in each of four spaces, the second of which is damaged."""
+    path = tmp_path / "store.db"
+    engine = opened(path)
+    for number in range(4):
+        put(engine, f"space {number}", f"x/{number}")
+    engine.close()
+    with closing(sqlite3.connect(path)) as database, database:
+        sql = "UPDATE cells SET value = replace(value, 'one', 'two') WHERE name = 'x/1'"
+        assert database.execute(sql).rowcount == 1
+    return path
+
+
+def test_an_error_that_is_kept_does_not_pin_an_old_moment(damaged: Path) -> None:
+    """The rows behind the damaged one were not read, and still the next read sees the newest write."""
+    engine = opened(damaged)
+
+    with pytest.raises(Corrupt) as kept:
+        engine.listed(prefix="x/", limit=8)
+    put(engine, "space 9", "y/9")
+    found = [cell.name for cell in engine.listed(prefix="y/", limit=8)]
+
+    engine.close()
+    assert (kept.value.cell, kept.value.facts["space"], found) == ("x/1", "space 1", ["y/9"])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 8])
+def test_a_damaged_cell_does_not_hide_the_others(damaged: Path, limit: int) -> None:
+    """They are listed in their order, page by page."""
+    engine = opened(damaged)
+    found: list[tuple[str, bool]] = []
+
+    after = ("", "")
+    while page := listed_or_damaged(engine, prefix="x/", after=after, limit=limit):
+        found += [(each.name, isinstance(each, DamagedCell)) for each in page]
+        after = page[-1].name, page[-1].space
+
+    engine.close()
+    assert found == [("x/0", False), ("x/1", True), ("x/2", False), ("x/3", False)]
+
+
+def test_a_list_that_lost_a_cell_is_not_trusted(damaged: Path) -> None:
+    """What is missing cannot be named, so nothing is returned."""
+    with closing(sqlite3.connect(damaged)) as database, database:
+        assert database.execute("DELETE FROM cells WHERE name = 'x/2'").rowcount == 1
+    engine = opened(damaged)
+
+    with pytest.raises(Corrupt) as refused:
+        listed_or_damaged(engine, prefix="x/", limit=8)
+
+    engine.close()
+    assert refused.value.code == "listed_cells_damaged"
