@@ -34,6 +34,7 @@ from threading import Lock
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -71,10 +72,12 @@ from perdure.integrations.langgraph.checkpoints import (
     writes_path,
 )
 from perdure.integrations.langgraph.codec import Codec, Serializer
+from perdure.integrations.langgraph.deletion import CheckpointDeletion
 from perdure.integrations.langgraph.transcript import (
     MessageList,
     decoded,
     elements_of,
+    missed,
     transcribe,
 )
 from perdure.model import names
@@ -135,6 +138,10 @@ class Saver(BaseCheckpointSaver[str]):
         clone = copy.copy(self)
         clone._codec = self._codec.allowing(extra_allowlist)
         return clone
+
+    @property
+    def _deletion(self) -> CheckpointDeletion:
+        return CheckpointDeletion(self._threads, self._codec)
 
     def get_next_version(self, current: str | int | float | None, channel: None) -> str:
         """Return a version that is greater than `current`; equal versions are of equal values, also on two branches."""
@@ -221,19 +228,19 @@ class Saver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread with its checkpoints and its ledger."""
-        self._door.call(partial(self._delete_thread, thread_id))
+        self._door.call(partial(self._deletion.delete_thread, thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Await `delete_thread`."""
-        await self._door.acall(partial(self._delete_thread, thread_id))
+        await self._door.acall(partial(self._deletion.delete_thread, thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that have one of these runs in their metadata."""
-        self._door.call(partial(self._delete_for_runs, run_ids))
+        self._door.call(partial(self._deletion.delete_for_runs, run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Await `delete_for_runs`."""
-        await self._door.acall(partial(self._delete_for_runs, run_ids))
+        await self._door.acall(partial(self._deletion.delete_for_runs, run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread to another one."""
@@ -245,13 +252,35 @@ class Saver(BaseCheckpointSaver[str]):
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all checkpoints of these threads, with `keep_latest` all but the latest of each namespace."""
-        self._door.call(partial(self._prune, thread_ids, strategy))
+        self._door.call(partial(self._deletion.prune, thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Await `prune`."""
-        await self._door.acall(partial(self._prune, thread_ids, strategy))
+        await self._door.acall(partial(self._deletion.prune, thread_ids, strategy))
+
+    def missed_messages(self, config: RunnableConfig) -> list[BaseMessage]:
+        """Return the messages that others have said in the thread and the graph's state does not have.
+
+        Give them to the graph with the next input, and it goes on from there; they are not said again.
+        """
+        return self._door.call(partial(self._missed, config))
+
+    async def amissed_messages(self, config: RunnableConfig) -> list[BaseMessage]:
+        """Await `missed_messages`."""
+        return await self._door.acall(partial(self._missed, config))
 
     # Reading.
+
+    def _missed(self, config: RunnableConfig) -> list[BaseMessage]:
+        thread_id = ids_of(config)[0]
+        thread = self._threads.find(thread_id)
+        if thread is None:
+            return []
+        view = thread.at()
+        found = self._threads.at(view, thread_id, "")
+        has_list = found is not None and self._messages in found.record.channels
+        stored: Any = view.get(channel_path(self._messages)) if has_list else []
+        return missed(view.transcript(), cast("list[Json]", stored) if isinstance(stored, list) else [])
 
     def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread_id, namespace, id = ids_of(config)
@@ -510,7 +539,7 @@ class Saver(BaseCheckpointSaver[str]):
                 if channel in had and channel in new and old.get(channel) == new[channel]:
                     continue
                 if channel == self._messages and isinstance(values[channel], list):
-                    remembered = self._put_messages(change, record, values[channel], below)
+                    remembered = self._put_messages(line, change, record, values[channel], below)
                     if remembered is not None:
                         continue
                 change.put(channel_path(channel), self._codec.encode(values[channel]))
@@ -525,7 +554,12 @@ class Saver(BaseCheckpointSaver[str]):
             self._memory.wrote(record.thread_id, after, tip)
 
     def _put_messages(
-        self, change: Change, record: CheckpointRecord, messages: Sequence[Any], below: FoundCheckpoint | None
+        self,
+        line: Thread,
+        change: Change,
+        record: CheckpointRecord,
+        messages: Sequence[Any],
+        below: FoundCheckpoint | None,
     ) -> tuple[Digest, MessageList, Digest | None] | None:
         """Write a list of messages and say the new ones; None: it is no list of messages.
 
@@ -544,7 +578,8 @@ class Saver(BaseCheckpointSaver[str]):
             return None
         after, shared, gone = found
         if record.namespace == "":
-            shared = transcribe(change, before, after, shared, gone)
+            spoken = partial(_spoken, line, change.head)
+            shared = transcribe(change, before, after, shared, gone, spoken)
         if digest is not None and 0 < shared == len(before) < len(after):
             new = digest
             for each in after.stored[shared:]:
@@ -585,78 +620,7 @@ class Saver(BaseCheckpointSaver[str]):
                 if attempt == _ATTEMPTS_MAX - 1:
                     raise
 
-    # Deleting and copying.
-
-    def _delete_thread(self, thread_id: str) -> None:
-        thread = self._threads.find(thread_id)
-        if thread is not None:
-            thread.rm(force=True)
-        self._threads.forget(thread_id)
-
-    def _delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        wanted = set(run_ids)
-        for thread in list(self._threads.store.threads()):
-            thread_id = thread_id_of(thread)
-            if thread_id is None:
-                continue
-            self._delete(
-                thread_id,
-                lambda every: [
-                    each for each in every if self._codec.decode(each.record.metadata).get("run_id") in wanted
-                ],
-            )
-
-    def _prune(self, thread_ids: Sequence[str], strategy: str) -> None:
-        names.check_choice("strategy", strategy, ("keep_latest", "delete"))
-        for thread_id in thread_ids:
-            self._delete(thread_id, self._older if strategy == "keep_latest" else lambda every: every)
-
-    def _older(self, every: Sequence[FoundCheckpoint]) -> list[FoundCheckpoint]:
-        """Return the checkpoints of a thread that neither are the latest of their namespaces nor are needed by these."""
-        namespaces = {(each.record.thread_id, each.record.namespace) for each in every}
-        latest = [self._threads.latest_of(*each, every) for each in namespaces]
-        kept = [each for each in latest if each is not None]
-        needed = [found for each in kept for found in self._needed(each)]
-        keys = {each.key for each in (*kept, *needed)}
-        return [each for each in every if each.key not in keys]
-
-    def _delete(
-        self, thread_id: str, choose: Callable[[Sequence[FoundCheckpoint]], Sequence[FoundCheckpoint]]
-    ) -> None:
-        """Delete the checkpoints of a thread that are chosen; if another writer moves a head, choose again."""
-        namespaces = set[str]()
-        for _ in range(_ATTEMPTS_MAX):
-            heads = self._threads.heads(thread_id)
-            every = self._threads.sorted(thread_id)
-            if self._threads.finish_prunes(thread_id, every, heads):
-                continue
-            gone = choose(every)
-            namespaces |= {each.record.namespace for each in gone}
-            if not namespaces or not heads:  # nothing is chosen, or the thread was removed
-                return
-            keys = {each.key for each in gone}
-            left = [each for each in every if each.key not in keys]
-            try:
-                self._threads.delete(thread_id, gone, left, heads, namespaces)
-            except StaleHead:
-                self._threads.forget(thread_id)
-                continue
-            return
-        raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
-
-    def _needed(self, found: FoundCheckpoint) -> Iterator[FoundCheckpoint]:
-        """Yield the ancestors from which a checkpoint's delta channels are built again."""
-        record = found.record
-        metadata: Mapping[str, Any] = self._codec.decode(record.metadata)
-        counters: Mapping[str, Any] = metadata.get("counters_since_delta_snapshot") or {}
-        missing = set(counters) - set(record.channels)
-        while missing and record.parent is not None:
-            below = self._threads.named(record.thread_id, record.namespace, record.parent)
-            if below is None:
-                return
-            yield below
-            record = below.record
-            missing -= set(record.channels)
+    # Copying.
 
     def _copy_thread(self, source: str, target: str) -> None:
         every = self._threads.sorted(source)
@@ -697,3 +661,8 @@ class Saver(BaseCheckpointSaver[str]):
 
     def _holder(self) -> str:
         return self._engine().holder()
+
+
+def _spoken(line: Thread, head: Head | None) -> set[str]:
+    """Return the ids of the messages of a transcript."""
+    return {each.id for each in line.at(head).transcript()} if head is not None and head.commit else set()
