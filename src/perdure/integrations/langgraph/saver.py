@@ -59,11 +59,15 @@ from perdure.integrations.langgraph.checkpoints import (
     How,
     SaverMemory,
     channel_path,
+    config_of,
     fork,
     has_work,
+    ids_of,
+    is_of_task,
     line_of,
     name_of,
     thread_id_of,
+    write_order,
     writes_path,
 )
 from perdure.integrations.langgraph.codec import Codec, Serializer
@@ -76,7 +80,6 @@ from perdure.integrations.langgraph.transcript import (
 from perdure.model import names
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
-from perdure.model.head import Head
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -251,7 +254,7 @@ class Saver(BaseCheckpointSaver[str]):
     # Reading.
 
     def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
-        thread_id, namespace, id = _ids(config)
+        thread_id, namespace, id = ids_of(config)
         find = partial(self._threads.named, thread_id, namespace, id) if id else None
         found = self._current(thread_id, find or partial(self._threads.latest, thread_id, namespace))
         how: How = "by_id" if id else "latest"
@@ -282,11 +285,13 @@ class Saver(BaseCheckpointSaver[str]):
         }
         if record.pending_sends is not None:
             checkpoint["pending_sends"] = decode(record.pending_sends)
-        parent = None if record.parent is None else _config(record.thread_id, record.namespace, record.parent)
+        parent = (
+            None if record.parent is None else config_of(record.thread_id, record.namespace, record.parent)
+        )
         writes = self._threads.writes(record.thread_id, record.namespace, record.id)
-        writes.sort(key=_write_order)
+        writes.sort(key=write_order)
         return CheckpointTuple(
-            _config(record.thread_id, record.namespace, record.id),
+            config_of(record.thread_id, record.namespace, record.id),
             cast("Checkpoint", checkpoint),
             decode(record.metadata),
             parent,
@@ -324,9 +329,9 @@ class Saver(BaseCheckpointSaver[str]):
         """
         if config is None or before is None or limit != 1:
             return
-        thread_id, namespace, _ = _ids(config)
+        thread_id, namespace, _ = ids_of(config)
         if namespace != "":
-            id = None if found is None else _ids(found.config)[2]
+            id = None if found is None else ids_of(found.config)[2]
             self._memory.note(thread_id, namespace, id, "by_id")
 
     def _list(
@@ -338,7 +343,7 @@ class Saver(BaseCheckpointSaver[str]):
             ]
             namespace, id = None, None
         else:
-            ids = [_ids(config)[0]]
+            ids = [ids_of(config)[0]]
             namespace = config.get("configurable", {}).get("checkpoint_ns")
             id = config.get("configurable", {}).get("checkpoint_id")
         until: Any = None if before is None else before.get("configurable", {}).get("checkpoint_id")
@@ -358,7 +363,7 @@ class Saver(BaseCheckpointSaver[str]):
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> RunnableConfig:
-        thread_id, namespace, _ = _ids(config)
+        thread_id, namespace, _ = ids_of(config)
         record = self._record(config, checkpoint, metadata)
         source = str(metadata.get("source", ""))
         # Before the write: whoever reads the checkpoint must find its run.
@@ -370,13 +375,13 @@ class Saver(BaseCheckpointSaver[str]):
                 self._threads.forget(thread_id)  # it may have been removed and begun again
                 continue
             self._memory.note(thread_id, namespace, record.id, "written")
-            return _config(thread_id, namespace, record.id)
+            return config_of(thread_id, namespace, record.id)
         raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
 
     def _record(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> CheckpointRecord:
-        thread_id, namespace, parent = _ids(config)
+        thread_id, namespace, parent = ids_of(config)
         given = cast("Mapping[str, Any]", checkpoint)
         encode = self._codec.encode
         return CheckpointRecord(
@@ -411,12 +416,12 @@ class Saver(BaseCheckpointSaver[str]):
             latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
-            if latest is not None and source == "input" and not _is_of_task(namespace):
+            if latest is not None and source == "input" and not is_of_task(namespace):
                 self._check_idle(latest, config)
             self._commit(line, record, checkpoint, latest, head=head)
         elif (
             source != "fork"
-            and not _is_of_task(namespace)
+            and not is_of_task(namespace)
             and self._memory.how(thread_id, namespace, record.parent) in ("latest", "written")
         ):
             self._lost(line, record, checkpoint, below)
@@ -552,7 +557,7 @@ class Saver(BaseCheckpointSaver[str]):
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> None:
-        thread_id, namespace, id = _ids(config)
+        thread_id, namespace, id = ids_of(config)
         if id is None:
             raise Invalid(
                 "the writes of a task belong to a checkpoint, and none is named; nothing was written.",
@@ -623,7 +628,7 @@ class Saver(BaseCheckpointSaver[str]):
         for _ in range(_ATTEMPTS_MAX):
             heads = self._threads.heads(thread_id)
             every = self._threads.sorted(thread_id)
-            if self._finish_prunes(thread_id, every, heads):
+            if self._threads.finish_prunes(thread_id, every, heads):
                 continue
             gone = choose(every)
             namespaces |= {each.record.namespace for each in gone}
@@ -638,14 +643,6 @@ class Saver(BaseCheckpointSaver[str]):
                 continue
             return
         raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
-
-    def _finish_prunes(
-        self, thread_id: str, every: Sequence[FoundCheckpoint], heads: Mapping[str, Head]
-    ) -> bool:
-        """Finish prunes that a crash cut off; True: there was one, and the checkpoints are to be read again."""
-        spaces = {each.record.namespace for each in every}
-        cut = [(space, heads[line_of(space)]) for space in spaces if line_of(space) in heads]
-        return any([self._threads.finish_prune(thread_id, space, head) for space, head in cut])
 
     def _needed(self, found: FoundCheckpoint) -> Iterator[FoundCheckpoint]:
         """Yield the ancestors from which a checkpoint's delta channels are built again."""
@@ -668,7 +665,7 @@ class Saver(BaseCheckpointSaver[str]):
         is_done = dict.fromkeys(spaces, False)  # its latest was copied
         for found in reversed(every):
             record = msgspec.structs.replace(found.record, thread_id=target)
-            config = _config(target, record.namespace, record.parent)
+            config = config_of(target, record.namespace, record.parent)
             stored = self._tuple(found)
             line = self._threads.line(target, line_of(record.namespace), begin=True)
             assert line is not None
@@ -682,14 +679,14 @@ class Saver(BaseCheckpointSaver[str]):
             is_done[record.namespace] |= is_last
             for each in self._threads.writes(source, record.namespace, record.id):
                 write = [(str(each["channel"]), self._codec.decode(each["value"]))]
-                config = _config(target, record.namespace, record.id)
+                config = config_of(target, record.namespace, record.id)
                 self._put_write(config, write, each)
 
     def _put_write(
         self, config: RunnableConfig, write: Sequence[tuple[str, Any]], each: Mapping[str, Json]
     ) -> None:
         """Copy one write under its own index."""
-        thread_id, namespace, id = _ids(config)
+        thread_id, namespace, id = ids_of(config)
         line = self._threads.line(thread_id, WRITES, begin=True)
         assert line is not None
         prefix = f"{writes_path(namespace, str(id))}/{foreign_ids.path_segment(str(each['task']))}"
@@ -700,30 +697,3 @@ class Saver(BaseCheckpointSaver[str]):
 
     def _holder(self) -> str:
         return self._engine().holder()
-
-
-def _ids(config: RunnableConfig) -> tuple[str, str, str | None]:
-    given = config.get("configurable") or {}
-    thread_id = given.get("thread_id")
-    if thread_id is None:
-        raise Invalid(
-            "a checkpoint belongs to a thread, and the config names none; nothing was done.",
-            code="thread_not_named",
-            advice='Give one: {"configurable": {"thread_id": …}}.',
-        )
-    id = given.get("checkpoint_id")
-    return str(thread_id), str(given.get("checkpoint_ns") or ""), None if id is None else str(id)
-
-
-def _config(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
-    given = {"thread_id": thread_id, "checkpoint_ns": namespace}
-    return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
-
-
-def _is_of_task(namespace: str) -> bool:
-    """True if a namespace belongs to one task: `node:task`.  Two runs never meet there, whatever a node calls at once."""
-    return ":" in namespace.rpartition("|")[2]
-
-
-def _write_order(write: Mapping[str, Json]) -> tuple[str, str, int]:
-    return str(write["path"]), str(write["task"]), int(cast("int", write["index"]))
