@@ -419,7 +419,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[perdure.Store]:
         assert opened.verify().ok
 
 
-@settings(max_examples=sized(60, 2_000), deadline=None)
+@settings(max_examples=sized(25, 500), deadline=None)
 @given(batches=st.lists(st.lists(HOSTILE, max_size=4), max_size=3))
 def test_any_line_is_stored(shared: perdure.Store, batches: list[list[Any]]) -> None:
     """Lines of any shape come back equal; nothing of them is executed, and the thread exports."""

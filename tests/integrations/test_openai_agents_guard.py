@@ -15,12 +15,23 @@ import pytest
 
 pytest.importorskip("agents")
 
-from agents import Agent, FunctionTool, Runner, ToolOutputText, UserError, WebSearchTool, function_tool
+from agents import (
+    Agent,
+    FunctionTool,
+    Runner,
+    ToolOutputText,
+    UserError,
+    WebSearchTool,
+    function_tool,
+    set_tracing_disabled,
+)
 from agents.exceptions import ModelBehaviorError
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import perdure
 from perdure.integrations.openai_agents import Session, ToolGuard
+
+set_tracing_disabled(True)  # nothing is sent to OpenAI
 
 PAID: list[int] = []
 
