@@ -83,6 +83,7 @@ from perdure.integrations.langgraph.transcript import (
 from perdure.model import names
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.head import Head
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
