@@ -16,7 +16,7 @@ import perdure
 from perdure import Agent, Store
 from perdure.errors import Conflict, Corrupt, Held, Invalid
 from perdure.ledger import held as holding
-from perdure.store import restore as restoring
+from perdure.store.upkeep import restore as restoring
 from perdure.testing import Script, say, use
 from tests.coded import raises
 from tests.store.copies import engine_of, equal

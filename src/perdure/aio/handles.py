@@ -57,7 +57,7 @@ from perdure.store.plumbing.run_fence import Chain
 
 if TYPE_CHECKING:
     from perdure.store.copy import CopyReport
-    from perdure.store.restore import RestoreReport
+    from perdure.store.upkeep.restore import RestoreReport
     from perdure.store.worker import Worked
 
 __all__ = [

@@ -367,11 +367,9 @@ class MemoryEngine:
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
         with self._opened() as spaces:
             filed = [filed for space in spaces.values() for filed in space.cells.values()]
-        full = [each for each in filed if each.listed and each.cell.value is not None]
-        named = [each for each in full if each.cell.name.startswith(prefix)]
-        wanted = [each for each in named if (each.cell.name, each.cell.space) > after]
-        wanted.sort(key=lambda each: (each.cell.name, each.cell.space))
-        return [each.checked() for each in wanted[:limit]]
+        full = {(it.cell.name, it.cell.space): it for it in filed if it.listed and it.cell.value is not None}
+        wanted = sorted(key for key in full if key > after and key[0].startswith(prefix))
+        return [full[key].checked() for key in wanted[:limit]]
 
     def entries(
         self,

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from perdure.memory.embedding import Embed, Embedder
     from perdure.providers import catalog
     from perdure.providers.catalog import Catalog
-    from perdure.store import restore as restores
-    from perdure.store.restore import RestoreReport
+    from perdure.store.upkeep import restore as restores
+    from perdure.store.upkeep.restore import RestoreReport
 else:
-    restores = deferred("perdure.store.restore")
+    restores = deferred("perdure.store.upkeep.restore")
     held = deferred("perdure.ledger.held")
     embedding = deferred("perdure.memory.embedding")
     catalog = deferred("perdure.providers.catalog")

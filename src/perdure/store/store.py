@@ -45,12 +45,13 @@ if TYPE_CHECKING:
     from perdure.runtime.session import records, result
     from perdure.runtime.session.result import Result
     from perdure.store import copy as copies
-    from perdure.store import evaluation, retention
+    from perdure.store import evaluation
     from perdure.store import memory as memory_handle
     from perdure.store import worker as workers
     from perdure.store.copy import CopyReport
     from perdure.store.evaluation import Evaluation, Trial
     from perdure.store.memory import Memory
+    from perdure.store.upkeep import retention
     from perdure.store.worker import Worked
 else:
     held = deferred("perdure.ledger.held")
@@ -63,7 +64,7 @@ else:
     copies = deferred("perdure.store.copy")
     evaluation = deferred("perdure.store.evaluation")
     memory_handle = deferred("perdure.store.memory")
-    retention = deferred("perdure.store.retention")
+    retention = deferred("perdure.store.upkeep.retention")
     workers = deferred("perdure.store.worker")
 
 __all__ = ["Store", "Approval", "waiting"]

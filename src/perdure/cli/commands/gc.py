@@ -16,8 +16,8 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.shapes.text import now, size
-from perdure.store import retention
 from perdure.store.plumbing.handles import Ids
+from perdure.store.upkeep import retention
 
 __all__ = ["Collected", "SpaceShape", "gc"]
 

@@ -14,7 +14,7 @@ from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
 from perdure.model.names import shown_address
 from perdure.store.plumbing.handles import system_clock
-from perdure.store.restore import restore as restore_backup
+from perdure.store.upkeep.restore import restore as restore_backup
 
 __all__ = ["Restored", "restore"]
 

@@ -153,7 +153,7 @@ def plan(
 ) -> RetentionPlan:
     """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed.
 
-    `open_lines` names the timelines that stay because of open work; `perdure.store.retention` knows it, and also
+    `open_lines` names the timelines that stay because of open work; `perdure.store.upkeep.retention` knows it, and also
     plans what becomes of whole threads.
     """
     elsewhere = ForeignReads(engine, policy, now, open_lines)
