@@ -140,3 +140,16 @@ def test_a_search_by_meaning_orders_by_likeness(tmp_path: Path) -> None:
         found = memory.search(("x",), query="bb", limit=2)
         assert [each.key for each in found] == ["two", "one"]
         assert found[0].score is not None
+
+
+def test_without_fields_the_whole_value_is_embedded(tmp_path: Path) -> None:
+    """And `index_config` says how."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        index: Any = {"dims": 2, "embed": lambda texts: [[float("cat" in each), 1.0] for each in texts]}
+        memory = Memory(store, index=index)
+        memory.put(("a",), "dog", {"text": "a dog"})
+        memory.put(("a",), "cat", {"text": "a cat"})
+        found = memory.search(("a",), query="cat")
+
+        assert [(each.key, each.score is not None) for each in found] == [("cat", True), ("dog", True)]
+        assert memory.index_config == index

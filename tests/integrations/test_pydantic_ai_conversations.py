@@ -380,7 +380,7 @@ def test_a_store_that_is_read_only_is_read(tmp_path: Path) -> None:
 
 def test_a_history_that_is_too_long_for_one_write_is_saved(store: perdure.Store) -> None:
     """In parts, forth and back; so is a message that is larger than a value may be."""
-    messages = [question(f"{number}") for number in range(700)]
+    messages: list[Any] = [question(f"{number}") for number in range(700)]
     picture = BinaryImage(bytes(range(256)) * 8000, media_type="image/png")
     messages.append(ModelRequest([UserPromptPart(["look", picture])]))
     conversation = Conversation(conversation_id="t", messages=messages)

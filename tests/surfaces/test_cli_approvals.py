@@ -91,10 +91,10 @@ def test_a_name_that_is_given_counts_unless_it_claims_to_be_the_system_s(house: 
 
 def test_resolving_and_cancelling_name_the_user_too(house: Shell) -> None:
     """The way of a call, and the record of a run, say who."""
-    house.ok("calls", "resolve", "house", "id-0006", "done")
+    house.ok("calls", "resolve", "house", "id-0007", "done")
     cancelled = house.ok("runs", "cancel", "house", "--json").json["run"]
 
-    assert house.ok("calls", "show", "house", "id-0006", "--json").json["passed"][-1]["by"] == me()
+    assert house.ok("calls", "show", "house", "id-0007", "--json").json["passed"][-1]["by"] == me()
     assert cancelled["cancelled_by"] == me()
 
 
@@ -104,9 +104,9 @@ def test_who_asks_a_tool_what_became_of_a_call_is_the_user(
     """The tool's answer settles it, and the way of the call says who asked."""
     monkeypatch.setattr(paying, "ANSWERS", ["done"])
 
-    house.ok("calls", "reconcile", "house", "id-0006", "--code", CODE)
+    house.ok("calls", "reconcile", "house", "id-0007", "--code", CODE)
 
-    assert house.ok("calls", "show", "house", "id-0006", "--json").json["passed"][-1]["by"] == me()
+    assert house.ok("calls", "show", "house", "id-0007", "--json").json["passed"][-1]["by"] == me()
 
 
 def test_nothing_waiting_is_a_sentence(shell: Shell) -> None:

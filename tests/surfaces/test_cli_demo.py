@@ -8,13 +8,15 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perdure
 from perdure import Thread
-from perdure.cli.commands.demo import command, payments, switching
+from perdure.cli.commands.demo import command, langgraph_story, payments, switching
 from perdure.cli.commands.demo.bank import Bank
 from perdure.cli.commands.demo.screen import Stage
 from tests.surfaces.shell import Shell
@@ -239,3 +241,70 @@ def test_the_writer_is_really_killed(empty: Shell) -> None:
     assert writer.returncode == -signal.SIGKILL
     with perdure.open("k.db", read_only=True) as store:
         assert said == [entry.digest for entry in reversed(store.thread("t").log())][:5]
+
+
+@pytest.fixture
+def short_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The story with LangGraph, with fewer turns."""
+    pytest.importorskip("langgraph.checkpoint.sqlite")
+    told = partial(langgraph_story.tell_langgraph, turns=20)
+    monkeypatch.setattr(langgraph_story, "tell_langgraph", told)
+
+
+TOLD_WITH_LANGGRAPH = [
+    "both processes were killed, with the rent paid once each",
+    "without the guard it paid twice",
+    "with the guard it paid once",
+    "the outcome of this call to pay is unknown",
+    "with SqliteSaver both runs report success, and one of them is gone",
+    "everything that was acknowledged is there",
+    "times smaller",
+    "the whole store is intact",
+]
+
+
+@pytest.mark.usefixtures("short_story")
+def test_the_story_with_langgraph_is_told_and_proved(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is there within 80 columns, and the commands at its end work."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    ended = empty.ok("demo", "--with", "langgraph")
+
+    said = " ".join(ended.out.split())
+    assert [words for words in TOLD_WITH_LANGGRAPH if words not in said] == []
+    lines = ended.out.splitlines()
+    assert [line for line in lines if len(line) > 80 and not typed(line)] == []
+    *looking, serving = [words for line in lines if (words := typed(line))]
+    assert (len(looking), serving[0]) == (3, "serve")
+    for words in looking:
+        empty.ok(*words)
+
+
+@pytest.mark.usefixtures("short_story")
+def test_a_guard_that_lets_everything_through_ends_the_story(
+    empty: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: where the resumed graph has no guard, the second payment is found out."""
+    from perdure.integrations.langgraph import sample_graphs
+
+    resumed = sample_graphs.pay_or_resume
+
+    def unguarded(*given: Any, is_guarded: bool) -> str:
+        return resumed(*given, is_guarded=False)
+
+    monkeypatch.setattr(sample_graphs, "pay_or_resume", unguarded)
+
+    told = empty("demo", "--with", "langgraph", "--json")
+
+    assert told.code == 1
+    assert "with the guard it paid once" in told.json["broken"]
+
+
+def test_without_langgraph_the_story_is_not_begun(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the package, and no file is made."""
+    monkeypatch.setattr(langgraph_story, "find_spec", lambda _name: None)
+
+    ended = empty("demo", "--with", "langgraph", "--json")
+
+    assert (ended.code, ended.error["error"]) == (1, "Unsupported")
+    assert list(empty.directory.iterdir()) == []

@@ -27,12 +27,12 @@ AT_WORK = [
     ["runs", "show", "worse"],
     ["calls"],
     ["calls", "ls", "worse"],
-    ["calls", "show", "worse", "id-0006"],
+    ["calls", "show", "worse", "id-0007"],
     ["approvals"],
     ["approvals", "ls", "worse"],
-    ["approvals", "show", "worse", "id-0005"],
-    ["approvals", "edit", "worse", "id-0005", "--value", '{"words": "calm"}'],
-    ["calls", "resolve", "worse", "id-0006", "done", "--why", HOSTILE.replace("\x00", "")],
+    ["approvals", "show", "worse", "id-0006"],
+    ["approvals", "edit", "worse", "id-0006", "--value", '{"words": "calm"}'],
+    ["calls", "resolve", "worse", "id-0007", "done", "--why", HOSTILE.replace("\x00", "")],
 ]
 
 SCREENS = [

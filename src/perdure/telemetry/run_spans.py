@@ -82,7 +82,7 @@ def run_spans(run: RunHistory, content: Content = "none", words: _Words = lambda
     for attempt, first in enumerate(starts, 1):
         is_last = attempt == len(starts)
         steps = run.steps[first:] if is_last else run.steps[first : starts[attempt]]
-        one = _Attempt(run, attempt, steps, content, words, is_last=is_last)
+        one = _RunAttempt(run, attempt, steps, content, words, is_last=is_last)
         found += one.spans()
         for step in steps:
             for event in step.changeset.events:
@@ -94,7 +94,7 @@ def run_spans(run: RunHistory, content: Content = "none", words: _Words = lambda
     return found
 
 
-class _Attempt:
+class _RunAttempt:
     """One start of a run, and what happened until its end or the next start."""
 
     def __init__(

@@ -9,7 +9,8 @@ Needs the extra `perdure[claude-agent]`.
 
 from __future__ import annotations
 
+from perdure.integrations.claude_agent.lines import lines_of
 from perdure.integrations.claude_agent.sessions import Sessions
 from perdure.integrations.claude_agent.tool_guard import ToolGuard
 
-__all__ = ["Sessions", "ToolGuard"]
+__all__ = ["Sessions", "ToolGuard", "lines_of"]

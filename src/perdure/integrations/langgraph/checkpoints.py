@@ -19,8 +19,9 @@ from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
+from langchain_core.runnables import RunnableConfig
 
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.errors import Conflict, Corrupt, Invalid, NotFound
 from perdure.integrations import foreign_ids
 from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.langgraph.transcript import RememberedLists
@@ -42,11 +43,15 @@ __all__ = [
     "SaverMemory",
     "GraphThreads",
     "channel_path",
+    "config_of",
     "fork",
     "has_work",
+    "ids_of",
+    "is_of_task",
     "line_of",
     "name_of",
     "thread_id_of",
+    "write_order",
     "writes_path",
 ]
 
@@ -196,6 +201,14 @@ class GraphThreads(FrameworkThreads):
             return False
         self._write_again(line, latest, head)
         return True
+
+    def finish_prunes(
+        self, thread_id: str, every: Sequence[FoundCheckpoint], heads: Mapping[str, Head]
+    ) -> bool:
+        """Finish the prunes of a thread that a crash cut off; True: there was one, and heads have moved."""
+        spaces = {each.record.namespace for each in every}
+        cut = [(space, heads[line_of(space)]) for space in spaces if line_of(space) in heads]
+        return any([self.finish_prune(thread_id, space, head) for space, head in cut])
 
     def named(self, thread_id: str, namespace: str, id: str) -> FoundCheckpoint | None:
         """Return a checkpoint by its id; None if there is none, or it was deleted."""
@@ -461,3 +474,33 @@ def thread_id_of(thread: Thread) -> str | None:
         if found is not None:
             return read_record(found).thread_id
     return None
+
+
+def ids_of(config: RunnableConfig) -> tuple[str, str, str | None]:
+    """Return the thread, the namespace and the checkpoint that a config names; raises `Invalid` without a thread."""
+    given = config.get("configurable") or {}
+    thread_id = given.get("thread_id")
+    if thread_id is None:
+        raise Invalid(
+            "a checkpoint belongs to a thread, and the config names none; nothing was done.",
+            code="thread_not_named",
+            advice='Give one: {"configurable": {"thread_id": …}}.',
+        )
+    id = given.get("checkpoint_id")
+    return str(thread_id), str(given.get("checkpoint_ns") or ""), None if id is None else str(id)
+
+
+def config_of(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
+    """Return the config that names a checkpoint; None: the latest."""
+    given = {"thread_id": thread_id, "checkpoint_ns": namespace}
+    return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
+
+
+def is_of_task(namespace: str) -> bool:
+    """True if a namespace belongs to one task: `node:task`.  Two runs never meet there, whatever a node calls at once."""
+    return ":" in namespace.rpartition("|")[2]
+
+
+def write_order(write: Mapping[str, Json]) -> tuple[str, str, int]:
+    """Return what the writes of a checkpoint are sorted by."""
+    return str(write["path"]), str(write["task"]), int(cast("int", write["index"]))

@@ -34,6 +34,7 @@ from threading import Lock
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -59,18 +60,24 @@ from perdure.integrations.langgraph.checkpoints import (
     How,
     SaverMemory,
     channel_path,
+    config_of,
     fork,
     has_work,
+    ids_of,
+    is_of_task,
     line_of,
     name_of,
     thread_id_of,
+    write_order,
     writes_path,
 )
 from perdure.integrations.langgraph.codec import Codec, Serializer
+from perdure.integrations.langgraph.deletion import CheckpointDeletion
 from perdure.integrations.langgraph.transcript import (
     MessageList,
     decoded,
     elements_of,
+    missed,
     transcribe,
 )
 from perdure.model import names
@@ -132,6 +139,10 @@ class Saver(BaseCheckpointSaver[str]):
         clone = copy.copy(self)
         clone._codec = self._codec.allowing(extra_allowlist)
         return clone
+
+    @property
+    def _deletion(self) -> CheckpointDeletion:
+        return CheckpointDeletion(self._threads, self._codec)
 
     def get_next_version(self, current: str | int | float | None, channel: None) -> str:
         """Return a version that is greater than `current`; equal versions are of equal values, also on two branches."""
@@ -218,19 +229,19 @@ class Saver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread with its checkpoints and its ledger."""
-        self._door.call(partial(self._delete_thread, thread_id))
+        self._door.call(partial(self._deletion.delete_thread, thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Await `delete_thread`."""
-        await self._door.acall(partial(self._delete_thread, thread_id))
+        await self._door.acall(partial(self._deletion.delete_thread, thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that have one of these runs in their metadata."""
-        self._door.call(partial(self._delete_for_runs, run_ids))
+        self._door.call(partial(self._deletion.delete_for_runs, run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Await `delete_for_runs`."""
-        await self._door.acall(partial(self._delete_for_runs, run_ids))
+        await self._door.acall(partial(self._deletion.delete_for_runs, run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread to another one."""
@@ -242,16 +253,38 @@ class Saver(BaseCheckpointSaver[str]):
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all checkpoints of these threads, with `keep_latest` all but the latest of each namespace."""
-        self._door.call(partial(self._prune, thread_ids, strategy))
+        self._door.call(partial(self._deletion.prune, thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Await `prune`."""
-        await self._door.acall(partial(self._prune, thread_ids, strategy))
+        await self._door.acall(partial(self._deletion.prune, thread_ids, strategy))
+
+    def missed_messages(self, config: RunnableConfig) -> list[BaseMessage]:
+        """Return the messages that others have said in the thread and the graph's state does not have.
+
+        Give them to the graph with the next input, and it goes on from there; they are not said again.
+        """
+        return self._door.call(partial(self._missed, config))
+
+    async def amissed_messages(self, config: RunnableConfig) -> list[BaseMessage]:
+        """Await `missed_messages`."""
+        return await self._door.acall(partial(self._missed, config))
 
     # Reading.
 
+    def _missed(self, config: RunnableConfig) -> list[BaseMessage]:
+        thread_id = ids_of(config)[0]
+        thread = self._threads.find(thread_id)
+        if thread is None:
+            return []
+        view = thread.at()
+        found = self._threads.at(view, thread_id, "")
+        has_list = found is not None and self._messages in found.record.channels
+        stored: Any = view.get(channel_path(self._messages)) if has_list else []
+        return missed(view.transcript(), cast("list[Json]", stored) if isinstance(stored, list) else [])
+
     def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
-        thread_id, namespace, id = _ids(config)
+        thread_id, namespace, id = ids_of(config)
         find = partial(self._threads.named, thread_id, namespace, id) if id else None
         found = self._current(thread_id, find or partial(self._threads.latest, thread_id, namespace))
         how: How = "by_id" if id else "latest"
@@ -282,11 +315,13 @@ class Saver(BaseCheckpointSaver[str]):
         }
         if record.pending_sends is not None:
             checkpoint["pending_sends"] = decode(record.pending_sends)
-        parent = None if record.parent is None else _config(record.thread_id, record.namespace, record.parent)
+        parent = (
+            None if record.parent is None else config_of(record.thread_id, record.namespace, record.parent)
+        )
         writes = self._threads.writes(record.thread_id, record.namespace, record.id)
-        writes.sort(key=_write_order)
+        writes.sort(key=write_order)
         return CheckpointTuple(
-            _config(record.thread_id, record.namespace, record.id),
+            config_of(record.thread_id, record.namespace, record.id),
             cast("Checkpoint", checkpoint),
             decode(record.metadata),
             parent,
@@ -324,9 +359,9 @@ class Saver(BaseCheckpointSaver[str]):
         """
         if config is None or before is None or limit != 1:
             return
-        thread_id, namespace, _ = _ids(config)
+        thread_id, namespace, _ = ids_of(config)
         if namespace != "":
-            id = None if found is None else _ids(found.config)[2]
+            id = None if found is None else ids_of(found.config)[2]
             self._memory.note(thread_id, namespace, id, "by_id")
 
     def _list(
@@ -338,7 +373,7 @@ class Saver(BaseCheckpointSaver[str]):
             ]
             namespace, id = None, None
         else:
-            ids = [_ids(config)[0]]
+            ids = [ids_of(config)[0]]
             namespace = config.get("configurable", {}).get("checkpoint_ns")
             id = config.get("configurable", {}).get("checkpoint_id")
         until: Any = None if before is None else before.get("configurable", {}).get("checkpoint_id")
@@ -358,7 +393,7 @@ class Saver(BaseCheckpointSaver[str]):
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> RunnableConfig:
-        thread_id, namespace, _ = _ids(config)
+        thread_id, namespace, _ = ids_of(config)
         record = self._record(config, checkpoint, metadata)
         source = str(metadata.get("source", ""))
         # Before the write: whoever reads the checkpoint must find its run.
@@ -370,13 +405,13 @@ class Saver(BaseCheckpointSaver[str]):
                 self._threads.forget(thread_id)  # it may have been removed and begun again
                 continue
             self._memory.note(thread_id, namespace, record.id, "written")
-            return _config(thread_id, namespace, record.id)
+            return config_of(thread_id, namespace, record.id)
         raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
 
     def _record(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> CheckpointRecord:
-        thread_id, namespace, parent = _ids(config)
+        thread_id, namespace, parent = ids_of(config)
         given = cast("Mapping[str, Any]", checkpoint)
         encode = self._codec.encode
         return CheckpointRecord(
@@ -411,12 +446,12 @@ class Saver(BaseCheckpointSaver[str]):
             latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
-            if latest is not None and source == "input" and not _is_of_task(namespace):
+            if latest is not None and source == "input" and not is_of_task(namespace):
                 self._check_idle(latest, config)
             self._commit(line, record, checkpoint, latest, head=head)
         elif (
             source != "fork"
-            and not _is_of_task(namespace)
+            and not is_of_task(namespace)
             and self._memory.how(thread_id, namespace, record.parent) in ("latest", "written")
         ):
             self._lost(line, record, checkpoint, below)
@@ -505,7 +540,7 @@ class Saver(BaseCheckpointSaver[str]):
                 if channel in had and channel in new and old.get(channel) == new[channel]:
                     continue
                 if channel == self._messages and isinstance(values[channel], list):
-                    remembered = self._put_messages(change, record, values[channel], below)
+                    remembered = self._put_messages(line, change, record, values[channel], below)
                     if remembered is not None:
                         continue
                 change.put(channel_path(channel), self._codec.encode(values[channel]))
@@ -520,7 +555,12 @@ class Saver(BaseCheckpointSaver[str]):
             self._memory.wrote(record.thread_id, after, tip)
 
     def _put_messages(
-        self, change: Change, record: CheckpointRecord, messages: Sequence[Any], below: FoundCheckpoint | None
+        self,
+        line: Thread,
+        change: Change,
+        record: CheckpointRecord,
+        messages: Sequence[Any],
+        below: FoundCheckpoint | None,
     ) -> tuple[Digest, MessageList, Digest | None] | None:
         """Write a list of messages and say the new ones; None: it is no list of messages.
 
@@ -539,7 +579,8 @@ class Saver(BaseCheckpointSaver[str]):
             return None
         after, shared, gone = found
         if record.namespace == "":
-            shared = transcribe(change, before, after, shared, gone)
+            spoken = partial(_spoken, line, change.head)
+            shared = transcribe(change, before, after, shared, gone, spoken)
         if digest is not None and 0 < shared == len(before) < len(after):
             new = digest
             for each in after.stored[shared:]:
@@ -552,7 +593,7 @@ class Saver(BaseCheckpointSaver[str]):
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> None:
-        thread_id, namespace, id = _ids(config)
+        thread_id, namespace, id = ids_of(config)
         if id is None:
             raise Invalid(
                 "the writes of a task belong to a checkpoint, and none is named; nothing was written.",
@@ -580,86 +621,7 @@ class Saver(BaseCheckpointSaver[str]):
                 if attempt == _ATTEMPTS_MAX - 1:
                     raise
 
-    # Deleting and copying.
-
-    def _delete_thread(self, thread_id: str) -> None:
-        thread = self._threads.find(thread_id)
-        if thread is not None:
-            thread.rm(force=True)
-        self._threads.forget(thread_id)
-
-    def _delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        wanted = set(run_ids)
-        for thread in list(self._threads.store.threads()):
-            thread_id = thread_id_of(thread)
-            if thread_id is None:
-                continue
-            self._delete(
-                thread_id,
-                lambda every: [
-                    each for each in every if self._codec.decode(each.record.metadata).get("run_id") in wanted
-                ],
-            )
-
-    def _prune(self, thread_ids: Sequence[str], strategy: str) -> None:
-        names.check_choice("strategy", strategy, ("keep_latest", "delete"))
-        for thread_id in thread_ids:
-            self._delete(thread_id, self._older if strategy == "keep_latest" else lambda every: every)
-
-    def _older(self, every: Sequence[FoundCheckpoint]) -> list[FoundCheckpoint]:
-        """Return the checkpoints of a thread that neither are the latest of their namespaces nor are needed by these."""
-        namespaces = {(each.record.thread_id, each.record.namespace) for each in every}
-        latest = [self._threads.latest_of(*each, every) for each in namespaces]
-        kept = [each for each in latest if each is not None]
-        needed = [found for each in kept for found in self._needed(each)]
-        keys = {each.key for each in (*kept, *needed)}
-        return [each for each in every if each.key not in keys]
-
-    def _delete(
-        self, thread_id: str, choose: Callable[[Sequence[FoundCheckpoint]], Sequence[FoundCheckpoint]]
-    ) -> None:
-        """Delete the checkpoints of a thread that are chosen; if another writer moves a head, choose again."""
-        namespaces = set[str]()
-        for _ in range(_ATTEMPTS_MAX):
-            heads = self._threads.heads(thread_id)
-            every = self._threads.sorted(thread_id)
-            if self._finish_prunes(thread_id, every, heads):
-                continue
-            gone = choose(every)
-            namespaces |= {each.record.namespace for each in gone}
-            if not namespaces or not heads:  # nothing is chosen, or the thread was removed
-                return
-            keys = {each.key for each in gone}
-            left = [each for each in every if each.key not in keys]
-            try:
-                self._threads.delete(thread_id, gone, left, heads, namespaces)
-            except StaleHead:
-                self._threads.forget(thread_id)
-                continue
-            return
-        raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
-
-    def _finish_prunes(
-        self, thread_id: str, every: Sequence[FoundCheckpoint], heads: Mapping[str, Head]
-    ) -> bool:
-        """Finish prunes that a crash cut off; True: there was one, and the checkpoints are to be read again."""
-        spaces = {each.record.namespace for each in every}
-        cut = [(space, heads[line_of(space)]) for space in spaces if line_of(space) in heads]
-        return any([self._threads.finish_prune(thread_id, space, head) for space, head in cut])
-
-    def _needed(self, found: FoundCheckpoint) -> Iterator[FoundCheckpoint]:
-        """Yield the ancestors from which a checkpoint's delta channels are built again."""
-        record = found.record
-        metadata: Mapping[str, Any] = self._codec.decode(record.metadata)
-        counters: Mapping[str, Any] = metadata.get("counters_since_delta_snapshot") or {}
-        missing = set(counters) - set(record.channels)
-        while missing and record.parent is not None:
-            below = self._threads.named(record.thread_id, record.namespace, record.parent)
-            if below is None:
-                return
-            yield below
-            record = below.record
-            missing -= set(record.channels)
+    # Copying.
 
     def _copy_thread(self, source: str, target: str) -> None:
         every = self._threads.sorted(source)
@@ -668,7 +630,7 @@ class Saver(BaseCheckpointSaver[str]):
         is_done = dict.fromkeys(spaces, False)  # its latest was copied
         for found in reversed(every):
             record = msgspec.structs.replace(found.record, thread_id=target)
-            config = _config(target, record.namespace, record.parent)
+            config = config_of(target, record.namespace, record.parent)
             stored = self._tuple(found)
             line = self._threads.line(target, line_of(record.namespace), begin=True)
             assert line is not None
@@ -682,14 +644,14 @@ class Saver(BaseCheckpointSaver[str]):
             is_done[record.namespace] |= is_last
             for each in self._threads.writes(source, record.namespace, record.id):
                 write = [(str(each["channel"]), self._codec.decode(each["value"]))]
-                config = _config(target, record.namespace, record.id)
+                config = config_of(target, record.namespace, record.id)
                 self._put_write(config, write, each)
 
     def _put_write(
         self, config: RunnableConfig, write: Sequence[tuple[str, Any]], each: Mapping[str, Json]
     ) -> None:
         """Copy one write under its own index."""
-        thread_id, namespace, id = _ids(config)
+        thread_id, namespace, id = ids_of(config)
         line = self._threads.line(thread_id, WRITES, begin=True)
         assert line is not None
         prefix = f"{writes_path(namespace, str(id))}/{foreign_ids.path_segment(str(each['task']))}"
@@ -702,28 +664,6 @@ class Saver(BaseCheckpointSaver[str]):
         return self._engine().holder()
 
 
-def _ids(config: RunnableConfig) -> tuple[str, str, str | None]:
-    given = config.get("configurable") or {}
-    thread_id = given.get("thread_id")
-    if thread_id is None:
-        raise Invalid(
-            "a checkpoint belongs to a thread, and the config names none; nothing was done.",
-            code="thread_not_named",
-            advice='Give one: {"configurable": {"thread_id": …}}.',
-        )
-    id = given.get("checkpoint_id")
-    return str(thread_id), str(given.get("checkpoint_ns") or ""), None if id is None else str(id)
-
-
-def _config(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
-    given = {"thread_id": thread_id, "checkpoint_ns": namespace}
-    return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
-
-
-def _is_of_task(namespace: str) -> bool:
-    """True if a namespace belongs to one task: `node:task`.  Two runs never meet there, whatever a node calls at once."""
-    return ":" in namespace.rpartition("|")[2]
-
-
-def _write_order(write: Mapping[str, Json]) -> tuple[str, str, int]:
-    return str(write["path"]), str(write["task"]), int(cast("int", write["index"]))
+def _spoken(line: Thread, head: Head | None) -> set[str]:
+    """Return the ids of the messages of a transcript."""
+    return {each.id for each in line.at(head).transcript()} if head is not None and head.commit else set()

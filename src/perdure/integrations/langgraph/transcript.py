@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from sys import getrefcount
 from threading import Lock
@@ -25,14 +25,25 @@ from perdure.errors import Invalid
 from perdure.integrations.langgraph.codec import MARK, Codec, is_message
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
-from perdure.model.message import Block, Message, Role, Text, ToolCall, ToolResult
+from perdure.model.message import (
+    Block,
+    Image,
+    Message,
+    ReasoningSummary,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from perdure.projections.transcript import TranscriptEntry
 from perdure.store.change import Change
 
-__all__ = ["MessageList", "RememberedLists", "decoded", "elements_of", "transcribe"]
+__all__ = ["MessageList", "RememberedLists", "decoded", "elements_of", "missed", "transcribe"]
 
 _LISTS_MAX = 256
 _RETRACTIONS_MAX = 400  # in one write; beyond, the transcript begins anew
 _SAID = "said"
+_FOREIGN = "perdure:"  # how the id of a message begins that others have said in the thread
 _Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
 _Parts: TypeAlias = tuple[type[lc.BaseMessage], dict[str, Any], dict[str, Any] | None]
 _parts_of = cast("Callable[[Any], _Parts]", attrgetter("__class__", "__dict__", "__pydantic_extra__"))
@@ -213,10 +224,18 @@ def elements_of(
     return found, shared, gone
 
 
-def transcribe(change: Change, before: MessageList, after: MessageList, shared: int, gone: list[int]) -> int:
+def transcribe(
+    change: Change,
+    before: MessageList,
+    after: MessageList,
+    shared: int,
+    gone: list[int],
+    spoken: Callable[[], Collection[str]],
+) -> int:
     """Take back the messages that are gone and say the new ones; each new element then has the id of its message.
 
-    Returns how many elements at the beginning are as they were stored.
+    `spoken` returns the ids of the transcript: a message that `missed` took from there is not said again.  Returns how
+    many elements at the beginning are as they were stored.
     """
     if len(gone) > _RETRACTIONS_MAX:
         change.retract_all()
@@ -224,14 +243,87 @@ def transcribe(change: Change, before: MessageList, after: MessageList, shared: 
         shared = 0
     else:
         for at in gone:
-            if isinstance(said := before.stored[at].get(_SAID), str):
+            said = before.stored[at].get(_SAID)
+            if said and isinstance(said, str):
                 change.retract(said)
+    known: Collection[str] | None = None
     for at in range(shared, len(after)):
         stored, fields = after.stored[at], after.fields(at)
         role = _ROLES.get(str(fields.get("type", "")).lower().removesuffix("messagechunk"))
-        if _SAID not in stored and role is not None:
-            after.stored[at] = {**stored, _SAID: _say(change, role, fields)}
+        if _SAID in stored or role is None:
+            continue
+        own, _, part = str(fields.get("id") or "").removeprefix(_FOREIGN).partition("#")
+        if str(fields.get("id")).startswith(_FOREIGN):
+            known = spoken() if known is None else known
+        is_known = known is not None and own in known
+        # One message of the transcript may be several here; the first of them stands for it.
+        said = ("" if part else own) if is_known else _say(change, role, fields)
+        after.stored[at] = {**stored, _SAID: said}
     return shared
+
+
+def missed(transcript: Sequence[TranscriptEntry], stored: Sequence[Json]) -> list[lc.BaseMessage]:
+    """Return the messages of a transcript that the elements of a stored list do not stand for."""
+    said = {str(each.get(_SAID)) for each in stored if isinstance(each, dict)}
+    tools = {
+        call.id: call.name
+        for entry in transcript
+        if entry.words is not None
+        for call in entry.words.tool_calls
+    }
+    found: list[lc.BaseMessage] = []
+    for entry in transcript:
+        if entry.words is not None and entry.id not in said:
+            found += _messages_of(entry.words, _FOREIGN + entry.id, tools)
+    return found
+
+
+def _messages_of(words: Message, id: str, tools: Mapping[str, str]) -> Iterable[lc.BaseMessage]:
+    content = _content(words.content)
+    match words.role:
+        case "user":
+            yield lc.HumanMessage(content, id=id)
+        case "system":
+            yield lc.SystemMessage(content, id=id)
+        case "assistant":
+            calls = [
+                {"name": each.name, "args": _arguments(each), "id": each.id} for each in words.tool_calls
+            ]
+            yield lc.AIMessage(content, id=id, tool_calls=calls)
+        case "tool":
+            for number, each in enumerate(words.tool_results):
+                yield lc.ToolMessage(
+                    _content(each.content),
+                    id=f"{id}#{number}" if number else id,
+                    tool_call_id=each.call_id,
+                    name=tools.get(each.call_id),
+                    status=each.status,
+                )
+
+
+def _content(blocks: Sequence[Block]) -> Any:
+    """Return content as LangChain has it: a text, or blocks; media are named by their address."""
+    if all(isinstance(each, Text) for each in blocks) and len(blocks) <= 1:
+        return blocks[0].text if blocks and isinstance(blocks[0], Text) else ""
+    found: list[dict[str, str]] = []
+    for each in blocks:
+        match each:
+            case Text():
+                found.append({"type": "text", "text": each.text})
+            case ReasoningSummary():
+                found.append({"type": "reasoning", "reasoning": each.text})
+            case _:
+                kind = "image" if isinstance(each, Image) else "file"
+                found.append({"type": kind, "url": each.uri, "mime_type": each.mime_type})
+    return found
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    try:
+        given = call.arguments
+    except Invalid:
+        given = None
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else {"arguments": call.args}
 
 
 def _say(change: Change, role: Role, fields: Mapping[str, Any]) -> str:

@@ -300,7 +300,7 @@ class Conversations(ConversationStore):
         """
         left = documents_of(new)
         while True:
-            history = _History(on, left, self._located)
+            history = _SaveView(on, left, self._located)
             if record.head_id is not None and history.entry(record.head_id) is None:
                 raise ConversationConflict(record.conversation_id)
             plan = history.plan(record.head_id)
@@ -308,7 +308,7 @@ class Conversations(ConversationStore):
             if part is None:
                 break
             ids = {each.id for each in plan.say}
-            now = _History(on, {id: each for id, each in left.items() if id in ids}, self._located)
+            now = _SaveView(on, {id: each for id, each in left.items() if id in ids}, self._located)
             interim = dataclasses.replace(record, head_id=part, revision=f"{record.revision}+{part}")
             self._write_part(on, interim, now, plan, drops_others=False)
             left = {id: each for id, each in left.items() if id not in ids}
@@ -317,7 +317,7 @@ class Conversations(ConversationStore):
         self._note(on, record.head_id, *(each.id for each in new))
 
     def _write_part(
-        self, on: Standing, record: ConversationRecord, history: _History, plan: _Plan, *, drops_others: bool
+        self, on: Standing, record: ConversationRecord, history: _SaveView, plan: _Plan, *, drops_others: bool
     ) -> None:
         with on.line.change("save", head=on.head) as change:
             last = _say(change, plan)
@@ -381,7 +381,7 @@ class _Plan:
         return None
 
 
-class _History:
+class _SaveView:
     """The entries that one save can see: of its timeline, those that it adds, and those of other timelines that it needs."""
 
     def __init__(

@@ -17,11 +17,11 @@ from itertools import count as counting
 from itertools import islice
 from pathlib import Path
 from shutil import which
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from perdure.cli.commands.demo import payments, switching
+from perdure.cli.commands.demo import langgraph_story, payments, switching
 from perdure.cli.commands.demo.screen import BrokenPromise, Stage
 from perdure.cli.errors import FAILED
 from perdure.cli.output.answer import Answer
@@ -78,6 +78,15 @@ def look_inside(store: str) -> Iterator[str]:
     yield f"{perdure} threads diff shopping main main.v3 --store {store}"
     yield f"{perdure} checkpoints ls board --store {store}"
     yield f"{perdure} threads context board --store {store}"
+    yield f"{perdure} verify --store {store}"
+
+
+def look_at_langgraph(store: str) -> Iterator[str]:
+    """Yield the same of the story with LangGraph."""
+    store = shlex.quote(store)
+    perdure = _command()
+    yield f"{perdure} calls ls rent-guarded --store {store}"
+    yield f"{perdure} threads log race --store {store}"
     yield f"{perdure} verify --store {store}"
 
 
@@ -264,6 +273,7 @@ class DemoAnswer(Answer, frozen=True, kw_only=True):
     ok: bool
     proved: list[str]
     broken: str | None  # the promise that did not hold; null: all did
+    look: list[str]  # commands that show what is in the store
 
     @property
     def exit_code(self) -> int:
@@ -281,7 +291,7 @@ class DemoAnswer(Answer, frozen=True, kw_only=True):
         screen.facts([("The store is yours", (self.store, "name")), ("The bank's books", self.bank)])
         screen.gap()
         screen.say("Look inside:")
-        for line in look_inside(self.store):
+        for line in self.look:
             screen.say(f"  {line}")
         screen.gap()
         screen.say("See it in the browser, with ", ("perdure[server]", "name"), " installed:")
@@ -290,6 +300,14 @@ class DemoAnswer(Answer, frozen=True, kw_only=True):
 
 def demo(
     *,
+    with_: Annotated[
+        Literal["langgraph"] | None,
+        Parameter(
+            name="--with",
+            help="Tell another story: the framework alone, and with Perdure below it",
+            show_default=False,
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         Parameter(
@@ -307,17 +325,27 @@ def demo(
 
     Every step is done for real and proved: if a promise did not hold, the story would stop
     there and exit with 1.
+
+    With --with langgraph, where that is installed, LangGraph is killed after a payment with and without our guard, two runs
+    meet on one thread with and without our saver, and the bytes after 200 turns are compared.
     """
+    if with_ is not None:
+        langgraph_story.check_installed()
     place = _fresh(store)
     stage = Stage(None if json else Screen(console()))
     broken: str | None = None
     try:
         with open_store(place) as opened:
-            tell(stage, opened, _bank(place))
+            (tell if with_ is None else langgraph_story.tell_langgraph)(stage, opened, _bank(place))
     except BrokenPromise as promise:
         broken = str(promise)
     return DemoAnswer(
-        store=str(place), bank=str(_beside(place)), ok=broken is None, proved=stage.proved, broken=broken
+        store=str(place),
+        bank=str(_beside(place)),
+        ok=broken is None,
+        proved=stage.proved,
+        broken=broken,
+        look=list(look_inside(str(place)) if with_ is None else look_at_langgraph(str(place))),
     )
 
 

@@ -506,9 +506,9 @@ class QuestionLaws(EngineSubject):
         for turn in range(3):
             engine.apply(write(f"op-{turn}", put("a", turn, b"%d" % turn), b"{}"))
 
-            cell, ledger = engine.answers([CellOf(SPACE, "a"), LedgerOf(SPACE)])
-
-            assert (cell.revision, ledger.position) == (turn + 1, turn + 1)
+            for fresh in (False, True):
+                cell, ledger = engine.answers([CellOf(SPACE, "a"), LedgerOf(SPACE)], fresh=fresh)
+                assert (cell.revision, ledger.position) == (turn + 1, turn + 1)
 
     def test_no_write_is_half_visible(self, engine: Engine) -> None:
         """A write changes a cell and the ledger at once: no reader sees one without the other, in either order."""
@@ -516,12 +516,12 @@ class QuestionLaws(EngineSubject):
         is_done = Event()
         seen: list[tuple[int, int, int]] = []
 
-        def read() -> None:
+        def read(fresh: bool) -> None:
             while not is_done.is_set():
-                before, cell, after = engine.answers(questions)
+                before, cell, after = engine.answers(questions, fresh=fresh)
                 seen.append((before.position, cell.revision if cell else 0, after.position))
 
-        readers = [Thread(target=read) for _ in range(2)]
+        readers = [Thread(target=read, args=(fresh,)) for fresh in (True, False)]
         for reader in readers:
             reader.start()
         try:
