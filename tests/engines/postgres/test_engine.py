@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import perdure
-from perdure.engines.contract import CellOf, CellWrite, Fence, HeadOf, LabelOf, LedgerOf, OpOf
-from perdure.errors import PerdureError, Unavailable
+from perdure.engines.contract import Cell, CellOf, CellWrite, Fence, HeadOf, LabelOf, LedgerOf, OpOf
+from perdure.errors import Corrupt, PerdureError, Unavailable
+from perdure.model.commit import LedgerRead
 from perdure.model.digest import Kind, Object
 from perdure.testing.engines.builders import SPACE, START, Pen, begun, made, moved, value, write
 from perdure.testing.engines.child import child
@@ -138,6 +139,70 @@ def test_many_questions_are_one_round_trip(open_engine: Opener, monkeypatch: pyt
         engine.answers(questions)
 
     assert waits == ["sent"] * sent + ["awaited"] * sent
+
+
+class TestWhatIsReadBesideAHead:
+    HEAD, BESIDE = (HeadOf(SPACE, "main"),), (CellOf(SPACE, "a"), LedgerOf(SPACE))
+
+    def test_it_is_read_with_the_next_head(
+        self, open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Once it was asked for after a head; the answers are those of that head's moment."""
+        engine, other = self._asked(open_engine), open_engine()
+        trips = Trips(monkeypatch)
+        engine.answers(self.HEAD)
+        count = trips.count
+        other.apply(write("of another", CellWrite(name="a", expected=1, value=b"2")))
+        after = trips.count
+
+        cell, _ = engine.answers(self.BESIDE, fresh=False)
+
+        assert isinstance(cell, Cell)
+        assert (count, trips.count - after, cell.revision) == (1, 0, 1)
+        assert engine.cell(SPACE, "a") == Cell(SPACE, "a", 2, b"2", 0)
+
+    def test_a_write_of_this_process_is_seen(self, open_engine: Opener) -> None:
+        """What was read before it is not used."""
+        engine = self._asked(open_engine)
+        engine.answers(self.HEAD)
+        engine.apply(write("own", CellWrite(name="a", expected=1, value=b"2"), b"{}"))
+
+        cell, ledger = engine.answers(self.BESIDE, fresh=False)
+
+        assert isinstance(cell, Cell)
+        assert isinstance(ledger, LedgerRead)
+        assert (cell.revision, ledger.position) == (2, 1)
+
+    def test_what_is_asked_afresh_is_read(self, open_engine: Opener) -> None:
+        """Only a caller that says so gets an earlier moment."""
+        engine, other = self._asked(open_engine), open_engine()
+        engine.answers(self.HEAD)
+        other.apply(write("of another", CellWrite(name="a", expected=1, value=b"2")))
+
+        cell, _ = engine.answers(self.BESIDE)
+
+        assert isinstance(cell, Cell)
+        assert cell.revision == 2
+
+    def test_a_damaged_cell_is_no_fault_of_the_head(self, postgres: Server, open_engine: Opener) -> None:
+        """The head is returned; who asks for the cell gets the error."""
+        engine = self._asked(open_engine)
+        postgres.sql(f"UPDATE perdure.cells SET value = 'edited' WHERE tenant = '{engine.facts()['tenant']}'")
+
+        assert engine.answers(self.HEAD)
+
+        with raises(Corrupt, "cell_damaged"):
+            engine.answers(self.BESIDE, fresh=False)
+
+    def _asked(self, open_engine: Opener) -> PostgresEngine:
+        """An engine that was asked for a head and then for something beside it."""
+        engine = open_engine()
+        Pen(engine).commit("milk")
+        engine.apply(write("cell", CellWrite(name="a", expected=0, value=b"1")))
+        for _ in range(2):
+            engine.answers(self.HEAD)
+            engine.answers(self.BESIDE, fresh=False)
+        return engine
 
 
 def noted(notes: list[str], what: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,10 +24,10 @@ from tests.engines.postgres.server import MISSING, Server, served
 from tests.engines.postgres.stores import new_url
 
 if TYPE_CHECKING or not MISSING:
+    from perdure.engines.postgres.commit.write import APPLY
     from perdure.engines.postgres.connections import Connection, Parameter, Row, parse_address
     from perdure.engines.postgres.engine import PostgresEngine
     from perdure.engines.postgres.errors import ConnectionLost
-    from perdure.engines.postgres.write import APPLY
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 

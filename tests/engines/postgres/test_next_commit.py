@@ -18,8 +18,8 @@ from tests.engines.postgres.stores import new_url
 
 if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres import engine as engine_module
+    from perdure.engines.postgres.commit.next_commit import NEXT
     from perdure.engines.postgres.connections import Connection
-    from perdure.engines.postgres.next_commit import NEXT
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 

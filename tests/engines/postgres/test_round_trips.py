@@ -25,7 +25,7 @@ from tests.store import test_engine_calls as scenes
 from tests.store.engine_calls import KEEPER
 
 if TYPE_CHECKING or not MISSING:
-    from perdure.engines.postgres import engine
+    from perdure.engines.postgres import engine, questions
     from perdure.engines.postgres.connections import Connection
     from perdure.engines.shared_rules import EngineCounters
 
@@ -120,6 +120,36 @@ def test_questions_asked_one_by_one_are_too_many(
     )
 
     assert trips_of(scene, monkeypatch) > BOUNDS[scene]
+
+
+def _blocks(store: Store, count: int) -> None:
+    thread = store.thread("trip", agent="planner")
+    for number in range(count):
+        with thread.change("said") as change:
+            change.say("user", f"Hello {number}.")
+
+
+def test_a_block_of_changes_is_two_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its commit depends on is read with the head, once the first blocks have shown that it is asked for."""
+    with far_store(monkeypatch) as (store, proxy):
+        _blocks(store, 4)
+        before = proxy.requests
+
+        _blocks(store, 10)
+
+        assert proxy.requests - before <= 2 * 10 + 2  # and two to open the thread
+
+
+def test_a_block_that_reads_twice_is_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: without what is kept from entering, leaving asks again."""
+    monkeypatch.setattr(questions.AskedBeside, "asked_after", lambda *_: ())
+    with far_store(monkeypatch) as (store, proxy):
+        _blocks(store, 4)
+        before = proxy.requests
+
+        _blocks(store, 10)
+
+        assert proxy.requests - before >= 3 * 10
 
 
 def _trips_while_idle(monkeypatch: pytest.MonkeyPatch, watched_seconds: float) -> tuple[int, float]:

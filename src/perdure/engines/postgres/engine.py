@@ -8,11 +8,9 @@ anything.  What cannot be settled in time is `InDoubt`.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
@@ -42,6 +40,16 @@ from perdure.engines.contract import (
 )
 from perdure.engines.news import Waiters
 from perdure.engines.postgres import reads, scan, schema, upkeep
+from perdure.engines.postgres.commit.next_commit import NEXT, KnownEnds, end_after, next_answer, prepare_next
+from perdure.engines.postgres.commit.write import (
+    APPLY,
+    CALL_TOGETHER,
+    FINAL,
+    PreparedWrite,
+    RecentObjects,
+    answered,
+    prepare_write,
+)
 from perdure.engines.postgres.connections import (
     Address,
     Connection,
@@ -59,18 +67,9 @@ from perdure.engines.postgres.errors import (
     translated,
 )
 from perdure.engines.postgres.news import LISTEN_SECONDS, NewsOfOthers
-from perdure.engines.postgres.next_commit import NEXT, KnownEnds, end_after, next_answer, prepare_next
 from perdure.engines.postgres.presence import Clock, HolderPresence
+from perdure.engines.postgres.questions import AskedBeside, question_of, questions_together
 from perdure.engines.postgres.reads import StoreQuestion
-from perdure.engines.postgres.write import (
-    APPLY,
-    CALL_TOGETHER,
-    FINAL,
-    PreparedWrite,
-    RecentObjects,
-    answered,
-    prepare_write,
-)
 from perdure.engines.shared_rules import check_write
 from perdure.errors import InDoubt, PerdureError, Unsupported
 from perdure.model.commit import LedgerRead, MoveRecord
@@ -83,7 +82,6 @@ _WAIT_SECONDS = 30.0
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.5
 _BUSY_WRITES = 16
 _HEX = frozenset("0123456789abcdef")
-_TOGETHER_MAX = 8  # questions in one statement; more would be statements of many sizes, each planned anew
 
 
 class _Sending:
@@ -116,7 +114,7 @@ class PostgresEngine:
         self._read_only, self._wait_seconds = read_only, wait_seconds
         self._closed = False
         self._clock = Clock()
-        self._bases, self._ends = RecentObjects(), KnownEnds()
+        self._bases, self._ends, self._beside = RecentObjects(), KnownEnds(), AskedBeside()
         self._busy: dict[
             str, int
         ] = {}  # spaces that others wait for, and how many writes are still sent to the queue
@@ -235,6 +233,7 @@ class PostgresEngine:
     def _note_write(self, sending: _Sending, answer: Row) -> None:
         """Note what a write has left, for the writes after it and for those who wait for news."""
         prepared, space = sending.prepared, sending.write.space
+        self._beside.written(space)
         # Otherwise another writer may have made it.
         rows = int(str(answer[1])) if answer[0] == "done" else None
         self._pool.counters.add("repeated" if rows is None and sending.statement == APPLY else "commits")
@@ -290,8 +289,19 @@ class PostgresEngine:
     # ---- reading
 
     def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
-        """Answer some questions by one statement, many by one transaction, each in one round trip."""
+        """Answer some questions by one statement, many by one transaction, each in one round trip.
+
+        What was asked without `fresh` after a head is read together with that head the next time.
+        """
+        if not fresh:
+            found = self._beside.answers(questions)
+            if found is not None:
+                self._check_open()
+                return found
         if len(questions) == 1:
+            beside = self._beside.asked_after(questions[0]) if fresh else ()
+            if beside:
+                return [self._ask_beside(questions[0], beside)]
             return [self._ask(question_of(self._tenant, questions[0]))]
         if not questions:
             self._check_open()
@@ -302,6 +312,18 @@ class PostgresEngine:
         asked = [question_of(self._tenant, question) for question in questions]
         rows = self._read(lambda db: db.ask_all([(each.sql, each.parameters) for each in asked]))
         return [question.read(found) for question, found in zip(asked, rows, strict=True)]
+
+    def _ask_beside(self, head: Question, beside: tuple[Question, ...]) -> Answer:
+        """Answer the question about a head, and keep the rows for what is asked after it."""
+        marks = self._beside.marks(beside)
+        together = questions_together(self._tenant, (head, *beside))
+        if together is None:
+            return self._ask(question_of(self._tenant, head))
+        (row,) = self._read(lambda db: db.ask(together.sql, *together.parameters))
+        own, *others = [question_of(self._tenant, each) for each in (head, *beside)]
+        columns = 1 + own.columns
+        self._beside.keep(beside, marks, others, row[columns:])
+        return own.read([row[1:columns]] if row[0] else [])
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
         return self._ask(reads.objects(self._tenant, space, digests))
@@ -478,7 +500,10 @@ class PostgresEngine:
     def _once(self, work: Callable[[Connection], _T], left: str) -> _T:
         """Run a transaction of upkeep, which may be repeated: it finds nothing to do the second time."""
         self._check_writable()
-        return self._retried(work, left)
+        try:
+            return self._retried(work, left)
+        finally:
+            self._beside.written(None)
 
     def _retried(self, work: Callable[[Connection], _T], left: str, *, seconds: float | None = None) -> _T:
         """Run `work` with a connection, again after a lost one or a passing error, until the time is over."""
@@ -535,63 +560,3 @@ def _wait_for_standbys(db: Connection, op_id: str) -> None:
 
 def _unconfirmed(op_id: str) -> InDoubt:
     return InDoubt(op_id, "the server stopped waiting for its standbys, so it may not be replicated")
-
-
-# ---- the small questions of the contract
-
-
-@lru_cache(maxsize=1_024)
-def question_of(tenant: str, question: Question) -> StoreQuestion[Answer]:
-    """Return the statement for one question."""
-    match question:
-        case HeadOf(space, timeline):
-            return reads.hold(tenant, space, timeline)
-        case CellOf(space, name):
-            return reads.cell(tenant, space, name)
-        case LedgerOf(space):
-            return reads.ledger(tenant, space)
-        case OpOf(space, op_id):
-            return reads.recorded(tenant, space, op_id)
-        case LabelOf(space, label):
-            return reads.labelled(tenant, space, label)
-
-
-@lru_cache(maxsize=1_024)  # a block of changes asks the same questions each time
-def questions_together(tenant: str, questions: tuple[Question, ...]) -> StoreQuestion[list[Answer]] | None:
-    """Return one statement for several questions; None if they are too many, or one has many rows for an answer.
-
-    One statement sees one moment, as several in a transaction do, but the server begins, runs and ends it once.
-    """
-    if len(questions) > _TOGETHER_MAX or any([isinstance(each, LabelOf) for each in questions]):
-        return None
-    asked = [question_of(tenant, each) for each in questions]
-    parameters = [asked[0].parameters[0]]
-    for each in asked:
-        parameters += each.parameters[1:]
-
-    def read(rows: list[Row]) -> list[Answer]:
-        (row,) = rows
-        found: list[Answer] = []
-        at = 0
-        for each in asked:
-            end = at + 1 + each.columns
-            found.append(each.read([row[at + 1 : end]] if row[at] else []))
-            at = end
-        return found
-
-    return StoreQuestion(_together(tuple([each.sql for each in asked])), parameters, read)
-
-
-@lru_cache(maxsize=256)
-def _together(statements: tuple[str, ...]) -> str:
-    """Return the statement that has the row of each, after a column that says whether there is one."""
-    joined: list[str] = []
-    used = 1  # the tenant, which is the first parameter of each
-    for at, sql in enumerate(statements):
-        numbers = sorted({int(number) for number in re.findall(r"\$(\d+)", sql)} - {1})
-        places = {1: 1, **{number: used + place for place, number in enumerate(numbers, 1)}}
-        used += len(numbers)
-        renumbered = re.sub(r"\$(\d+)", lambda found, places=places: f"${places[int(found[1])]}", sql)
-        joined.append(f"LEFT JOIN LATERAL (SELECT true AS is_there, x.* FROM ({renumbered}) x) q{at} ON true")
-    columns = ", ".join([f"q{at}.*" for at in range(len(statements))])
-    return f"SELECT {columns} FROM (VALUES (1)) one {' '.join(joined)}"

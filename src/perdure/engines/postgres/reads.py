@@ -24,6 +24,7 @@ from perdure.engines.contract import (
     Recorded,
     Step,
 )
+from perdure.engines.postgres.commit.write import receipt_of
 from perdure.engines.postgres.connections import Connection, Parameter, Row, bytea_array, integer_array
 from perdure.engines.postgres.pack import (
     RowPack,
@@ -43,7 +44,6 @@ from perdure.engines.postgres.pack import (
     op_key,
 )
 from perdure.engines.postgres.schema import SCHEMA_VERSION
-from perdure.engines.postgres.write import receipt_of
 from perdure.engines.shared_rules import (
     broken_chain,
     chained,

@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from perdure.engines.contract import Cell, Fact, Rebuilt, Recorded, Written
+from perdure.engines.postgres.commit.write import lost_space, receipt_of
 from perdure.engines.postgres.connections import Connection, Row, bytea_array, integer_array
 from perdure.engines.postgres.pack import (
     PackedItem,
@@ -36,7 +37,6 @@ from perdure.engines.postgres.pack import (
     op_name,
 )
 from perdure.engines.postgres.reads import CELL, OF, SPACE, StoreQuestion, cell_of, hold_of, lateral_row
-from perdure.engines.postgres.write import lost_space, receipt_of
 from perdure.engines.shared_rules import check_cell, check_seal, damaged, event_labels, rebuilt
 from perdure.errors import Corrupt
 from perdure.model.commit import decode_changeset, encode_move

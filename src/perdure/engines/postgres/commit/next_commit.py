@@ -21,6 +21,13 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.engines.contract import Replay, Write
+from perdure.engines.postgres.commit.write import (
+    PreparedWrite,
+    RecentObjects,
+    WriteRow,
+    laid_out,
+    row_fields,
+)
 from perdure.engines.postgres.connections import Parameter, Row, integer_array
 from perdure.engines.postgres.pack import (
     PackedOp,
@@ -32,13 +39,6 @@ from perdure.engines.postgres.pack import (
     op_bytes,
     op_key,
     packed_move,
-)
-from perdure.engines.postgres.write import (
-    PreparedWrite,
-    RecentObjects,
-    WriteRow,
-    laid_out,
-    row_fields,
 )
 from perdure.engines.shared_rules import event_labels
 from perdure.model.commit import Commit, MoveRecord, encode_move

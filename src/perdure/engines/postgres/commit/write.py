@@ -47,7 +47,7 @@ from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import Head
 
 if TYPE_CHECKING:
-    from perdure.engines.postgres.next_commit import KnownEnd
+    from perdure.engines.postgres.commit.next_commit import KnownEnd
 
 __all__ = [
     "APPLY",
