@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -251,15 +252,12 @@ def _many_keys(ground: Ground, url: str) -> Result:
                         change.put(f"/k/{key}.json", key)
             threads.append(thread)
 
-        def put(thread: Thread, number: int) -> float:
-            began = time.perf_counter()
+        def put(thread: Thread, number: int) -> None:
             thread.put(f"/k/{number % ground.sizes.keys}.json", {"n": number})
-            return time.perf_counter() - began
 
-        for number in range(10):
-            for thread in threads:
-                put(thread, number)
-        many, few = ([put(thread, number) for number in range(ground.sizes.puts)] for thread in threads)
+        works = [partial(put, thread) for thread in threads]
+        take_turns(works, range(10))
+        many, few = (each.wall for each in take_turns(works, range(ground.sizes.puts)))
     return Result(
         measure=f"put into {ground.sizes.huge_keys:,} keys on a server",
         baseline_is=f"into {ground.sizes.keys}",

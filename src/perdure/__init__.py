@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perdure import aio, errors, testing
     from perdure.context.limits import ContextLimits
     from perdure.errors import NotDone
+    from perdure.history.retention.policy import RetentionPolicy
     from perdure.model.checkpoint import Checkpoint
     from perdure.model.head import Head
     from perdure.model.limits import Limits
@@ -62,6 +63,7 @@ __all__ = [
     "ReasoningSummary",
     "Report",
     "Result",
+    "RetentionPolicy",
     "Retry",
     "Route",
     "RunLimits",
@@ -106,6 +108,7 @@ _HOMES = {
     "ReasoningSummary": _MESSAGE,
     "Report": "perdure.switching.report",
     "Result": "perdure.runtime.session.result",
+    "RetentionPolicy": "perdure.history.retention.policy",
     "Retry": "perdure.runtime.tools.tool",
     "Route": "perdure.switching.route",
     "RunLimits": "perdure.runtime.agent.agent",

@@ -45,6 +45,7 @@ TWINS = {
         ],
         "`perdure.aio` has the names of the blocking classes, so that a program changes its import alone",
     ),
+    "ToolGuard": "each framework's guard is `ToolGuard` in the package of its integration; a program imports one",
 }
 
 

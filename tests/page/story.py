@@ -75,6 +75,21 @@ class Traveller:
         yield Finished(message=Message("assistant", (Text(text),)), usage=usage)
 
 
+class LogWriter:
+    """A model that notes each line of a log."""
+
+    backend = "script:log"
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Note the line."""
+        asked = [message.text for message in context.messages if message.role == "user"]
+        text = f"Noted line {asked[-1].split(' ')[1]}."
+        yield TextChunk(text)
+        yield Finished(
+            message=Message("assistant", (Text(text),)), usage=Usage(input_tokens=9, output_tokens=4)
+        )
+
+
 def _call(words: str) -> ToolCall | None:
     place = words.partition(" to ")[2].partition(" ")[0].strip(".,")
     numbers = [int(each.strip(".,")) for each in words.split() if each.strip(".,").isdigit()]
@@ -130,9 +145,12 @@ def _tell(store: Store) -> None:
 
 
 def _tell_long(store: Store, turns: int, threads: int) -> None:
-    """Make one thread of many turns, and many threads."""
-    long = store.thread("long", agent="writer")
+    """Make one thread of many turns, one in ten of them a run, and many threads."""
+    long = store.thread("long", agent=Agent("writer", backend=LogWriter()))
     for number in range(1, turns + 1):
+        if number % 10 == 0:
+            long.run(f"Line {number} of the log.")
+            continue
         with long.change("say") as change:
             change.say("user", f"Line {number} of the log.")
             change.say("assistant", f"Noted line {number}.")

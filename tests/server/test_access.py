@@ -33,6 +33,8 @@ BODIES: dict[str, Any] = {
     "switch": {"to": "openai:gpt-5.6"},
     "decide": {"call": "c", "verdict": "deny"},
     "resolve": {"outcome": "done"},
+    "ai-sdk": {"messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]},
+    "ag-ui": {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}]},
 }
 QUERIES = {
     "diff": "a=HEAD",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +93,26 @@ def test_sigterm_lets_a_run_end_and_then_ends_the_server(tmp_path: Path, options
         assert [run.state for run in store.thread("chat").runs()] == ["succeeded"]
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_sigterm_lets_a_run_end_whose_events_are_streamed(tmp_path: Path, leaves: bool) -> None:
+    """The stream ends, the run does not: whether its client still reads or has left before."""
+    with perdure.open(tmp_path / "store.db") as store:
+        store.thread("chat", agent="assistant")
+    process, client = started(tmp_path)
+    reader = client.events("/v1/threads/chat/run", method="POST", body={"text": "Look"})
+    next(reader)
+    looks(tmp_path)
+    if leaves:
+        reader.close()
+
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert (process.returncode, errors.count("\n")) == (0, 1)
+    with perdure.open(tmp_path / "store.db") as store:
+        assert [run.state for run in store.thread("chat").runs()] == ["succeeded"]
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """Control: without the time to end it, the run is interrupted, and can be resumed."""
     with perdure.open(tmp_path / "store.db") as store:
@@ -165,6 +189,49 @@ def test_what_cannot_be_recorded_is_not_done(
     assert reply.headers["retry-after"]
     assert store.thread("chat").head.version == version
     assert client.get("/v1/threads/chat").status == 200
+
+
+@pytest.mark.parametrize("trouble", ["in_doubt", "store_locked"])
+def test_a_server_in_trouble_refuses_changes_and_goes_on_when_it_is_over(
+    tmp_path: Path, trouble: str
+) -> None:
+    """A process that may write no more, or whose store another program locks: 503 with the cause; reading goes on.
+
+    Where not even the question can be written whether a commit is stored, the commit is in doubt.
+    """
+    with perdure.open(tmp_path / "store.db") as store:
+        store.thread("chat", agent="assistant").put("/x.json", 1)
+    process, client = started(tmp_path)
+    put = partial(client.ask, "PUT", "/v1/threads/chat/state/x.json", 2)
+    assert put().status == 200
+    end = full(process.pid) if trouble == "in_doubt" else locked(tmp_path / "store.db")
+
+    refused = put()
+    read = client.get("/v1/threads/chat/state/x.json")
+    end()
+    again = put()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert (refused.status, refused.json["code"]) == (503, "audit_unavailable")
+    assert refused.json["facts"]["cause"] == trouble
+    assert (read.status, read.json["value"], again.status) == (200, 2, 200)
+    assert (process.returncode, "Traceback" in errors) == (0, False)
+    with perdure.open(tmp_path / "store.db") as store:
+        assert store.verify().faults == ()
+
+
+def full(pid: int) -> Callable[[], None]:
+    """Let a process write no file beyond its first page; the function that is returned lets it again."""
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (4_096, resource.RLIM_INFINITY))
+    return lambda: resource.prlimit(pid, resource.RLIMIT_FSIZE, before) and None
+
+
+def locked(file: Path) -> Callable[[], None]:
+    """Hold the lock of SQLite on a file as another program does; the function that is returned gives it up."""
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other.close
 
 
 def test_ready_says_whether_the_server_takes_requests(client: Client) -> None:

@@ -126,9 +126,11 @@ def test_the_text_of_a_run_in_another_process_is_complete(store: Store, tmp_path
             seen += durable([event])
             if event.type in ("text.so_far", "text.delta"):
                 live += 1
+                writing = event.data["message"]
                 text = event.data["text"] if event.type == "text.so_far" else text + event.data["text"]
             if event.type == "message.appended" and event.data["event"]["role"] == "assistant":
                 said = event.data["message"]["content"][0]["text"]
+                assert event.data["event"]["id"] == writing  # pyright: ignore[reportPossiblyUnboundVariable]
             if event.type == "run.finished":
                 break
 

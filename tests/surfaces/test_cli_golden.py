@@ -18,11 +18,11 @@ HOUSE = {
     "runs": ["runs"],
     "runs-show": ["runs", "show", "house"],
     "calls": ["calls", "ls", "house"],
-    "calls-show": ["calls", "show", "house", "id-0006"],
-    "calls-resolve": ["calls", "resolve", "house", "id-0006", "done", "--by", "ann", "--why", "they called"],
+    "calls-show": ["calls", "show", "house", "id-0007"],
+    "calls-resolve": ["calls", "resolve", "house", "id-0007", "done", "--by", "ann", "--why", "they called"],
     "approvals": ["approvals"],
-    "approvals-show": ["approvals", "show", "house", "id-0005"],
-    "approvals-edit": ["approvals", "edit", "house", "id-0005", "--value", '{"to": "roofer", "amount": 500}'],
+    "approvals-show": ["approvals", "show", "house", "id-0006"],
+    "approvals-edit": ["approvals", "edit", "house", "id-0006", "--value", '{"to": "roofer", "amount": 500}'],
 }
 
 SCREENS = {

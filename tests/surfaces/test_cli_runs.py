@@ -10,6 +10,8 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+
 import perdure
 from perdure import Agent, Stop
 from perdure.model.run import Usage
@@ -265,7 +267,13 @@ def test_costs_adds_up_by_what_is_asked_for(shell: Shell) -> None:
 
     for kind in ("thread", "owner", "agent", "run", "turn"):
         told = shell.ok("costs", "--by", kind, "--json").json
-        assert (told["total"]["usd"], told["total"]["steps"], told["total"]["unpriced"]) == (0.25, 2, 1)
+        assert told["total"]["cost"] == {"usd": 0.25, "steps": 2, "unpriced": 1}
+        assert all(each["cost"].keys() == {"usd", "steps", "unpriced"} for each in told["costs"])
+    of_thread = shell.ok("threads", "show", "t1", "--json").json["cost"]
+    of_run = shell.ok("runs", "show", "t1", "--json").json["cost"]
+    with perdure.open(shell.directory / "perdure.db", read_only=True) as store:
+        in_python = msgspec.to_builtins(store.thread("t1").cost())
+    assert of_thread == of_run == in_python
     shown = shell.ok("costs").out
     assert "$0.2500" in shown
     assert "1 step of unknown price" in shown

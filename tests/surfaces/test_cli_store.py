@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure import Agent
 from perdure.engines.contract import CellWrite, Write
 from perdure.engines.sqlite import open_sqlite
 from perdure.model.digest import Digest
+from perdure.testing import Script, say
 from tests.surfaces.shell import Shell
 
 
@@ -267,6 +269,28 @@ def test_gc_keeps_everything_without_a_policy(shell: Shell) -> None:
     assert shell.ok("gc", "--json").json["spaces"] == []
     assert shell("gc", "--apply").code == 2
     assert shell("gc", "--undone-older-than", "soon").code == 2
+
+
+def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -> None:
+    """A dry run says why each stays; `--apply` removes what is idle, and a fork's own content."""
+    with perdure.open(shell.directory / "perdure.db") as store:
+        idle = store.thread("idle", agent=Agent("a", backend=Script(say("Hi."))))
+        idle.run("hello")
+        idle.fork("idea").put("/own.json", "x" * 500)
+        store.thread("busy", agent=Agent("a")).start("later")
+
+    dry = shell.ok("gc", "--threads-older-than", "0d", "--json").json
+    shown = shell.ok("gc", "--threads-older-than", "0d").out
+    forks = shell.ok("gc", "--timelines-older-than", "0d", "--apply", "--json").json
+    done = shell.ok("gc", "--threads-older-than", "0d", "--apply", "--json").json
+
+    goes = {each["thread"]: each["left_alone"] is None for each in dry["spaces"]}
+    assert goes == {"idle": True, "shopping": True, "busy": False}
+    assert "thread busy stays: run" in " ".join(shown.split())
+    assert (forks["spaces"][0]["why"], forks["objects"] > 0) == ("old timelines", True)
+    assert sorted(each["thread"] for each in done["spaces"]) == ["idle", "shopping"]
+    assert [each["id"] for each in shell.ok("threads", "ls", "--json").json["threads"]] == ["busy"]
+    assert shell.ok("verify", "--json").json["ok"] is True
 
 
 def test_gc_says_first_and_does_it_only_when_told(shell: Shell) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,13 +17,6 @@ from perdure.testing import Script, say, use
 from tests.switching.scenes import Counting
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A store in memory, and one in a file."""
-    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-import perdure
 from perdure import Agent, Store, Thread
 from perdure.testing import Script, say, use
 from tests.switching.scenes import Counting
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A store in memory, and one in a file."""
-    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ Failover is recorded with its reason, the turn goes on where it stands, and no e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -34,13 +33,6 @@ from perdure.testing import Script, fail, say, step, use
 from tests.switching.scenes import PICTURE, Counting, committed
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A store in memory, and one in a file."""
-    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +12,6 @@ from perdure.switching.checkpoint.document import DO_NOT_REPEAT
 from perdure.testing import Script, say, use
 
 B = "anthropic:claude-opus-4-5"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A store in memory, and one in a file."""
-    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
-        yield opened
 
 
 @perdure.tool(effect="external_write")

@@ -106,14 +106,13 @@ def look(path: str) -> Found:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_a_step_it_is_switched_or_it_is_not(tmp_path: Path, point: Point) -> None:
+def test_killed_at_a_step_it_is_switched_or_it_is_not(lasting_url: str, point: Point) -> None:
     """Before the write nothing of it is there; after it, all of it is."""
-    path = str(tmp_path / "agents.db")
     with nursery() as nest:
-        nest.lives(begin, path)
+        nest.lives(begin, lasting_url)
 
-        nest.dies(switch, path, point)
-        found = nest.lives(look, path)
+        nest.dies(switch, lasting_url, point)
+        found = nest.lives(look, lasting_url)
 
     made = point == "switch_written"
     assert found == Found(
@@ -127,41 +126,39 @@ def test_killed_at_a_step_it_is_switched_or_it_is_not(tmp_path: Path, point: Poi
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_repeated_after_a_kill_it_is_made_once(tmp_path: Path, point: Point) -> None:
+def test_repeated_after_a_kill_it_is_made_once(lasting_url: str, point: Point) -> None:
     """With the same op_id the next process finishes it, or finds it made."""
-    path = str(tmp_path / "agents.db")
     with nursery() as nest:
-        nest.lives(begin, path)
-        nest.dies(switch, path, point)
+        nest.lives(begin, lasting_url)
+        nest.dies(switch, lasting_url, point)
 
-        assert nest.lives(switch, path, None) == B
-        found = nest.lives(look, path)
+        assert nest.lives(switch, lasting_url, None) == B
+        found = nest.lives(look, lasting_url)
 
     assert (found.backend, found.switches, found.ok) == (B, 1, True)
 
 
-def test_another_process_is_given_the_same_report(tmp_path: Path) -> None:
+def test_another_process_is_given_the_same_report(lasting_url: str) -> None:
     """The same op_id gives it whole: what was graded, lost and noted, the checkpoint and the commit."""
-    path = str(tmp_path / "agents.db")
     with nursery() as nest:
-        nest.lives(begin, path)
+        nest.lives(begin, lasting_url)
 
-        first = nest.lives(reported, path)
-        again = nest.lives(reported, path)
+        first = nest.lives(reported, lasting_url)
+        again = nest.lives(reported, lasting_url)
 
     assert again == first
     assert "checkpoint=Checkpoint(" in again
 
 
-def test_killed_at_any_moment_it_is_never_between(tmp_path: Path) -> None:
+def test_killed_at_any_moment_it_is_never_between(lasting_url: str) -> None:
     """Also in the middle of the write: switches and checkpoints are there together, and the next turn agrees."""
     chance = random.Random(SEED)
-    path, deaths, seen = tmp_path / "agents.db", 0, set[int]()
+    deaths, seen = 0, set[int]()
     with nursery() as nest:
-        nest.lives(begin, str(path))
-        usual = nest.lives(timed, str(path))
+        nest.lives(begin, lasting_url)
+        usual = nest.lives(timed, lasting_url)
         for number in range(ROUNDS):
-            each = str(path.with_name(f"{number}.db"))
+            each = f"{lasting_url}-{number}"  # another file, or another tenant
             nest.lives(begin, each)
             died = isinstance(nest.child(switch, each, None, chance.uniform(0.3, 1.2) * usual), Died)
             usual *= 1.1 if died else 0.7  # however busy the machine is, some die and some do not
@@ -175,14 +172,13 @@ def test_killed_at_any_moment_it_is_never_between(tmp_path: Path) -> None:
     assert deaths > ROUNDS / 10
 
 
-def test_in_two_writes_there_would_be_a_moment_between(tmp_path: Path) -> None:
+def test_in_two_writes_there_would_be_a_moment_between(lasting_url: str) -> None:
     """Control: a switch in two commits, killed between them, leaves a checkpoint without its switch."""
-    path = str(tmp_path / "agents.db")
     with nursery() as nest:
-        nest.lives(begin, path)
+        nest.lives(begin, lasting_url)
 
-        nest.dies(_switch_in_two, path)
-        found = nest.lives(look, path)
+        nest.dies(_switch_in_two, lasting_url)
+        found = nest.lives(look, lasting_url)
 
     assert (found.checkpoints, found.switches) == (1, 0)
 
@@ -208,9 +204,9 @@ def _switch_in_two(path: str) -> None:
             _kill()
 
 
-def pay(path: str, point: Point | None) -> str:
+def pay(path: str, outside: str, point: Point | None) -> str:
     """A run that pays on A, which then fails, and goes over to B; killed at that point, or resumed."""
-    world = World(f"{path}.world")
+    world = World(outside)
 
     @perdure.tool(effect="financial")
     def transfer(to: str) -> str:
@@ -238,26 +234,28 @@ def recorded(path: str) -> tuple[str | None, int]:
 
 @pytest.mark.parametrize(("point", "backend"), [("switch_checked", A), ("switch_written", B)])
 def test_a_run_killed_while_it_goes_over_is_on_record_where_its_history_is(
-    tmp_path: Path, point: Point, backend: str
+    lasting_url: str, tmp_path: Path, point: Point, backend: str
 ) -> None:
     """The record is part of the write that switches: before it the one, after it the other."""
-    path = str(tmp_path / "agents.db")
+    outside = str(tmp_path / "world")
     with nursery() as nest:
-        nest.dies(pay, path, point)
+        nest.dies(pay, lasting_url, outside, point)
 
-        found = nest.lives(recorded, path)
+        found = nest.lives(recorded, lasting_url)
 
     assert found == (backend, int(backend == B))
 
 
 @pytest.mark.parametrize("point", INSIDE)
-def test_a_run_killed_while_it_goes_over_is_finished_and_pays_once(tmp_path: Path, point: Point) -> None:
+def test_a_run_killed_while_it_goes_over_is_finished_and_pays_once(
+    lasting_url: str, tmp_path: Path, point: Point
+) -> None:
     """Whoever resumes it goes on where it stood, on the backend that the history names."""
-    path = str(tmp_path / "agents.db")
+    outside = str(tmp_path / "world")
     with nursery() as nest:
-        nest.dies(pay, path, point)
+        nest.dies(pay, lasting_url, outside, point)
 
-        text = nest.lives(pay, path, None)
+        text = nest.lives(pay, lasting_url, outside, None)
 
     assert text == "Ann has her rent."
-    assert World(f"{path}.world").counted() == {"ann": 1}
+    assert World(outside).counted() == {"ann": 1}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,10 @@ from tests.memory.remembering import look, remembering, texts
 _names = count()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
     """A store with items of two owners."""
-    url = str(tmp_path / "agents.db") if request.param == "sqlite" else f"memory:row-15-{next(_names)}"
-    with perdure.open(url) as opened:
+    with perdure.open(store_url) as opened:
         opened.memory("bob").add("bob likes fjords too", id="bob")
         yield opened
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
-import perdure
 from perdure import Agent, Route, Store, Thread
 from perdure.errors import RunFailed
 from perdure.model.context import Context
@@ -19,13 +17,6 @@ from perdure.runtime import failpoints
 from perdure.testing import Script, fail, say
 
 A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A store in memory, and one in a file."""
-    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -229,14 +229,13 @@ def talk(pipe: Pipe, path: str, turns: int) -> None:
         pipe.send(told)
 
 
-def test_two_processes_never_leave_a_thread_half_switched(tmp_path: Path) -> None:
+def test_two_processes_never_leave_a_thread_half_switched(lasting_url: str) -> None:
     """One takes turns, the other switches to and fro as fast as it can; every history agrees with itself."""
-    path = str(tmp_path / "agents.db")
     made = told = 0
     others = {A: Script(backend=B), B: Script(backend=A)}  # by the backend that the line is on
-    with perdure.open(path) as store:
+    with perdure.open(lasting_url) as store:
         thread = store.thread(THREAD, agent=agent())
-        with running(talk, path, TURNS) as other:
+        with running(talk, lasting_url, TURNS) as other:
             assert other.answer() == "ready"
             other.tell("go")
             while not other.is_heard():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,13 +23,6 @@ recorded = pytest.mark.skipif(
 )
 OWNED = ("openai-responses", "anthropic-messages", "gemini-generate")
 SEVERAL = 5  # conversations of each format, where it is not a deep run
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A store in memory, and one in a file."""
-    with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:
-        yield opened
 
 
 @pytest.fixture

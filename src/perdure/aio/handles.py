@@ -60,7 +60,17 @@ if TYPE_CHECKING:
     from perdure.store.restore import RestoreReport
     from perdure.store.worker import Worked
 
-__all__ = ["Store", "Thread", "View", "AgentMap", "Artifacts", "Definitions", "Memory", "open"]
+__all__ = [
+    "Store",
+    "Thread",
+    "View",
+    "AgentMap",
+    "Artifacts",
+    "Definitions",
+    "Memory",
+    "open",
+    "runs_under_way",
+]
 
 _WORKERS = 16
 _WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
@@ -240,6 +250,9 @@ class Thread(_TimelineProxy[thread.Thread]):
     decide = AsyncMethod(thread.Thread.decide)
     resolve = AsyncMethod(thread.Thread.resolve)
     trace = AsyncMethod(thread.Thread.trace)
+    given = AsyncMethod(thread.Thread.given)
+    find_run = AsyncMethod(thread.Thread.find_run)
+    cursor_before = AsyncMethod(thread.Thread.cursor_before)
     interrupted = AsyncMethod(thread.Thread.interrupted)
     decided = AsyncMethod(thread.Thread.decided)
     calls = AsyncMethod(thread.Thread.calls)
@@ -423,6 +436,12 @@ class _Work(Protocol):
         ...
 
 
+def runs_under_way() -> set[asyncio.Task[Result]]:
+    """Return the runs that streams began on this event loop and that have not ended; their readers may have left."""
+    loop = asyncio.get_running_loop()
+    return {task for task in _running if task.get_loop() is loop}
+
+
 def _begin(run: Coroutine[Any, Any, Result], watching: Watching) -> asyncio.Task[Result]:
     """Run `run` as a task of its own, which does not end with its watcher."""
     task = asyncio.create_task(run)
@@ -511,6 +530,8 @@ class Store(HeldProxy[store.Store]):
     threads = AsyncIteratorMethod(store.Store.threads, _as_thread)
     agents = AsyncIteratorMethod(store.Store.agents, as_it_is)
     verify = AsyncMethod(store.Store.verify)
+    gc_plan = AsyncMethod(store.Store.gc_plan)
+    gc = AsyncMethod(store.Store.gc)
     repair = AsyncMethod(store.Store.repair)
     backup = AsyncMethod(store.Store.backup)
     held = AsyncMethod(store.Store.held)

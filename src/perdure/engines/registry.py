@@ -52,6 +52,7 @@ __all__ = [
     "own_name",
     "place_of",
     "seen_from",
+    "write_lock",
 ]
 
 DURABILITIES = ("power_loss", "process_crash")
@@ -197,6 +198,20 @@ def file_of(url: str) -> Path | None:
     """Return the file of a store that is a file; None for other stores."""
     scheme = _scheme(url)
     return Path(url.partition(":///")[2] if scheme else url) if scheme in ("", "sqlite") else None
+
+
+@contextmanager
+def write_lock(path: Path) -> Generator[Callable[[], bool]]:
+    """Hold the write lock of the file of a store: nothing writes to it, or opens it for writing, meanwhile.
+
+    Gives a function that is True if a process has the store open.  Raises `Unavailable` if the lock is not free.
+    """
+    from perdure.engines.sqlite.maintenance.copy import is_open, sync_names
+    from perdure.engines.sqlite.maintenance.copy import write_lock as lock
+
+    with lock(path):
+        yield lambda: is_open(path)
+        sync_names(path.parent)
 
 
 def check_vectors(url: str) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from itertools import count
 from typing import Any, Generic, TypeVar, cast
@@ -121,7 +122,8 @@ class CallGuard:
             for id in call.ledger_ids:
                 result = thread.call(tool, arguments, id=id)
                 if not attempt.is_to_repeat(result):
-                    return attempt.outcome(result, lambda id=id: _stored(thread, id))
+                    told = _settle_cut_off(thread, tool, result)
+                    return attempt.outcome(result, lambda id=id: _stored(thread, id), told)
         except (Busy, Conflict) as refused:
             return GuardOutcome(state="refused", text=str(refused))
         raise AssertionError("the ids of a call do not end")
@@ -141,10 +143,11 @@ class CallGuard:
             for id in call.ledger_ids:
                 result = await thread.call(tool, arguments, id=id)
                 if not attempt.is_to_repeat(result):
-                    found: Json = None
+                    found, told = None, ""
                     if not attempt.ran:
-                        found = await thread.off_loop(lambda id=id: _stored(thread.target(), id))
-                    return attempt.outcome(result, lambda found=found: found)
+                        found = await thread.off_loop(partial(_stored, thread.target(), id))
+                        told = await thread.off_loop(partial(_settle_cut_off, thread.target(), tool, result))
+                    return attempt.outcome(result, lambda found=found: found, told)
         except (Busy, Conflict) as refused:
             return GuardOutcome(state="refused", text=str(refused))
         raise AssertionError("the ids of a call do not end")
@@ -164,7 +167,8 @@ class CallGuard:
                     return BegunCall(begun, reported)
                 attempt = _Attempt[Any](reported.outcome, lambda value: value)
                 if not attempt.is_to_repeat(begun):
-                    return attempt.outcome(begun, lambda id=id: _stored(thread, id))
+                    told = _settle_cut_off(thread, tool, begun)
+                    return attempt.outcome(begun, lambda id=id: _stored(thread, id), told)
         except (Busy, Conflict) as refused:
             return GuardOutcome(state="refused", text=str(refused))
         raise AssertionError("the ids of a call do not end")
@@ -254,15 +258,33 @@ class _Attempt(Generic[_T]):
         """True if an earlier attempt is known to have had no effect, so that the call is made again."""
         return result.state == "failed" and self._error is None and not self.ran
 
-    def outcome(self, result: CallResult, stored: Callable[[], Json]) -> GuardOutcome[_T]:
-        """Return the outcome; raises what the tool raised."""
+    def outcome(self, result: CallResult, stored: Callable[[], Json], told: str) -> GuardOutcome[_T]:
+        """Return the outcome, with what is `told` of an earlier call; raises what the tool raised."""
         if self._error is not None:
             raise self._error
-        text = result.text
+        text = f"{result.text} {told}".strip()
         if result.result is None:
             text = "This call waits for the decision of a person; it was not made."
         value = None if self.ran or result.state != "succeeded" else stored()
         return GuardOutcome(state=result.state, text=text, value=self._value, ran=self.ran, stored=value)
+
+
+def _settle_cut_off(thread: Thread, tool: Tool, denied: CallResult) -> str:
+    """Settle the equal calls that processes had started which have ended since; return what the model is told of them.
+
+    A framework that asks under a new id never asks for the first call again, so nobody else would settle it.
+    """
+    if denied.state != "denied":
+        return ""
+    space = thread._space  # pyright: ignore[reportPrivateUsage]
+    fingerprint = thread.trace(denied.id, history=False).record.fingerprint
+    told = ""
+    for each in thread.calls():
+        is_equal = each.fingerprint == fingerprint and each.origin == "call" and each.state == "started"
+        if is_equal and not each.reach.repeatable and each.holder and space.engine.gone(each.holder):
+            arguments = space.body(each.args).decode("utf-8", "replace")
+            told = thread.call(tool, arguments, id=each.id).text
+    return told
 
 
 def _stored(thread: Thread, id: str) -> Json:

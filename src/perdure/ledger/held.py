@@ -39,10 +39,10 @@ __all__ = [
     "ArrivalState",
     "HeldThread",
     "arrivals",
+    "cell_write",
     "check_complete",
     "check_released",
-    "cell_write",
-    "held",
+    "held_threads",
     "hold",
     "record",
     "release",
@@ -75,11 +75,13 @@ class HeldThread(msgspec.Struct, frozen=True, kw_only=True):
     """A thread whose runs and approvals wait for a release."""
 
     space: str
-    copy: str
-    source: str
+    copy: str  # the id of its arrival
+    source: str  # the address of the store that it came from
 
 
 class _HeldCell(msgspec.Struct, frozen=True):
+    """The value of a cell `held/<space>`."""
+
     copy: str
     source: str
 
@@ -118,7 +120,7 @@ def arrivals(engine: Engine) -> Iterator[Arrival]:
     return (read_record(cell, _arrivals) for cell in loops.cells(engine, COPIES, prefix=COPY))
 
 
-def held(engine: Engine) -> Iterator[HeldThread]:
+def held_threads(engine: Engine) -> Iterator[HeldThread]:
     """Yield the threads that are held, by space."""
     for cell in loops.cells(engine, COPIES, prefix=HELD):
         found = read_record(cell, _held)

@@ -103,6 +103,7 @@ class TextDelta(msgspec.Struct, frozen=True):
 
     text: str
     cursor: str | None = None  # of the last durable event before it
+    message: str | None = None  # the id that the message will have; None: it is not known
 
     @property
     def type(self) -> str:
@@ -115,6 +116,7 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
 
     text: str
     cursor: str | None = None
+    message: str | None = None  # as in `TextDelta`
 
     @property
     def type(self) -> str:
@@ -123,10 +125,12 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
 
 
 class TextSoFar(msgspec.Struct, frozen=True):
-    """The text that was written before the reader connected."""
+    """The text of a message that was written before the reader connected, and the reasoning before it."""
 
     text: str
     cursor: str | None = None
+    message: str | None = None  # as in `TextDelta`
+    reasoning: str = ""
 
     @property
     def type(self) -> str:

@@ -39,7 +39,7 @@ from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.lease import Lease
 from perdure.runtime.session.result import Result
 
-__all__ = ["Follower", "cursor_at", "Following", "Watching", "follow", "stream"]
+__all__ = ["Follower", "cursor_at", "cursor_before", "Following", "Watching", "follow", "stream"]
 
 
 def cursor_at(space: Space, commit: Digest | None) -> Cursor | None:
@@ -48,6 +48,12 @@ def cursor_at(space: Space, commit: Digest | None) -> Cursor | None:
         return None
     step = space.step(commit)
     return Cursor(step.commit.depth, commit, len(step.changeset.events) + 1)
+
+
+def cursor_before(space: Space, run: str) -> Cursor | None:
+    """Return the cursor before the first event of a run; None if it has not begun."""
+    first = space.engine.labelled(space.name, run)
+    return Cursor(space.step(first[0]).commit.depth, first[0], 0) if first else None
 
 
 class Follower:
@@ -303,8 +309,10 @@ class Following:
         if self._feed is not None:
             self._watcher = self._feed.watch(self._wake)
             found: list[Happening] = list(self._follower.read(self._watcher.at))
-            so_far = self._watcher.text
-            return [*found, TextSoFar(so_far, self._follower.cursor)] if so_far else found
+            message, text, reasoning = self._watcher.spoken
+            if text or reasoning:
+                found.append(TextSoFar(text, self._follower.cursor, message, reasoning))
+            return found
         is_live = self._is_live()
         if is_live:
             self._env.store_runtime.feeds.listen(space.name, timeline)

@@ -13,7 +13,7 @@ import logging
 import mimetypes
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
@@ -26,7 +26,8 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
-from perdure.errors import Invalid, Unavailable, Unsupported
+from perdure.aio.handles import runs_under_way
+from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
@@ -181,8 +182,18 @@ class HttpServer:
         if not task.cancelled():
             task.exception()  # the client that waited for it has it, or has left
 
-    def stream(self, call: HttpCall, frames: AsyncIterator[bytes]) -> EventStream:
-        """Return a stream that ends when the server drains, or the credential is no longer valid."""
+    def stream(
+        self,
+        call: HttpCall,
+        frames: AsyncIterator[bytes],
+        *,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        is_cut_short: bool = False,
+    ) -> EventStream:
+        """Return a stream that ends when the server drains, or the credential is no longer valid.
+
+        `is_cut_short`: then the connection is closed without an end, for clients that take an end for a whole answer.
+        """
 
         async def is_allowed() -> bool:
             try:
@@ -190,7 +201,13 @@ class HttpServer:
             except HttpProblem:
                 return False
 
-        return EventStream(self._counted(frames), drained=self._drain_event(), is_allowed=is_allowed)
+        return EventStream(
+            self._counted(frames),
+            drained=self._drain_event(),
+            is_allowed=is_allowed,
+            headers=headers,
+            is_cut_short=is_cut_short,
+        )
 
     async def _counted(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         self.streams_open += 1
@@ -231,11 +248,11 @@ class HttpServer:
         return self._drained
 
     async def finish(self) -> None:
-        """Wait for the runs that live here, and stop watching."""
+        """Wait for the runs that live here, those of streams included, and stop watching."""
         self.is_draining = True
         self._drain_event().set()
-        while self._running:
-            await asyncio.wait(set(self._running))
+        while under_way := self._running | runs_under_way():
+            await asyncio.wait(under_way)
         await self.inbox.close()
         self._run_threads.shutdown(wait=False)
 
@@ -515,7 +532,9 @@ def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception
     for _, done in batch:
         if not done.done():
             problem = Unavailable(
-                "the request could not be recorded, so it was not carried out.", code="audit_unavailable"
+                "the request could not be recorded, so it was not carried out.",
+                code="audit_unavailable",
+                cause=error.code if isinstance(error, PerdureError) else None,
             )
             problem.__cause__ = error
             done.set_exception(problem)

@@ -15,7 +15,8 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from perdure.server.problems import MEDIA_TYPE, STATUSES, Problem
-from perdure.server.routes import actions, store, streams, threads
+from perdure.server.protocols import ag_ui, ai_sdk
+from perdure.server.routes import actions, chat, store, streams, threads
 from perdure.server.routing import HttpRoute, Paged, Router
 from perdure.version import __version__
 
@@ -24,7 +25,7 @@ __all__ = ["ADDRESS", "document", "page", "schema"]
 ADDRESS = "/v1/openapi.json"
 
 _TEMPLATE = "#/components/schemas/{name}"
-_DECLARING = (actions, store, streams, threads)  # importing them declares their routes
+_DECLARING = (actions, chat, store, streams, threads)  # importing them declares their routes
 _REFUSALS = {400, 401, 403, 405, 408, 413, 415, 421, *(status for _, status in STATUSES), 412}
 
 
@@ -101,6 +102,8 @@ def _responses(route: HttpRoute) -> dict[str, Any]:
     if route.handler.__name__ in ("run", "resume"):
         found["202"] = {"description": "The run has begun, or is queued", "content": answer["content"]}
         answer["content"] = {**answer["content"], "text/event-stream": {"schema": {"type": "string"}}}
+    if route.handler.__name__ == "ai_sdk_resume":
+        found["204"] = {"description": "The newest answer is complete, or there is none"}
     if route.status == 201:
         found["200"] = {**answer, "description": "It was there before"}
     return found | {str(status): {"$ref": "#/components/responses/Problem"} for status in sorted(_REFUSALS)}
@@ -206,6 +209,7 @@ A GET outside `/v1` with `Accept: application/json` has the answer of the same p
 
 Errors are documents of RFC 9457 with `code`, `facts` and `advice`, as in [errors](errors.md).
 Streams have the events of [streams](streams.md): a durable one has its cursor as `id`, the others have none.
+Below `ai-sdk` they are the AI SDK's UI message stream {ui_stream}, below `ag-ui` the events of AG-UI {ag_ui} ([how](../how-to/chat-front-end.md)).
 
 """
 
@@ -223,7 +227,8 @@ def page() -> str:
         rows.append(
             f"| `{route.method} {route.path}` | {route.permission or 'none'} | {' '.join(named)} | {body} | {answer} |"
         )
-    return _ABOUT + "\n".join(rows) + "\n"
+    about = _ABOUT.format(ui_stream=ai_sdk.PROTOCOL, ag_ui=ag_ui.PROTOCOL)
+    return about + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -25,12 +25,13 @@ from starlette.types import Receive, Scope, Send
 from perdure import aio
 from perdure.errors import NotFound
 from perdure.runtime.events import Committed, Happened, Happening, RunEnded
+from perdure.runtime.session.result import Result
 from perdure.server.problems import problem_of
 from perdure.shapes.conversation import EventShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.store import Store
 
-__all__ = ["EventStream", "Inbox", "events", "frame", "frame_of", "frames"]
+__all__ = ["EventStream", "Inbox", "events", "frame", "frame_of", "frames", "watched"]
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -83,6 +84,16 @@ async def frames(
         yield frame("error", problem_of(error)[0])
 
 
+async def watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[None]) -> Result:
+    """Read the events of a run to its end, and return its result."""
+    async for event in happenings:
+        if not begun.done():
+            begun.set_result(None)
+        if isinstance(event, RunEnded):
+            return event.result
+    raise AssertionError("a stream of a run ends with its result, or raises")
+
+
 class EventStream:
     """An ASGI response that sends frames as they come, until they end, the client leaves, or the server drains."""
 
@@ -93,12 +104,17 @@ class EventStream:
         drained: asyncio.Event | None = None,
         is_allowed: Callable[[], Awaitable[bool]] | None = None,
         headers: Iterable[tuple[bytes, bytes]] = (),
+        is_cut_short: bool = False,
         idle_seconds: float = IDLE_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
         check_seconds: float = CHECK_SECONDS,
     ) -> None:
-        """Send `frames`; `drained` ends the stream, `is_allowed` is asked now and then whether it may go on."""
+        """Send `frames`; `drained` ends the stream, `is_allowed` is asked now and then whether it may go on.
+
+        `is_cut_short`: a stream that is ended before its frames has no end; the connection is closed instead.
+        """
         self._frames, self._drained, self._is_allowed = frames, drained, is_allowed
+        self._is_cut_short = is_cut_short
         self._headers = [*HEADERS, *headers]
         self._idle, self._slow, self._check = idle_seconds, slow_seconds, check_seconds
         self._checked_at = time.monotonic()
@@ -124,6 +140,7 @@ class EventStream:
     ) -> None:
         others = {leaving} if draining is None else {leaving, draining}
         coming: asyncio.Task[bytes] | None = None
+        is_whole = False
         try:
             while True:
                 coming = coming or asyncio.ensure_future(anext(self._frames))  # pyright: ignore[reportArgumentType]
@@ -136,6 +153,7 @@ class EventStream:
                     try:
                         body = coming.result()
                     except StopAsyncIteration:
+                        is_whole = True
                         break
                     coming = None
                     if not await self._may_go_on(self._check):
@@ -147,7 +165,8 @@ class EventStream:
                 if not await self._may_go_on(0):
                     break
                 await self._part(send, _IDLE)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if is_whole or not self._is_cut_short:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             if coming is not None:
                 coming.cancel()

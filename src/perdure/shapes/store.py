@@ -17,6 +17,7 @@ from perdure.memory import Found
 from perdure.model.memory import Remembered, Source
 from perdure.model.run import Cost, Usage
 from perdure.shapes.conversation import MessageShape
+from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import preview, stamp
 from perdure.store.agents import AgentMap, Kept
 from perdure.store.store import Store
@@ -369,9 +370,7 @@ class SpentShape(msgspec.Struct, frozen=True, kw_only=True):
     """What one run, turn, thread, owner or agent cost."""
 
     of: str | None  # null: threads without an owner
-    usd: float  # of the steps whose price is known
-    steps: int
-    unpriced: int  # steps whose price is not known, which are not in `usd`
+    cost: CostShape
     usage: Usage
 
 
@@ -396,7 +395,7 @@ class CostPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _spent(of: str | None, cost: Cost, usage: Usage) -> SpentShape:
-    return SpentShape(of=of, usd=cost.usd, steps=cost.steps, unpriced=cost.unpriced, usage=usage)
+    return SpentShape(of=of, cost=CostShape.of(cost), usage=usage)
 
 
 class FaultShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -159,11 +159,9 @@ def _put_in_place(source: Engine, new: Path, path: Path, *, replace: bool) -> li
 
     Raises `Conflict`, having moved nothing, if that has to stay; the new file is removed then.
     """
-    from perdure.engines.sqlite.maintenance.copy import is_open, sync_names, write_lock
-
     try:
-        with write_lock(path):
-            if _is_sound(source, path, replace=replace) and is_open(path):
+        with registry.write_lock(path) as is_open:
+            if _is_sound(source, path, replace=replace) and is_open():
                 raise Conflict(
                     f"another process uses {path}; nothing was restored.",
                     code="target_in_use",
@@ -172,7 +170,6 @@ def _put_in_place(source: Engine, new: Path, path: Path, *, replace: bool) -> li
                 )
             moved = _set_aside(path)
             os.replace(new, path)
-            sync_names(path.parent)
     except Conflict:
         for suffix in _FILES:
             Path(f"{new}{suffix}").unlink(missing_ok=True)

@@ -326,6 +326,22 @@ class Runs(Line, ABC):
         names.check_id("call", call)
         return trace.trace(self._space, call, history=history)
 
+    def given(self, input: Input, *, id: str) -> RunRecord | None:
+        """Read the run that an input of this id has started on this timeline, or was queued for; None if the id is new.
+
+        Raises `Conflict` if the id came with another input.
+        """
+        return control.given(self._env(), input, id)
+
+    def find_run(self, run: str) -> RunRecord:
+        """Read one run of this thread; raises `NotFound` if there is none of this id."""
+        return records.read(self._space, names.check_id("run", run)).record
+
+    def cursor_before(self, run: str) -> str | None:
+        """Return the cursor with which `follow` begins at the first event of a run; None if it has not begun."""
+        found = streaming.cursor_before(self._space, names.check_id("run", run))
+        return None if found is None else str(found)
+
     def interrupted(self, run: str) -> bool:
         """True if a run was interrupted: it has not ended, waits for no decision, and no process carries it on."""
         return control.is_interrupted(self._env(), names.check_id("run", run))

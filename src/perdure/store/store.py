@@ -34,6 +34,7 @@ from perdure.store.plumbing.handles import (
 from perdure.store.thread import Thread
 
 if TYPE_CHECKING:
+    from perdure.history.retention import RetentionPlan, RetentionPolicy, SpaceRemoval
     from perdure.history.verify import VerifyReport
     from perdure.ledger import held, tickets, trace, verify
     from perdure.model import memory as memory_model
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from perdure.runtime.session import records, result
     from perdure.runtime.session.result import Result
     from perdure.store import copy as copies
-    from perdure.store import evaluation
+    from perdure.store import evaluation, retention
     from perdure.store import memory as memory_handle
     from perdure.store import worker as workers
     from perdure.store.copy import CopyReport
@@ -62,6 +63,7 @@ else:
     copies = deferred("perdure.store.copy")
     evaluation = deferred("perdure.store.evaluation")
     memory_handle = deferred("perdure.store.memory")
+    retention = deferred("perdure.store.retention")
     workers = deferred("perdure.store.worker")
 
 __all__ = ["Store", "Approval", "waiting"]
@@ -304,7 +306,7 @@ class Store:
         engine = self._resources.engine
         runs = (each for each in records.open_runs(engine) if each[1].state != "created")
         found = [each for each in runs if each[1].agent == agent.name]
-        waiting = {each.space for each in held.held(engine)} if found else ()
+        waiting = {each.space for each in held.held_threads(engine)} if found else ()
         if any(space in waiting for space, _ in found):
             warnings.warn(
                 PerdureWarning(
@@ -329,6 +331,22 @@ class Store:
         level = logging.INFO if report.ok else logging.ERROR
         logging.getLogger("perdure.store").log(level, "verified %s: %d faults", self.url, len(report.faults))
         return report
+
+    def gc_plan(self, policy: RetentionPolicy) -> RetentionPlan:
+        """Return what a retention policy would remove now.  Nothing is changed.
+
+        What a timeline that stays can reach, and a thread or timeline on which work is open or the outcome of a call is
+        unknown, is never removed.
+        """
+        return retention.plan(self._resources.engine, policy, self._resources.clock())
+
+    def gc(self, plan: RetentionPlan) -> list[SpaceRemoval]:
+        """Remove what a plan names, and return what was removed of each space.
+
+        Each space is looked at again: what has become open, or was written since the plan, stays.
+        """
+        resources = self._resources
+        return list(retention.carry_out(resources.engine, plan, ids=resources.ids, cache=resources.cache))
 
     def repair(self) -> dict[str, tuple[str, ...]]:
         """Rebuild what follows from the ledger in every damaged thread; return the rebuilt cells by thread.
@@ -365,7 +383,7 @@ class Store:
     def held(self) -> list[str]:
         """Return the ids of the threads that came from another store and were not released, sorted."""
         engine = self._resources.engine
-        return sorted(label_of(engine, each.space) for each in held.held(engine))
+        return sorted(label_of(engine, each.space) for each in held.held_threads(engine))
 
     def release(self, *threads: str, by: str | None = None) -> list[str]:
         """Let runs and approvals of held threads go on: of these threads, or of all; return those that were held.
@@ -377,7 +395,7 @@ class Store:
         engine, store = self._resources.engine, self._resources.store
         spaces = [directory.find(store, thread).space for thread in threads]
         if not threads:
-            spaces = [each.space for each in held.held(engine)]
+            spaces = [each.space for each in held.held_threads(engine)]
         found = held.release(engine, spaces, at=self._resources.clock(), by=by)
         return sorted(label_of(engine, space) for space in found)
 

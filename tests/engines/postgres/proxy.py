@@ -38,6 +38,7 @@ class Proxy:
         self.late_seconds = (0.01, 0.08)
         self.delay_seconds = 0.0  # how long each request takes to the server
         self.struck: Counter[str] = Counter()
+        self.requests = 0  # that were answered: round trips
         self._served: list[tuple[socket.socket, Thread]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -78,7 +79,10 @@ class Proxy:
                     return
                 time.sleep(self.delay_seconds)
                 server.sendall(request)
-                client.sendall(_upto(server, b"Z"))
+                answer = _upto(server, b"Z")
+                with self._lock:
+                    self.requests += 1
+                client.sendall(answer)
 
     def _next_fault(self) -> str | None:
         with self._lock:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import perdure
 from perdure.engines.contract import CellOf, CellWrite, Fence, HeadOf, LabelOf, LedgerOf, OpOf
 from perdure.errors import PerdureError, Unavailable
 from perdure.model.digest import Kind, Object
@@ -223,6 +224,28 @@ def test_no_view_fails_on_any_text(postgres: Server, open_engine: Opener) -> Non
         for (name,) in postgres.sql(f"SELECT timeline FROM perdure.timelines WHERE tenant = '{tenant}'")
     }
     assert {"plain", "日本語", "𝄞", "a␀b", "\\x00"} <= shown
+
+
+def test_the_view_of_commits_has_the_turns_that_people_see(postgres: Server) -> None:
+    """A turn without a message shares the number of the message before it, as in `log`."""
+    url = new_url()
+    with perdure.open(url) as store:
+        thread = store.thread("trip", agent="planner")
+        for number in range(4):
+            thread.put("/n.json", number)
+            with thread.change("said") as change:
+                change.say("user", f"Hello {number}.")
+        thread.fork("b", at="turn:2").put("/b.json", 1)
+        thread.merge("b")
+        expected = {commit.digest: commit.turn for commit in thread.log(limit=99)}
+
+    rows = postgres.sql(
+        f"SELECT hash, turn FROM perdure.state_commits WHERE tenant = '{url.rpartition('=')[2]}'"
+    )
+
+    found = {str(digest): turn for digest, turn in rows}
+    assert {digest: found[digest] for digest in expected} == expected
+    assert set(expected.values()) == {0, 1, 2, 3, 4}
 
 
 def test_tenants_see_nothing_of_each_other(open_engine: Opener) -> None:

@@ -1,28 +1,36 @@
-"""How often each operation waits for the server, counted where statements are sent and answers awaited."""
+"""How often each operation waits for the server, counted on the wire by a proxy that knows where an answer ends.
+
+A round trip is what a client sends up to a Sync or a Query, and the answer up to ReadyForQuery.  Several statements
+before one Sync are one round trip.  That a statement is prepared, once in a session, is left out of the count, and so
+are the looks of the threads that serve all operations of a process.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import perdure
+from perdure import Store
 from perdure.errors import Unavailable
+from tests.engines.postgres.proxy import Proxy, proxy_to
 from tests.engines.postgres.server import MISSING
 from tests.engines.postgres.stores import new_url
 from tests.store import test_engine_calls as scenes
 from tests.store.engine_calls import KEEPER
 
 if TYPE_CHECKING or not MISSING:
+    from perdure.engines.postgres import engine
     from perdure.engines.postgres.connections import Connection
+    from perdure.engines.shared_rules import EngineCounters
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.usefixtures("postgres")]
 
-# The bounds that the operations must keep, and what else is counted on the way there.
 BOUNDS: dict[scenes.Scene, int] = {
     scenes.later_run_with_write: 8,
     scenes.run_without_tool: 5,
@@ -37,36 +45,50 @@ BOUNDS: dict[scenes.Scene, int] = {
 }
 
 
-class RoundTrips:
-    """Counts the round trips of this process: answers that are awaited after something was sent.
+class Service:
+    """Counts the round trips of the threads that serve all operations: news, and the leases of live runs."""
 
-    Several statements that are sent before the first answer is awaited are one round trip.  That a statement is
-    prepared, once in a session, is not counted; nor, unless `looks`, are the looks of the threads that serve all others.
-    """
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        add = EngineCounters.add
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, looks: bool = False) -> None:
-        self.count, self._is_sent, self._lock = 0, set[int](), threading.Lock()
-        monkeypatch.setattr("perdure.engines.postgres.connections._PREPARE_FROM_USES", 1_000)
-        for name in ("_send", "run"):
-            monkeypatch.setattr(Connection, name, self._sending(getattr(Connection, name)))
-        answer = Connection._answer
+        def noted(counters: EngineCounters, name: str) -> None:
+            if name == "round_trips" and threading.current_thread().name in ("perdure-news", KEEPER):
+                self.count += 1
+            add(counters, name)
 
-        def awaited(connection: Connection) -> Any:
-            with self._lock:
-                if id(connection) in self._is_sent:
-                    self._is_sent.discard(id(connection))
-                    self.count += looks or threading.current_thread().name not in ("perdure-news", KEEPER)
-            return answer(connection)
+        monkeypatch.setattr(EngineCounters, "add", noted)
 
-        monkeypatch.setattr(Connection, "_answer", awaited)
 
-    def _sending(self, send: Any) -> Any:
-        def sent(connection: Connection, *args: Any) -> Any:
-            with self._lock:
-                self._is_sent.add(id(connection))
-            return send(connection, *args)
+@contextmanager
+def far_store(monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[Store, Proxy]]:
+    """A store behind a proxy that counts; no statement is prepared."""
+    monkeypatch.setattr("perdure.engines.postgres.connections._PREPARE_FROM_USES", 1_000)
+    with proxy_to(new_url(), 0) as (proxy, address), perdure.open(address) as store:
+        yield store, proxy
 
-        return sent
+
+def trips_of(scene: scenes.Scene, monkeypatch: pytest.MonkeyPatch, *, in_blocks: bool = False) -> int:
+    """The round trips of an operation, in a store that is in use; `in_blocks`: each statement is a transaction block."""
+    with far_store(monkeypatch) as (store, proxy):
+        act = scene(store)
+        if in_blocks:
+            monkeypatch.setattr(Connection, "call", _in_a_block(Connection.call))
+        service, before = Service(monkeypatch), proxy.requests
+
+        act()
+
+        return proxy.requests - before - service.count
+
+
+def _in_a_block(call: Any) -> Any:
+    def sent(connection: Connection, sql: str, *parameters: Any) -> Any:
+        connection.run("BEGIN")
+        rows = call(connection, sql, *parameters)
+        connection.run("COMMIT")
+        return rows
+
+    return sent
 
 
 @pytest.mark.parametrize("scene", BOUNDS, ids=lambda scene: scene.__name__)
@@ -74,18 +96,15 @@ def test_an_operation_waits_for_the_server_at_most_so_often(
     scene: scenes.Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From begin to end, in a store that is in use by this process."""
-    with perdure.open(new_url()) as store:
-        act = scene(store)
-        trips = RoundTrips(monkeypatch)
-
-        act()
-
-        assert trips.count <= BOUNDS[scene]
-        assert trips.count > 0  # the control: something was counted
+    assert 0 < trips_of(scene, monkeypatch) <= BOUNDS[scene]
 
 
-def _one_by_one(connection: Connection, asked: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
-    return [connection.ask(sql, *values) for sql, values in asked]
+@pytest.mark.parametrize("scene", BOUNDS, ids=lambda scene: scene.__name__)
+def test_in_blocks_of_their_own_the_statements_are_too_many(
+    scene: scenes.Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: with BEGIN and COMMIT around each statement no bound holds."""
+    assert trips_of(scene, monkeypatch, in_blocks=True) > BOUNDS[scene]
 
 
 @pytest.mark.parametrize("scene", [scenes.later_run_with_write, scenes.put_named, scenes.fork, scenes.undo])
@@ -93,36 +112,52 @@ def test_questions_asked_one_by_one_are_too_many(
     scene: scenes.Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: without one round trip for many questions the bound does not hold."""
-    with perdure.open(new_url()) as store:
-        act = scene(store)
-        monkeypatch.setattr(Connection, "ask_all", _one_by_one)
-        trips = RoundTrips(monkeypatch)
+    answers = engine.PostgresEngine.answers
+    monkeypatch.setattr(
+        engine.PostgresEngine,
+        "answers",
+        lambda self, questions: [answers(self, [each])[0] for each in questions],
+    )
 
-        act()
-
-        assert trips.count > BOUNDS[scene]
+    assert trips_of(scene, monkeypatch) > BOUNDS[scene]
 
 
-def test_following_an_idle_thread_asks_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two followers of one process ask together."""
-    url = new_url()
-    with perdure.open(url) as store:
-        store.thread("trip", agent="planner").put("/a.json", 1)
-        thread, seen = store.thread("trip"), list[Any]()
+def _trips_while_idle(monkeypatch: pytest.MonkeyPatch, watched_seconds: float) -> tuple[int, float]:
+    """The round trips of two followers of a thread to which nothing is written, and in how many seconds."""
+    with far_store(monkeypatch) as (store, proxy):
+        thread = store.thread("trip", agent="planner")
+        thread.put("/a.json", 1)
+        seen: list[Any] = []
 
         def follow() -> None:
             with suppress(Unavailable):  # until the store is closed
-                seen.extend(thread.follow(wait=True))
+                seen.extend(store.thread("trip").follow(wait=True))
 
         followers = [threading.Thread(target=follow) for _ in range(2)]
         for each in followers:
             each.start()
-        time.sleep(1.5)
-        trips = RoundTrips(monkeypatch, looks=True)
-        time.sleep(3.0)
-        count = trips.count
-
-        assert 2 <= count <= 4  # at 1.0 s each, give or take the edges
+        time.sleep(1.5)  # until both wait
+        before, began = proxy.requests, time.monotonic()
+        time.sleep(watched_seconds)
+        counted = proxy.requests - before, time.monotonic() - began
+        assert seen == []
+        store.close()
     for each in followers:
         each.join()
-    assert seen == []
+    return counted
+
+
+def test_following_an_idle_thread_asks_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two followers of one process ask together."""
+    count, seconds = _trips_while_idle(monkeypatch, 3.0)
+
+    assert 0 < count <= seconds + 1
+
+
+def test_followers_that_look_more_often_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: looks every tenth of a second are more than one a second."""
+    monkeypatch.setattr("perdure.engines.postgres.news._LOOK_SECONDS", 0.1)
+
+    count, seconds = _trips_while_idle(monkeypatch, 1.0)
+
+    assert count > seconds + 1

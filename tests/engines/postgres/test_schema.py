@@ -19,6 +19,7 @@ if TYPE_CHECKING or not MISSING:
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 STEPS = range(4)
+FIRST = 10  # the version of a store without a table
 _VERSION = "SELECT version FROM perdure.meta"
 _NOTHING = "SELECT count(*) FROM pg_namespace WHERE nspname = 'perdure'"
 
@@ -39,12 +40,12 @@ def test_a_migration_that_is_killed_is_resumed(
     monkeypatch.setattr(schema, "MIGRATIONS", (*whole[:step], killed, *whole[step + 1 :]))
     with pytest.raises(Unavailable):
         open_engine(postgres.url(database))
-    assert postgres.sql(_VERSION if step else _NOTHING, database=database) == [(step,)]
+    assert postgres.sql(_VERSION if step else _NOTHING, database=database) == [(step and FIRST + step,)]
     monkeypatch.setattr(schema, "MIGRATIONS", whole)
 
     Pen(open_engine(postgres.url(database))).commit("milk")
 
-    assert postgres.sql(_VERSION, database=database) == [(len(whole),)]
+    assert postgres.sql(_VERSION, database=database) == [(FIRST + len(whole),)]
 
 
 def test_many_who_arrive_first_make_one_schema(postgres: Server, database: str, open_engine: Opener) -> None:
@@ -84,6 +85,20 @@ def test_a_newer_schema_is_refused(postgres: Server, database: str, open_engine:
         open_engine(postgres.url(database))
 
     assert postgres.sql(_VERSION, database=database) == [(99,)]
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_schema_from_before_the_first_release_is_refused(
+    version: int, postgres: Server, database: str, open_engine: Opener
+) -> None:
+    """Its commits are hashed in another way, so nothing of it is used or changed."""
+    open_engine(postgres.url(database)).close()
+    postgres.sql(f"UPDATE perdure.meta SET version = {version}", database=database)
+
+    with raises(Unsupported, "schema_too_old", version=version):
+        open_engine(postgres.url(database))
+
+    assert postgres.sql(_VERSION, database=database) == [(version,)]
 
 
 @pytest.mark.parametrize("how", [{"read_only": True}, {"create": False}], ids=["read-only", "not created"])

@@ -15,7 +15,7 @@ import pytest
 
 import perdure
 from perdure.errors import InDoubt
-from perdure.testing.engines.builders import SPACE, write
+from perdure.testing.engines.builders import SPACE, Pen, made, moved, write
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
 from tests.engines.postgres.server import MISSING, Server, served
@@ -124,6 +124,29 @@ def test_a_cancelled_wait_is_in_doubt_until_a_standby_has_the_write(primary: Pri
         primary.find_standby()
 
         assert again.result(20).position == engine.ledger(SPACE).position
+
+
+@pytest.mark.parametrize("options", SETTINGS)
+def test_a_commit_on_a_known_end_is_in_doubt_too(primary: Primary, options: str) -> None:
+    """The short statement sets what the wait needs, as the general function does."""
+    space = f"short {options}"
+    with closing(primary.open("short", options)) as engine, ThreadPoolExecutor(1) as pool:
+        pen = Pen(engine, space=space)
+        for text in ("milk", "eggs", "tea"):
+            pen.commit(text)
+        third = made("bread", pen.tip)
+        wanted = write("bread", third, moved(pen.head, third), space=space)
+        primary.lose_standby()
+        waiting = pool.submit(engine.apply, wanted)
+        primary.end_wait("short", waiting)
+        with raises(InDoubt, "in_doubt", op_id="bread"):
+            waiting.result(20)
+        again = pool.submit(engine.apply, wanted)
+        primary.wait_for("SyncRep", "short")
+        assert not again.done()
+        primary.find_standby()
+
+        assert again.result(20).heads[0].commit == third.digest
 
 
 def test_a_program_gets_no_receipt_for_what_no_standby_has(primary: Primary) -> None:

@@ -11,10 +11,18 @@ import perdure
 from perdure import Agent, Call, Store, Thread, errors
 from perdure.engines.contract import Receipt, Write
 from perdure.model.digest import Digest
-from perdure.runtime.events import CallProgress, Committed, Happened, Happening, RunEnded, TextDelta
+from perdure.runtime.events import (
+    CallProgress,
+    Committed,
+    Happened,
+    Happening,
+    ReasoningDelta,
+    RunEnded,
+    TextDelta,
+)
 from perdure.runtime.session.broadcast import Watcher
 from perdure.runtime.streaming import Follower, cursor_at
-from perdure.testing import Script, say, step, use
+from perdure.testing import Script, say, step, think, use
 from perdure.testing.script import Item
 from tests.runtime.failing import run_fails
 from tests.runtime.runs.injecting import Injecting, Wire, unavailable
@@ -48,6 +56,48 @@ def test_a_stream_is_one_ordered_sequence_of_typed_events(store: Store) -> None:
         *("run.finished", "committed"),
         "run.ended",
     ]
+
+
+def test_words_name_the_message_that_they_become(store: Store) -> None:
+    """Text and reasoning have the id of the message from the first piece on, in each step another one."""
+    thread = thread_of(store, step(think("Hm."), say("One."), use("nope")), say("Two."))
+
+    events = list(thread.stream("go"))
+
+    named = [each.message for each in events if isinstance(each, TextDelta | ReasoningDelta)]
+    spoken = [entry.id for entry in thread.transcript() if entry.role == "assistant"]
+    assert list(dict.fromkeys(named)) == spoken
+
+
+def test_a_run_is_found_by_its_input_and_followed_from_its_first_event(store: Store) -> None:
+    """The same input names the same run, other words under its id none; what came before the run is not told."""
+    thread = thread_of(store, say("One."), say("Two."))
+    thread.run("first", id="m1")
+    thread.run("second", id="m2")
+
+    record = thread.given("second", id="m2")
+
+    assert thread.given("third", id="m3") is None
+    assert record is not None
+    assert thread.find_run(record.id) == record
+    events = list(thread.follow(after=thread.cursor_before(record.id)))
+    assert {each.run for each in events if isinstance(each, Happened | Committed)} == {record.id}
+    assert isinstance(events[0], Happened)
+    assert events[0].text == "second"
+    with pytest.raises(errors.Conflict) as refused:
+        thread.given("other words", id="m2")
+    assert refused.value.code == "input_id_reused"
+
+
+def test_a_run_that_has_not_begun_has_no_first_event(store: Store) -> None:
+    """A queued input has a run, and no cursor before it."""
+    thread = thread_of(store, say("One."))
+    run = thread.start("later", id="m1")
+
+    assert thread.given("later", id="m1") == thread.find_run(run)
+    assert thread.cursor_before(run) is None
+    with pytest.raises(errors.NotFound):
+        thread.find_run("another")
 
 
 def test_a_stream_that_waits_tells_what_for(store: Store) -> None:

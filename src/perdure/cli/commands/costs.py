@@ -42,11 +42,11 @@ class Costs(CostPage, Answer, frozen=True, kw_only=True):
             [
                 (
                     name,
-                    f"{each.steps:,}",
+                    f"{each.cost.steps:,}",
                     f"{each.usage.input_tokens:,}",
                     f"{each.usage.cached_tokens:,}",
                     f"{each.usage.output_tokens:,}",
-                    str(Cost(usd=each.usd, steps=each.steps, unpriced=each.unpriced)),
+                    str(each.cost.cost),
                 )
                 for each, name in rows
             ],

@@ -239,7 +239,7 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
             )
     waiting_for_release = len(opened.cells(held.COPIES, prefix=held.HELD, limit=_COUNTED_MAX))
     if waiting_for_release:
-        sources = ", ".join(sorted({each.source for each in islice(held.held(opened), _COUNTED_MAX)}))
+        sources = ", ".join(sorted({each.source for each in islice(held.held_threads(opened), _COUNTED_MAX)}))
         yield AdviceShape(
             what=f"Runs and approvals of {count(waiting_for_release, 'thread')} copied from {sources} are held.",
             do=f"If nothing runs there any more: {with_store('perdure runs release --all', store)}",

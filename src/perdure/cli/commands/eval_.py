@@ -16,6 +16,8 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN
+from perdure.model.run import Cost
+from perdure.shapes.ledger import CostShape
 from perdure.store.evaluation import Evaluation, Trial
 
 __all__ = ["EvalAnswer", "TrialShape", "eval_"]
@@ -43,8 +45,7 @@ class TrialShape(msgspec.Struct, frozen=True, kw_only=True):
     before: str  # the recorded answer
     text: str  # the new answer
     steps: int
-    usd: float
-    unpriced: int  # steps of unknown price
+    cost: CostShape
     denied: list[str]  # tools whose calls went beyond the allowed effect, or were refused
     error: str | None
 
@@ -63,8 +64,7 @@ class TrialShape(msgspec.Struct, frozen=True, kw_only=True):
             before=trial.turn.text,
             text=trial.text,
             steps=result.steps if result else 0,
-            usd=result.cost.usd if result else 0.0,
-            unpriced=result.cost.unpriced if result else 0,
+            cost=CostShape.of(result.cost if result else Cost()),
             denied=list(trial.denied),
             error=None if trial.error is None else str(trial.error),
         )
@@ -77,7 +77,7 @@ class EvalAnswer(Answer, frozen=True, kw_only=True):
     agent: str
     backend: str | None
     score: float | None  # the mean
-    cost: str
+    cost: CostShape
     trials: list[TrialShape]
 
     def show(self, screen: Screen) -> None:
@@ -93,7 +93,7 @@ class EvalAnswer(Answer, frozen=True, kw_only=True):
                     f"{each.turn}",
                     state(each.state),
                     "" if each.score is None else f"{each.score:.2f}",
-                    f"${each.usd:.4f}" if each.steps > each.unpriced else "unknown" if each.steps else "",
+                    str(each.cost.cost) if each.cost.steps else "",
                     on_one_line(each.error or each.text),
                 )
                 for each in self.trials
@@ -102,7 +102,7 @@ class EvalAnswer(Answer, frozen=True, kw_only=True):
         screen.gap()
         mean = "no score" if self.score is None else f"mean score {self.score:.2f}"
         on = f" on {self.backend}" if self.backend else ""
-        screen.say(f"{self.agent}{on}: {mean}, cost {self.cost}")
+        screen.say(f"{self.agent}{on}: {mean}, cost {self.cost.cost}")
         for each in self.trials:
             if each.denied:
                 screen.cut(f"  turn {each.turn} of {each.thread}: not made: {', '.join(each.denied)}")
@@ -163,6 +163,6 @@ def _answer(found: Evaluation) -> EvalAnswer:
         agent=found.agent,
         backend=found.backend,
         score=found.score,
-        cost=str(found.cost),
+        cost=CostShape.of(found.cost),
         trials=[TrialShape.of(trial) for trial in found.trials],
     )

@@ -14,9 +14,9 @@ from perdure.cli.output.formatting import count, days
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
-from perdure.history import retention
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.shapes.text import now, size
+from perdure.store import retention
 from perdure.store.plumbing.handles import Ids
 
 __all__ = ["Collected", "SpaceShape", "gc"]
@@ -36,6 +36,7 @@ class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     objects: int | None  # null: the whole space
     bytes: int | None  # null: unknown before it is done
+    thread: str | None  # the id of a thread that goes, or would go, because of its age
     left_alone: str | None  # why nothing goes, or less than planned
 
 
@@ -56,7 +57,7 @@ class Collected(Answer, frozen=True, kw_only=True):
         shown = [
             (
                 each.space,
-                each.left_alone or each.why,
+                _shown_why(each),
                 "all" if each.objects is None else f"{each.objects:,}",
                 "" if each.bytes is None else size(each.bytes),
             )
@@ -94,6 +95,20 @@ def gc(
     removed: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Delete threads that were removed")
     ] = False,
+    timelines_older_than: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME",
+            help="Delete what only timelines need that nothing was committed to for this long; never main, and none with open work",
+        ),
+    ] = None,
+    threads_older_than: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME",
+            help="Delete whole threads that nothing was written to for this long and on which nothing is open",
+        ),
+    ] = None,
     apply: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Do it; without this nothing is changed")
     ] = False,
@@ -101,13 +116,15 @@ def gc(
 ) -> Collected:
     """Delete what your retention policy no longer keeps
 
-    Everything ever committed is kept until you give a policy, and what a timeline can still
-    reach is never deleted. Without --apply this only prints what would be deleted.
+    Everything ever committed is kept until you give a policy, and what a timeline that stays can still
+    reach is never deleted, nor anything on which work is open. Without --apply this only prints what would be deleted.
     """
     policy = RetentionPolicy(
         undone_after_days=None if undone_older_than is None else days(undone_older_than),
         staged_after_days=None if unfinished_older_than is None else days(unfinished_older_than),
         removed_threads=removed,
+        timelines_after_days=None if timelines_older_than is None else days(timelines_older_than),
+        threads_after_days=None if threads_older_than is None else days(threads_older_than),
     )
     if apply and policy == RetentionPolicy():
         raise Invalid(
@@ -133,12 +150,14 @@ def _planned(plan: RetentionPlan) -> Collected:
 
 def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...]) -> Collected:
     why = {each.space: _why(each) for each in plan.spaces}
+    threads = {each.space: each.thread for each in plan.spaces}
     spaces = [
         SpaceShape(
             space=each.space,
             why=why[each.space],
             objects=None if each.dropped else each.count,
             bytes=each.freed,
+            thread=threads[each.space],
             left_alone=each.left_alone,
         )
         for each in done
@@ -158,17 +177,24 @@ def _space(plan: SpacePlan) -> SpaceShape:
         why=_why(plan),
         objects=None if plan.dropped else plan.count,
         bytes=None if plan.dropped else plan.bytes,
+        thread=plan.thread,
         left_alone=plan.left_alone,
     )
 
 
+def _shown_why(each: SpaceShape) -> str:
+    if each.left_alone is None:
+        return each.why
+    return each.left_alone if each.thread is None else f"thread {each.thread} stays: {each.left_alone}"
+
+
 def _why(plan: SpacePlan) -> str:
-    return (
-        "removed" if plan.dropped else ", ".join(sorted({_WORDS.get(lot.why, lot.why) for lot in plan.lots}))
-    )
+    if plan.dropped:
+        return "removed" if plan.thread is None else f"thread {plan.thread}: nothing was written to it"
+    return ", ".join(sorted({_WORDS.get(lot.why, lot.why) for lot in plan.lots}))
 
 
-_WORDS = {"staged": "unfinished"}
+_WORDS = {"staged": "unfinished", "timeline": "old timelines"}
 
 
 def _said(policy: RetentionPolicy) -> dict[str, int | bool]:
@@ -187,6 +213,11 @@ def _show_policies(screen: Screen) -> None:
             ),
             ("  --unfinished-older-than 7d", "what uploads left that were never finished"),
             ("  --removed", "threads that were removed"),
+            (
+                "  --timelines-older-than 90d",
+                "what only timelines need that nothing was committed to since; never main",
+            ),
+            ("  --threads-older-than 1y", "whole threads that nothing was written to since"),
         ]
     )
     screen.say(("Nothing is changed before you add --apply.", "quiet"))

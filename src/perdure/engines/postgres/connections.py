@@ -22,11 +22,11 @@ import os
 import select
 import socket
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from struct import Struct
-from threading import BoundedSemaphore
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import msgspec
@@ -108,20 +108,24 @@ def integer_array(items: Sequence[int], *, short: bool = False) -> Encoded:
     return Encoded(array, _head(1, 0, element, len(items), 1) + Struct(">" + form * len(items)).pack(*flat))
 
 
-def _encode(value: Parameter) -> tuple[int, bytes | None]:
-    match value:
-        case None:
-            return 0, None
-        case bytes():
-            return _BYTEA, value
-        case Encoded():
-            return value.oid, value.data
-        case bool():
-            return _BOOL, b"\x01" if value else b"\x00"
-        case int():
-            return _INT8, _int8(value)
-        case str():
-            return _TEXT, value.encode()
+def _as_is(value: Any) -> Any:
+    return value
+
+
+# How a parameter of a type is encoded: a look-up, because there are dozens in a write.
+_ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
+    bytes: _as_is,
+    type(None): _as_is,
+    int: _int8,
+    str: str.encode,
+    Encoded: lambda value: value.data,
+    bool: lambda value: b"\x01" if value else b"\x00",
+}
+_OIDS: dict[type, int] = {bytes: _BYTEA, type(None): 0, int: _INT8, str: _TEXT, bool: _BOOL}
+
+
+def _oids(parameters: Sequence[Parameter]) -> list[int]:
+    return [each.oid if isinstance(each, Encoded) else _OIDS[type(each)] for each in parameters]
 
 
 def _number(data: bytes) -> int:
@@ -132,7 +136,25 @@ def _flag(data: bytes) -> bool:
     return data == b"\x01"
 
 
-_DECODERS = {_INT8: _number, 23: _number, 21: _number, _BOOL: _flag, _TEXT: bytes.decode, 19: bytes.decode}
+_Decoders: TypeAlias = list[Callable[[bytes], object] | None]
+_DECODERS: dict[int, Callable[[bytes], object]] = {
+    _INT8: _number,
+    23: _number,
+    21: _number,
+    _BOOL: _flag,
+    _TEXT: bytes.decode,
+    19: bytes.decode,
+}
+
+
+class _Prepared:
+    """A statement that this session has prepared."""
+
+    __slots__ = ("decoders", "formats", "name")
+
+    def __init__(self, name: bytes, parameters: int) -> None:
+        self.name, self.formats = name, [_BINARY] * parameters
+        self.decoders: _Decoders | None = None  # None: it has not been executed
 
 
 class _Driver(psycopg.Connection[tuple[object, ...]]):
@@ -163,7 +185,7 @@ class Connection:
         self.prepares = prepares
         self.tenant: str | None = None  # None: row security does not apply to the role
         self._uses: dict[str, int] = {}
-        self._prepared: dict[str, bytes] = {}
+        self._prepared: dict[str, _Prepared] = {}
         self._is_pooled: bool | None = None
         self._keeps_plans = False
         self.is_doubtful = False  # whether a commit may not have reached the standbys
@@ -181,11 +203,10 @@ class Connection:
 
     def call(self, sql: str, *parameters: Parameter) -> list[Row]:
         """Do what `ask` does for a function of the schema that names the tenant itself, which costs less."""
-        encoded = [_encode(parameter) for parameter in parameters]
-        self._prepare(sql, encoded)
-        self._send(sql, encoded)
+        self._prepare(sql, parameters)
+        self._send(sql, parameters)
         self._counters.add("round_trips")
-        return _rows(self._answer())
+        return self._rows(sql, self._answer())
 
     def ask_all(self, questions: Sequence[tuple[str, Sequence[Parameter]]]) -> list[list[Row]]:
         """Send several statements at once and return the rows of each, as of one moment: one round trip."""
@@ -195,19 +216,16 @@ class Connection:
 
     def _together(self, questions: Sequence[tuple[str, Sequence[Parameter]]]) -> list[list[Row]]:
         """Send statements at once, as one transaction unless they say otherwise, and return the rows of each."""
-        statements = [
-            (sql, [_encode(parameter) for parameter in parameters]) for sql, parameters in questions
-        ]
-        for sql, encoded in statements:
-            if encoded:
-                self._prepare(sql, encoded)
+        for sql, parameters in questions:
+            if parameters:
+                self._prepare(sql, parameters)
         try:
             self._pg.enter_pipeline_mode()
-            for sql, encoded in statements:
-                self._send(sql, encoded)
+            for sql, parameters in questions:
+                self._send(sql, parameters)
             self._pg.pipeline_sync()
             self._counters.add("round_trips")
-            answers = [_rows(self._answer()) for _ in statements]
+            answers = [self._rows(sql, self._answer()) for sql, _ in questions]
             end = self._result(time.monotonic() + ANSWER_SECONDS)
             if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
                 raise self._lost("the server did not confirm the end of the transaction")
@@ -281,9 +299,9 @@ class Connection:
 
     # ---- inside
 
-    def _prepare(self, sql: str, encoded: Sequence[tuple[int, bytes | None]]) -> None:
+    def _prepare(self, sql: str, parameters: Sequence[Parameter]) -> None:
         """Count a use of a statement, and prepare it if it is used often and the session is its client's own."""
-        if not self.prepares or sql in self._prepared:
+        if sql in self._prepared or not self.prepares:
             return
         self._uses[sql] = self._uses.get(sql, 0) + 1
         if self._uses[sql] <= _PREPARE_FROM_USES:
@@ -291,24 +309,43 @@ class Connection:
         self._keep_plans()
         name = b"p%d" % len(self._prepared)
         try:
-            self._pg.send_prepare(name, sql.encode(), [oid for oid, _ in encoded])
+            self._pg.send_prepare(name, sql.encode(), _oids(parameters))
             self._counters.add("round_trips")
         except psycopg.OperationalError as error:
             raise self._lost(str(error)) from error
         self._answer()
-        self._prepared[sql] = name
+        self._prepared[sql] = _Prepared(name, len(parameters))
 
-    def _send(self, sql: str, encoded: Sequence[tuple[int, bytes | None]]) -> None:
-        values = [value for _, value in encoded]
-        formats, name = [_BINARY] * len(values), self._prepared.get(sql)
+    def _send(self, sql: str, parameters: Sequence[Parameter]) -> None:
+        encoders = _ENCODERS
+        values = [each if type(each) is bytes else encoders[type(each)](each) for each in parameters]
+        prepared = self._prepared.get(sql)
         try:
-            if name is not None:
-                self._pg.send_query_prepared(name, values, formats, _BINARY)
+            if prepared is not None:
+                self._pg.send_query_prepared(prepared.name, values, prepared.formats, _BINARY)
             else:
-                oids = [oid for oid, _ in encoded]
-                self._pg.send_query_params(sql.encode(), values, oids, formats, _BINARY)
+                formats = [_BINARY] * len(values)
+                self._pg.send_query_params(sql.encode(), values, _oids(parameters), formats, _BINARY)
         except psycopg.OperationalError as error:
             raise self._lost(str(error)) from error
+
+    def _rows(self, sql: str, result: pq.abc.PGresult) -> list[Row]:
+        """Decode the rows of a result; the types of its columns are asked once for a prepared statement."""
+        prepared = self._prepared.get(sql)
+        decoders = None if prepared is None else prepared.decoders
+        if decoders is None:
+            decoders = [_DECODERS.get(result.ftype(column)) for column in range(result.nfields)]
+            if prepared is not None:
+                prepared.decoders = decoders
+        value_at = result.get_value
+        rows: list[Row] = []
+        for row in range(result.ntuples):
+            values: list[object] = []
+            for column, decode in enumerate(decoders):
+                value = value_at(row, column)
+                values.append(value if value is None or decode is None else decode(value))
+            rows.append(tuple(values))
+        return rows
 
     def _keep_plans(self) -> None:
         """Let the session, which is its client's own, plan a prepared statement once and not for each use."""
@@ -340,12 +377,14 @@ class Connection:
     def _result(self, deadline: float) -> pq.abc.PGresult | None:
         pg = self._pg
         try:
-            while pg.flush() == 1:
-                self._wait(select.POLLIN | select.POLLOUT, deadline)
-                pg.consume_input()
-            while pg.is_busy():
-                self._wait(select.POLLIN, deadline)
-                pg.consume_input()
+            if pg.is_busy():
+                while pg.flush() == 1:
+                    self._wait(select.POLLIN | select.POLLOUT, deadline)
+                    pg.consume_input()
+                while pg.is_busy():
+                    if not self._poll.poll(max(0.0, 1_000 * (deadline - time.monotonic()))):
+                        raise self._lost("no answer in time")
+                    pg.consume_input()
             return pg.get_result()
         except psycopg.OperationalError as error:
             raise self._lost(str(error)) from error
@@ -354,11 +393,9 @@ class Connection:
             raise
 
     def _wait(self, events: int, deadline: float) -> None:
-        poll = self._poll
-        if events != select.POLLIN:
-            poll = select.poll()
-            poll.register(self._pg.socket, events)
-        if not poll.poll(max(0, 1_000 * (deadline - time.monotonic()))):
+        poll = select.poll()
+        poll.register(self._pg.socket, events)
+        if not poll.poll(max(0.0, 1_000 * (deadline - time.monotonic()))):
             raise self._lost("no answer in time")
 
     def _lost(self, why: str) -> ConnectionLost:
@@ -370,17 +407,12 @@ class Connection:
             self.is_doubtful = True
 
 
-def _rows(result: pq.abc.PGresult) -> list[Row]:
-    columns = range(result.nfields)
-    decoders = [_DECODERS.get(result.ftype(column)) for column in columns]
-    rows: list[Row] = []
-    for row in range(result.ntuples):
-        values: list[object] = []
-        for column in columns:
-            value, decoder = result.get_value(row, column), decoders[column]
-            values.append(value if value is None or decoder is None else decoder(value))
-        rows.append(tuple(values))
-    return rows
+def _places(count: int) -> SimpleQueue[None]:
+    """Return the places of a pool; a queue is quicker than a semaphore, which Python implements itself."""
+    places: SimpleQueue[None] = SimpleQueue()
+    for _ in range(count):
+        places.put(None)
+    return places
 
 
 class Pool:
@@ -393,7 +425,7 @@ class Pool:
         self.tenant: str | None = None  # what each new connection names; None: nothing
         self._size_max, self._wait_seconds = size_max, wait_seconds
         self.counters = EngineCounters(_COUNTED)
-        self._free = BoundedSemaphore(size_max)
+        self._free = _places(size_max)
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._is_closed = False
@@ -405,29 +437,44 @@ class Pool:
 
         Raises `Unavailable` if all are in use for too long, `ConnectionLost` if the server cannot be reached.
         """
+        connection, free = self.take()
+        try:
+            yield connection
+        finally:
+            self.give_back(connection, free)
+
+    def take(self) -> tuple[Connection, SimpleQueue[None]]:
+        """Return a connection and the queue that its place goes back to; the caller calls `give_back`."""
         free = self._free
-        if not free.acquire(timeout=self._wait_seconds):
+        try:
+            free.get(timeout=self._wait_seconds)
+        except Empty:
             raise Unavailable(
                 f"all {self._size_max} connections of this process were in use for {self._wait_seconds:g} s; nothing was done.",
                 code="pool_exhausted",
                 advice="Use fewer threads, or give the address a larger pool_max.",
                 connections=self._size_max,
-            )
+            ) from None
         try:
             try:
                 connection = self._idle.pop()
             except IndexError:
                 connection = self.connect()
                 self._open.add(connection)
-            try:
-                yield connection
-            finally:
-                if connection.is_usable and not self._is_closed and connection in self._open:
-                    self._idle.append(connection)
-                else:
-                    self._discard(connection)
+        except BaseException:
+            free.put(None)
+            raise
+        return connection, free
+
+    def give_back(self, connection: Connection, free: SimpleQueue[None]) -> None:
+        """Keep a connection for the next user if it can be used again."""
+        try:
+            if connection.is_usable and not self._is_closed and connection in self._open:
+                self._idle.append(connection)
+            else:
+                self._discard(connection)
         finally:
-            free.release()
+            free.put(None)
 
     def discard_idle(self) -> None:
         """Close the idle connections: when one is lost, the others mostly are too."""
@@ -445,7 +492,7 @@ class Pool:
         for connection in self._open:
             connection.abandon()
         self._idle, self._open = [], set()
-        self._free = BoundedSemaphore(self._size_max)
+        self._free = _places(self._size_max)
 
     def connect(self) -> Connection:
         """Return a new connection for the caller alone."""

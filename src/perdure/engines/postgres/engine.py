@@ -8,9 +8,11 @@ anything.  What cannot be settled in time is `InDoubt`.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
@@ -44,6 +46,7 @@ from perdure.engines.postgres.connections import (
     Address,
     Connection,
     Pool,
+    Row,
     connection_error,
     parse_address,
 )
@@ -56,6 +59,7 @@ from perdure.engines.postgres.errors import (
     translated,
 )
 from perdure.engines.postgres.news import LISTEN_SECONDS, NewsOfOthers
+from perdure.engines.postgres.next_commit import NEXT, KnownEnds, end_after, next_answer, prepare_next
 from perdure.engines.postgres.presence import Clock, HolderPresence
 from perdure.engines.postgres.reads import StoreQuestion
 from perdure.engines.postgres.write import (
@@ -79,6 +83,18 @@ _WAIT_SECONDS = 30.0
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.5
 _BUSY_WRITES = 16
 _HEX = frozenset("0123456789abcdef")
+_TOGETHER_MAX = 8  # questions in one statement; more would be statements of many sizes, each planned anew
+
+
+class _Sending:
+    """A write that is being sent, perhaps again."""
+
+    __slots__ = ("is_busy", "is_sent", "prepared", "statement", "write")
+
+    def __init__(self, write: Write, prepared: PreparedWrite, *, is_busy: bool) -> None:
+        self.write, self.prepared, self.is_busy = write, prepared, is_busy
+        self.statement = APPLY
+        self.is_sent = False  # whether an attempt may have reached the server without an answer
 
 
 class PostgresEngine:
@@ -100,7 +116,7 @@ class PostgresEngine:
         self._read_only, self._wait_seconds = read_only, wait_seconds
         self._closed = False
         self._clock = Clock()
-        self._bases = RecentObjects()
+        self._bases, self._ends = RecentObjects(), KnownEnds()
         self._busy: dict[
             str, int
         ] = {}  # spaces that others wait for, and how many writes are still sent to the queue
@@ -156,58 +172,81 @@ class PostgresEngine:
         """
         check_write(write)
         self._check_writable()
-        prepared = self._prepared(write)
-        is_sent = False
-
-        def send(connection: Connection) -> Receipt:
-            nonlocal is_sent, prepared
-            is_repeated, is_sent, connection.is_doubtful = is_sent, True, False
-            statement = CALL_TOGETHER if self._is_busy(write.space) else APPLY
-            try:
-                while True:
-                    sent_at = self._clock.now()
-                    (answer,) = connection.call(statement, *prepared.parameters)
-                    if answer[0] == "busy":  # other writers wait for this space
-                        statement = CALL_TOGETHER
-                        self._busy[write.space] = _BUSY_WRITES
-                    elif answer[0] == "rebase":  # something was forgotten since: store it whole
-                        self._bases.forget(write.space)
-                        prepared = self._prepared(write)
-                    else:
-                        break
-            except StatementFailed:
-                # The server undid it, unless another writer makes it.
-                is_sent = is_repeated or statement != APPLY
-                raise
-            self._clock.learn(sent_at, int(str(answer[5])), str(answer[8]))
-            if connection.is_doubtful:
-                self._doubtful.add((write.space, write.op_id))
-                raise _unconfirmed(write.op_id)
-            if is_repeated and answer[0] not in FINAL:
-                # The first attempt may still be on its way, and may succeed where this one did not.
-                raise InDoubt(write.op_id, f"the connection was lost, and now the server says '{answer[0]}'")
-            is_sent = False  # the server has answered: what follows is certain
-            receipt = answered(prepared, answer)
-            # Otherwise another writer may have made it.
-            rows = int(str(answer[1])) if answer[0] == "done" else None
-            self._pool.counters.add("repeated" if rows is None and statement == APPLY else "commits")
-            if rows is not None and prepared.states:
-                self._bases.note(prepared, rows, int(str(answer[6])))
-            if self._waiters.awaited(write.space):
-                self._waiters.written(write.space, rows)
-            if answer[7] not in (None, self._news.own):
-                self._news.tell(write.space)
-            return receipt
-
+        is_busy = self._is_busy(write.space)
+        sending = _Sending(write, self._prepared(write, may_follow=not is_busy), is_busy=is_busy)
         try:
-            receipt = self._retried(send, "nothing was written")
+            receipt = self._retried(lambda connection: self._send(connection, sending), "nothing was written")
         except PerdureError as error:
-            failure = self._write_failure(write.op_id, error, is_sent=is_sent)
+            failure = self._write_failure(write.op_id, error, is_sent=sending.is_sent)
             if failure is error:
                 raise
             raise failure from error
         self._sound.add(write.space)
         return receipt
+
+    def _send(self, connection: Connection, sending: _Sending) -> Receipt:
+        """Send a write, and return its receipt; raise what the server says against it."""
+        write = sending.write
+        is_repeated, sending.is_sent, connection.is_doubtful = sending.is_sent, True, False
+        sending.statement = CALL_TOGETHER if sending.is_busy else APPLY
+        try:
+            answer, sent_at = self._exchange(connection, sending)
+        except StatementFailed:
+            # The server undid it, unless another writer makes it.
+            sending.is_sent = is_repeated or sending.statement != APPLY
+            self._ends.forget(write.space)
+            raise
+        self._clock.learn(sent_at, int(str(answer[5])), str(answer[8]))
+        if connection.is_doubtful:
+            self._doubtful.add((write.space, write.op_id))
+            raise _unconfirmed(write.op_id)
+        if is_repeated and answer[0] not in FINAL:
+            # The first attempt may still be on its way, and may succeed where this one did not.
+            raise InDoubt(write.op_id, f"the connection was lost, and now the server says '{answer[0]}'")
+        sending.is_sent = False  # the server has answered: what follows is certain
+        receipt = answered(sending.prepared, answer)
+        self._note_write(sending, answer)
+        return receipt
+
+    def _exchange(self, connection: Connection, sending: _Sending) -> tuple[Row, int]:
+        """Send a write until the server decides about it; return its answer, and when that attempt was sent."""
+        space = sending.write.space
+        while True:
+            sent_at, prepared = self._clock.now(), sending.prepared
+            if prepared.end is None:
+                (answer,) = connection.call(sending.statement, *prepared.parameters)
+            else:
+                answer = next_answer(prepared.end, connection.ask(NEXT, *prepared.parameters)[0])
+                if answer[0] != "done":  # others write to the space: send it in full
+                    self._ends.forget(space, rests=True)
+                    sending.prepared = self._prepared(sending.write)
+            match answer[0]:
+                case "busy":  # other writers wait for this space
+                    sending.statement = CALL_TOGETHER
+                    self._busy[space] = _BUSY_WRITES
+                case "rebase":  # something was forgotten since: store it whole
+                    self._bases.forget(space)
+                    sending.prepared = self._prepared(sending.write)
+                case "missed":
+                    continue
+                case _:
+                    return answer, sent_at
+
+    def _note_write(self, sending: _Sending, answer: Row) -> None:
+        """Note what a write has left, for the writes after it and for those who wait for news."""
+        prepared, space = sending.prepared, sending.write.space
+        # Otherwise another writer may have made it.
+        rows = int(str(answer[1])) if answer[0] == "done" else None
+        self._pool.counters.add("repeated" if rows is None and sending.statement == APPLY else "commits")
+        if rows is not None and prepared.states:
+            self._bases.note(prepared, rows, int(str(answer[6])))
+        end = prepared.end or end_after(prepared, answer)
+        if rows is not None and end is not None:
+            self._ends.learn(space, end)
+        if self._waiters.awaited(space):
+            self._waiters.written(space, rows)
+        if answer[7] not in (None, self._news.own):
+            self._news.tell(space)
 
     def _write_failure(self, op_id: str, error: PerdureError, *, is_sent: bool) -> PerdureError:
         """Count a write that failed, and return what to raise: one that was sent and not answered is in doubt."""
@@ -226,7 +265,13 @@ class PostgresEngine:
             self._busy.pop(space, None)
         return left > 0
 
-    def _prepared(self, write: Write) -> PreparedWrite:
+    def _prepared(self, write: Write, *, may_follow: bool = False) -> PreparedWrite:
+        """Return a write as parameters: of the short statement if it follows what this process wrote last."""
+        if may_follow and self._pool.prepares and write.space in self._sound:
+            end = self._ends.of(write.space)
+            following = None if end is None else prepare_next(self._tenant, write, self._bases, end)
+            if following is not None:
+                return following
         return prepare_write(self._tenant, write, self._bases, checks_seal=write.space not in self._sound)
 
     def recorded(self, space: str, op_id: str) -> Recorded | None:
@@ -245,13 +290,16 @@ class PostgresEngine:
     # ---- reading
 
     def answers(self, questions: Sequence[Question], *, fresh: bool = True) -> Sequence[Answer]:
-        """Answer one question by one statement, several by one transaction, each in one round trip."""
-        asked = [reads.question_of(self._tenant, question) for question in questions]
-        if len(asked) == 1:
-            return [self._ask(asked[0])]
-        if not asked:
+        """Answer some questions by one statement, many by one transaction, each in one round trip."""
+        if len(questions) == 1:
+            return [self._ask(question_of(self._tenant, questions[0]))]
+        if not questions:
             self._check_open()
             return []
+        together = questions_together(self._tenant, tuple(questions))
+        if together is not None:
+            return self._ask(together)
+        asked = [question_of(self._tenant, question) for question in questions]
         rows = self._read(lambda db: db.ask_all([(each.sql, each.parameters) for each in asked]))
         return [question.read(found) for question, found in zip(asked, rows, strict=True)]
 
@@ -439,8 +487,11 @@ class PostgresEngine:
         pause = _PAUSE_SECONDS
         while True:
             try:
-                with self._pool.connection() as connection:
+                connection, free = self._pool.take()
+                try:
                     return work(connection)
+                finally:
+                    self._pool.give_back(connection, free)
             except ConnectionLost as lost:
                 self._pool.discard_idle()
                 if time.monotonic() + pause >= deadline:
@@ -484,3 +535,63 @@ def _wait_for_standbys(db: Connection, op_id: str) -> None:
 
 def _unconfirmed(op_id: str) -> InDoubt:
     return InDoubt(op_id, "the server stopped waiting for its standbys, so it may not be replicated")
+
+
+# ---- the small questions of the contract
+
+
+@lru_cache(maxsize=1_024)
+def question_of(tenant: str, question: Question) -> StoreQuestion[Answer]:
+    """Return the statement for one question."""
+    match question:
+        case HeadOf(space, timeline):
+            return reads.hold(tenant, space, timeline)
+        case CellOf(space, name):
+            return reads.cell(tenant, space, name)
+        case LedgerOf(space):
+            return reads.ledger(tenant, space)
+        case OpOf(space, op_id):
+            return reads.recorded(tenant, space, op_id)
+        case LabelOf(space, label):
+            return reads.labelled(tenant, space, label)
+
+
+@lru_cache(maxsize=1_024)  # a block of changes asks the same questions each time
+def questions_together(tenant: str, questions: tuple[Question, ...]) -> StoreQuestion[list[Answer]] | None:
+    """Return one statement for several questions; None if they are too many, or one has many rows for an answer.
+
+    One statement sees one moment, as several in a transaction do, but the server begins, runs and ends it once.
+    """
+    if len(questions) > _TOGETHER_MAX or any([isinstance(each, LabelOf) for each in questions]):
+        return None
+    asked = [question_of(tenant, each) for each in questions]
+    parameters = [asked[0].parameters[0]]
+    for each in asked:
+        parameters += each.parameters[1:]
+
+    def read(rows: list[Row]) -> list[Answer]:
+        (row,) = rows
+        found: list[Answer] = []
+        at = 0
+        for each in asked:
+            end = at + 1 + each.columns
+            found.append(each.read([row[at + 1 : end]] if row[at] else []))
+            at = end
+        return found
+
+    return StoreQuestion(_together(tuple([each.sql for each in asked])), parameters, read)
+
+
+@lru_cache(maxsize=256)
+def _together(statements: tuple[str, ...]) -> str:
+    """Return the statement that has the row of each, after a column that says whether there is one."""
+    joined: list[str] = []
+    used = 1  # the tenant, which is the first parameter of each
+    for at, sql in enumerate(statements):
+        numbers = sorted({int(number) for number in re.findall(r"\$(\d+)", sql)} - {1})
+        places = {1: 1, **{number: used + place for place, number in enumerate(numbers, 1)}}
+        used += len(numbers)
+        renumbered = re.sub(r"\$(\d+)", lambda found, places=places: f"${places[int(found[1])]}", sql)
+        joined.append(f"LEFT JOIN LATERAL (SELECT true AS is_there, x.* FROM ({renumbered}) x) q{at} ON true")
+    columns = ", ".join([f"q{at}.*" for at in range(len(statements))])
+    return f"SELECT {columns} FROM (VALUES (1)) one {' '.join(joined)}"

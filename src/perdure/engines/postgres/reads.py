@@ -17,17 +17,10 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from perdure.engines.contract import (
-    Answer,
     Cell,
-    CellOf,
-    HeadOf,
     Hold,
-    LabelOf,
     LedgerEntry,
-    LedgerOf,
-    OpOf,
     Place,
-    Question,
     Recorded,
     Step,
 )
@@ -88,7 +81,6 @@ __all__ = [
     "moves",
     "objects",
     "recorded",
-    "question_of",
     "spaces",
     "standing",
     "steps",
@@ -110,12 +102,18 @@ def lateral_row(number: str) -> str:
 
 
 class StoreQuestion(Generic[_T]):
-    """One statement, and how its rows are read."""
+    """One statement, and how its rows are read; `columns`: how many a row has, of which there is one at most."""
 
-    __slots__ = ("parameters", "read", "sql")
+    __slots__ = ("columns", "parameters", "read", "sql")
 
-    def __init__(self, sql: str, parameters: Sequence[Parameter], read: Callable[[list[Row]], _T]) -> None:
-        self.sql, self.parameters, self.read = sql, parameters, read
+    def __init__(
+        self,
+        sql: str,
+        parameters: Sequence[Parameter],
+        read: Callable[[list[Row]], _T],
+        columns: int = 0,
+    ) -> None:
+        self.sql, self.parameters, self.read, self.columns = sql, parameters, read, columns
 
 
 def _bytes(value: object) -> bytes:
@@ -132,32 +130,19 @@ def _hex(value: object) -> Digest | None:
     return Digest(value.hex()) if isinstance(value, bytes) else None
 
 
-def question_of(tenant: str, question: Question) -> StoreQuestion[Answer]:
-    """Return the statement for one of the small questions of the contract."""
-    match question:
-        case HeadOf(space, timeline):
-            return hold(tenant, space, timeline)
-        case CellOf(space, name):
-            return cell(tenant, space, name)
-        case LedgerOf(space):
-            return ledger(tenant, space)
-        case OpOf(space, op_id):
-            return recorded(tenant, space, op_id)
-        case LabelOf(space, label):
-            return labelled(tenant, space, label)
-
-
 # ---- writes and objects
+
+
+_RECORDED = (
+    "SELECT l.intent, l.pack, l.position, l.chain, l.dropped FROM perdure.keys k "
+    f"CROSS JOIN {lateral_row('k.row_id')} l "
+    f"WHERE k.tenant = $1 AND k.space = {SPACE} AND k.key = $3 AND l.op_id = $4 LIMIT 1"
+)
 
 
 def recorded(tenant: str, space: str, op_id: str) -> StoreQuestion[Recorded | None]:
     """Ask for the write of an op_id."""
     name = op_bytes(op_id)
-    sql = (
-        "SELECT l.intent, l.pack, l.position, l.chain, l.dropped FROM perdure.keys k "
-        f"CROSS JOIN {lateral_row('k.row_id')} l "
-        f"WHERE k.tenant = $1 AND k.space = {SPACE} AND k.key = $3 AND l.op_id = $4 LIMIT 1"
-    )
 
     def read(rows: list[Row]) -> Recorded | None:
         if not rows:
@@ -169,7 +154,7 @@ def recorded(tenant: str, space: str, op_id: str) -> StoreQuestion[Recorded | No
         check_intent(pack, name, intent)
         return Recorded(Digest(_bytes(intent).hex()), receipt_of(op_id, pack, position, chain))
 
-    return StoreQuestion(sql, (tenant, bytes_of(space), op_key(name), name), read)
+    return StoreQuestion(_RECORDED, (tenant, bytes_of(space), op_key(name), name), read, 5)
 
 
 # The rows that hold these keys, and those that are needed to read them, without their packs.
@@ -380,15 +365,16 @@ def commits(tenant: str, space: str, prefix: str, limit: int) -> StoreQuestion[l
 # ---- heads
 
 _HEAD = "h.timeline, h.version, h.commit, h.sealed, h.move, h.record"
+_HOLD = f"SELECT {_HEAD} FROM perdure.heads h WHERE {OF} AND h.timeline = $3"
 
 
 def hold(tenant: str, space: str, timeline: str) -> StoreQuestion[Hold | None]:
     """Ask for the head of a timeline."""
-    sql = f"SELECT {_HEAD} FROM perdure.heads h WHERE {OF} AND h.timeline = $3"
     return StoreQuestion(
-        sql,
+        _HOLD,
         (tenant, bytes_of(space), bytes_of(timeline)),
         lambda rows: hold_of(rows[0]) if rows else unmoved(timeline),
+        6,
     )
 
 
@@ -484,6 +470,8 @@ def _check_linked(move: MoveRecord, newer: MoveRecord | None, top: Hold | None) 
 # ---- cells and ledgers
 
 CELL = "c.name, c.revision, c.value, c.position, c.listed, c.digest"
+_CELL = f"SELECT {CELL} FROM perdure.cells c WHERE {OF} AND c.name = $3"
+_LEDGER = f"SELECT position, chain FROM perdure.entries WHERE {OF} ORDER BY position DESC LIMIT 1"
 
 
 def cell_of(space: str, row: Row) -> Cell:
@@ -495,11 +483,11 @@ def cell_of(space: str, row: Row) -> Cell:
 
 def cell(tenant: str, space: str, name: str) -> StoreQuestion[Cell | None]:
     """Ask for a cell."""
-    sql = f"SELECT {CELL} FROM perdure.cells c WHERE {OF} AND c.name = $3"
     return StoreQuestion(
-        sql,
+        _CELL,
         (tenant, bytes_of(space), bytes_of(name)),
         lambda rows: cell_of(space, rows[0]) if rows else None,
+        6,
     )
 
 
@@ -588,11 +576,11 @@ def _linked(rows: Iterable[Row], after: int, top: int, *, is_cut: bool) -> list[
 
 def ledger(tenant: str, space: str) -> StoreQuestion[LedgerRead]:
     """Ask for the end of a ledger."""
-    sql = f"SELECT position, chain FROM perdure.entries WHERE {OF} ORDER BY position DESC LIMIT 1"
     return StoreQuestion(
-        sql,
+        _LEDGER,
         (tenant, bytes_of(space)),
         lambda rows: LedgerRead(_int(rows[0][0]), _hex(rows[0][1])) if rows else LedgerRead(),
+        2,
     )
 
 

@@ -54,9 +54,9 @@ WITH hit AS MATERIALIZED (
             SELECT row_id FROM perdure.log WHERE {OF} AND row_id > $3 ORDER BY row_id OFFSET $4 LIMIT 1
         ) ORDER BY row_id LIMIT 1), 2147483647)
 )
-SELECT row_id, op_id, intent, position, chain, previous, dropped, pack, state, true, digest, depth, events, run, needs FROM hit
+SELECT row_id, op_id, intent, position, chain, previous, dropped, pack, state, true, digest, depth, events, run, needs, unnumbered FROM hit
 UNION ALL
-SELECT n.row_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, l.state, false, NULL, NULL, NULL, NULL, NULL FROM (
+SELECT n.row_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, l.state, false, NULL, NULL, NULL, NULL, NULL, NULL FROM (
     SELECT perdure.numbers_in(needs) AS row_id FROM hit EXCEPT SELECT row_id FROM hit
 ) n CROSS JOIN {lateral_row("n.row_id")} l
 ORDER BY row_id
@@ -81,6 +81,7 @@ class _StoredRow(NamedTuple):
     events: int | None
     run: int | None  # the key of the run
     needs: bytes | None  # the rows without which its state cannot be read
+    unnumbered: int | None  # turns up to its commit that have no number; None: none
 
 
 class ScannedRow(NamedTuple):
@@ -174,7 +175,8 @@ def _scanned_row(
     if row.depth is None and row.digest is None:
         return ScannedRow(row.number, facts, keys, None, None, own), position
     run = None if commit.run is None else label_key(commit.run)
-    if (row.digest, row.depth, row.events, row.run) != (own, commit.depth, len(events), run):
+    place = own, commit.depth, len(events), run, commit.unnumbered or None
+    if (row.digest, row.depth, row.events, row.run, row.unnumbered) != place:
         raise damaged(f"row {row.number} of the log does not match its commit.", "row_damaged")
     parent = b"" if commit.first_parent is None else bytes.fromhex(commit.first_parent)
     return ScannedRow(row.number, facts, keys, own, parent, None), position
@@ -218,7 +220,7 @@ WHERE coalesce(p.digest, '') <> w.parent OR l.prev IS DISTINCT FROM p.row_id OR 
 UNION ALL
 SELECT l.row_id, 'it has the place of a commit' FROM perdure.log l
 WHERE l.tenant = $1 AND l.space = {SPACE} AND l.row_id >= $10 AND l.row_id <= $11 AND l.depth IS NULL
-  AND num_nonnulls(l.prev, l.jump, l.turn, l.sequence, l.events, l.run) > 0
+  AND num_nonnulls(l.prev, l.jump, l.turn, l.sequence, l.events, l.run, l.unnumbered) > 0
 UNION ALL
 SELECT w.row_id, 'no row has its commit in its place' FROM unnest($8::int[], $9::bytea[]) w(row_id, digest)
 WHERE NOT EXISTS (SELECT FROM perdure.keys k CROSS JOIN {lateral_row("k.row_id")} l

@@ -47,14 +47,15 @@ MIGRATIONS: tuple[str, ...] = (
     _sql("search"),
 )
 ROW_SECURITY = _sql("row_security")
-SCHEMA_VERSION = len(MIGRATIONS)
+_EMPTY = 10  # the version before the first migration; lower ones are from before the first release
+SCHEMA_VERSION = _EMPTY + len(MIGRATIONS)
 
 _LOCK = 7_310_290_571_302_155_637  # of all stores of a database: migrations are rare
 _STATE = "SELECT current_setting('server_version_num')::int, to_regclass('perdure.meta') IS NOT NULL"
-_META = """
+_META = f"""
 CREATE SCHEMA IF NOT EXISTS perdure;
 CREATE TABLE IF NOT EXISTS perdure.meta (version integer NOT NULL, store text NOT NULL);
-INSERT INTO perdure.meta SELECT 0, md5(random()::text || clock_timestamp()::text)
+INSERT INTO perdure.meta SELECT {_EMPTY}, md5(random()::text || clock_timestamp()::text)
 WHERE NOT EXISTS (SELECT 1 FROM perdure.meta);
 """
 _VERSION = "SELECT version, store FROM perdure.meta"
@@ -93,7 +94,7 @@ def prepare_schema(connection: Connection, place: str, *, may_create: bool, part
 
     `partitions` is the number of parts of each table, if they are made now; 0: they have no parts.
 
-    Raises `Unsupported` if the server is too old or the schema is from a newer Perdure, `NotFound` if there is no schema
+    Raises `Unsupported` if the server is too old or the schema is from a newer Perdure or an unreleased one, `NotFound` if there is no schema
     and it may not be made.
     """
     ((server, is_there),) = connection.ask(_STATE)
@@ -111,7 +112,7 @@ def prepare_schema(connection: Connection, place: str, *, may_create: bool, part
             advice="Upgrade the server, or leave partitions out of the address.",
             version=int(str(server)),
         )
-    version, store = _version(connection) if is_there else (0, "")
+    version, store = _version(connection) if is_there else (_EMPTY, "")
     _check(place, version, may_create=may_create)
     if version < SCHEMA_VERSION:
         _migrate(connection, place, partitions)
@@ -128,7 +129,15 @@ def _check(place: str, version: int, *, may_create: bool) -> None:
             path=place,
             version=version,
         )
-    if version == 0 and not may_create:
+    if version < _EMPTY:
+        raise Unsupported(
+            f"{place} has schema version {version}, from before the first release; nothing was changed.",
+            code="schema_too_old",
+            advice="Copy it with the version that made it, or drop the schema `perdure`.",
+            path=place,
+            version=version,
+        )
+    if version == _EMPTY and not may_create:
         raise NotFound(
             f"{place} holds no store; nothing was opened.",
             code="store_not_found",
@@ -144,15 +153,17 @@ def _version(connection: Connection) -> tuple[int, str]:
 
 def _migrate(connection: Connection, place: str, partitions: int) -> None:
     """Run the migrations that are missing, each in its own transaction."""
-    for number in range(SCHEMA_VERSION):
+    for number in range(len(MIGRATIONS)):
         with connection.transaction():
             connection.ask(f"SELECT 1 FROM pg_advisory_xact_lock({_LOCK})")
             if number == 0:
                 connection.run("SET LOCAL client_min_messages = warning;" + _META)
             version, _ = _version(connection)
             _check(place, version, may_create=True)
-            if version == number:
+            if version == _EMPTY + number:
                 sql = MIGRATIONS[number]
                 if partitions and number == 0:
                     sql = partitioned(sql, partitions)
-                connection.run(sql + ROW_SECURITY + f"UPDATE perdure.meta SET version = {number + 1};")
+                connection.run(
+                    sql + ROW_SECURITY + f"UPDATE perdure.meta SET version = {_EMPTY + number + 1};"
+                )

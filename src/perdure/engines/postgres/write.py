@@ -8,6 +8,8 @@ first: the server is asked to check as far as that object and to write nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from perdure.engines.contract import Buried, Fence, Hold, Move, Receipt, Replay, Write
@@ -44,26 +46,30 @@ from perdure.model.event import Event
 from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import Head
 
+if TYPE_CHECKING:
+    from perdure.engines.postgres.next_commit import KnownEnd
+
 __all__ = [
     "APPLY",
     "CALL_TOGETHER",
     "FINAL",
+    "WriteRow",
     "RecentObjects",
     "PreparedWrite",
     "answered",
+    "laid_out",
     "lost_space",
     "prepare_write",
     "receipt_of",
+    "row_fields",
 ]
 
 APPLY = (
-    "SELECT code, at, number, one, two, now_us, generation, follower, clock "
+    "SELECT code, at, number, one, two, now_us, generation, follower, clock, place, moved "
     "FROM perdure.apply($1,$2,$3,$4,$5,$6,$7,$8)"
 )
 # What a writer sends if others wait for its space: it then shares a commit with them.
-CALL_TOGETHER = (
-    "CALL perdure.apply_together($1,$2,$3,$4,$5,$6,$7,$8,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL)"
-)
+CALL_TOGETHER = "CALL perdure.apply_together($1,$2,$3,$4,$5,$6,$7,$8,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL)"
 
 # Refusals that stay true: a version or a revision that has passed does not come back.
 FINAL = frozenset({"done", "again", "dropped", "reused", "moved", "sealed", "stale"})
@@ -80,7 +86,7 @@ _NO_MOVE = Digest("0" * 64)
 _SPLIT = b'"previous":"' + _NO_MOVE.encode() + b'",'
 
 
-class _LogRow:
+class WriteRow:
     """One row of the log, as far as it is known before the call."""
 
     __slots__ = ("commit", "digest", "events", "kind", "objects")
@@ -128,21 +134,21 @@ class RecentObjects:
     def note(self, prepared: PreparedWrite, last_row: int, generation: int) -> None:
         """Remember what a write has stored; the last of its rows is `last_row`."""
         space = prepared.write.space
-        known, found = self.of(space)
-        new = dict(found) if known == generation else {}
         first = last_row - len(prepared.states) + 1
-        for row, state in enumerate(prepared.states, first):
-            for item, each in enumerate(state.objects):
-                if isinstance(each, Buried):
-                    continue
-                new[each.digest] = RecentObject(row, item, (*state.chains[item], row), each.body)
-                if each.base is not None:
-                    new.pop(each.base, None)  # what comes next resembles the newer one
-        while len(new) > _BASES_MAX:
-            new.pop(next(iter(new)))
         with self._lock:
-            self._spaces.pop(space, None)
-            self._spaces[space] = generation, new
+            known, found = self._spaces.pop(space, _NO_BASES)
+            if known != generation:
+                found = {}
+            for row, state in enumerate(prepared.states, first):
+                for item, each in enumerate(state.objects):
+                    if isinstance(each, Buried):
+                        continue
+                    found[each.digest] = RecentObject(row, item, (*state.chains[item], row), each.body)
+                    if each.base is not None:
+                        found.pop(each.base, None)  # what comes next resembles the newer one
+            while len(found) > _BASES_MAX:
+                found.pop(next(iter(found)))
+            self._spaces[space] = generation, found
             while len(self._spaces) > _SPACES_MAX:
                 self._spaces.pop(next(iter(self._spaces)))
 
@@ -155,15 +161,17 @@ class PreparedWrite(msgspec.Struct, frozen=True):
     depths: tuple[int, ...]  # of the commits of its rows; 0 for a row without one
     states: tuple[StoredState, ...]  # of its rows; what later writes may be stored against
     error: PerdureError | None  # what is wrong with its objects; it is then only checked
+    row: WriteRow | None = None  # of an ordinary write
+    end: KnownEnd | None = None  # of the space, if the write goes by `next_commit`
 
 
 def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_seal: bool) -> PreparedWrite:
     """Return `write` as parameters; `checks_seal` asks the server to compare the whole space first."""
     generation, known = bases.of(write.space)
     crossed = next((move for move in write.moves if _is_crossed(move)), None)
-    rows, error = _laid_out(write.objects)
+    rows, error = laid_out(write.objects)
     if crossed is not None:  # what comes before it is checked first
-        rows, error = [_LogRow(_PLAIN, [])], _crossed_error(crossed)
+        rows, error = [WriteRow(_PLAIN, [])], _crossed_error(crossed)
         write = msgspec.structs.replace(write, moves=write.moves[: write.moves.index(crossed)], entries=())
     op_id = op_bytes(write.op_id)
     keys, places = [op_key(op_id)], [len(rows)]
@@ -195,7 +203,7 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
     intent = bytes.fromhex(write.intent)
     op = PackedOp(tuple(moves), _revisions(write), len(write.entries), intent_checksum(op_id, intent))
     for place, row in enumerate(rows, 1):
-        numbers, fields, state = _row_fields(row, op if row is last else None, known)
+        numbers, fields, state = row_fields(row, op if row is last else None, known)
         n += numbers
         f += fields
         states.append(state)
@@ -212,16 +220,18 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
     if any(row.kind == _LARGE for row in rows):
         states = []  # the server may leave a row out, so where the others go is not known
     parameters = (tenant, bytes_of(write.space), op_id, intent, *arrays)
-    return PreparedWrite(write, parameters, depths, tuple(states), error)
+    return PreparedWrite(write, parameters, depths, tuple(states), error, last if flags & _ORDINARY else None)
 
 
-def _row_fields(
-    row: _LogRow, op: PackedOp | None, known: dict[Digest, RecentObject]
-) -> tuple[tuple[int, ...], tuple[bytes | None, ...], StoredState]:
+def row_fields(
+    row: WriteRow, op: PackedOp | None, known: dict[Digest, RecentObject]
+) -> tuple[tuple[int, int, int, int, int], tuple[bytes | None, ...], StoredState]:
     """Return the numbers and the fields of one row, and its values and nodes; `op` is in the row that completes a write."""
     commit = row.commit
     run = label_key(commit.run) if commit is not None and commit.run is not None else 0
-    numbers = (row.kind, commit.depth, len(row.events), run) if commit else (row.kind, 0, 0, 0)
+    numbers = (row.kind, 0, 0, 0, 0)
+    if commit is not None:
+        numbers = row.kind, commit.depth, len(row.events), run, commit.unnumbered
     state = tuple([each for each in row.objects if each.kind in _STATE])
     items = [_item(each) for each in row.objects if each.kind not in _STATE]
     stored, chains = _stored_state(state, known)
@@ -267,7 +277,7 @@ def _revisions(write: Write) -> tuple[int, ...]:
     return tuple([cell.expected + 1 for cell in write.cells])
 
 
-def _is_ordinary(write: Write, rows: list[_LogRow]) -> bool:
+def _is_ordinary(write: Write, rows: list[WriteRow]) -> bool:
     """True if the write is one commit on top of the head that it moves; the server then reads all it needs at once."""
     commit = rows[0].commit
     if len(rows) != 1 or commit is None or len(write.moves) != 1:
@@ -293,14 +303,14 @@ def _crossed_error(move: Move) -> PerdureError | None:
     return None
 
 
-def _laid_out(objects: tuple[Object, ...]) -> tuple[list[_LogRow], PerdureError | None]:
+def laid_out(objects: tuple[Object, ...]) -> tuple[list[WriteRow], PerdureError | None]:
     """Return the rows of a write, and what is wrong with the first object that is wrong.
 
     A commit ends a row, with its changeset before it.  A large object has a row of its own.  The last row completes
     the write, so it is never a large object, which the server leaves out if the space has it.
     """
-    large: list[_LogRow] = []
-    rows: list[_LogRow] = []
+    large: list[WriteRow] = []
+    rows: list[WriteRow] = []
     pending: list[Object] = []
     size, error = 0, None
     changesets = {
@@ -325,23 +335,23 @@ def _laid_out(objects: tuple[Object, ...]) -> tuple[list[_LogRow], PerdureError 
                 used.add(rows[-1].objects[-2].digest)
                 pending, size = [], 0
             elif len(found.body) >= _OWN_ROW_FROM_BYTES:
-                large.append(_LogRow(_LARGE, [found]))
+                large.append(WriteRow(_LARGE, [found]))
                 large[-1].digest = found.digest
             else:
                 pending.append(found)
                 size += len(found.body)
                 if size >= _ROW_BYTES_MAX:
-                    rows.append(_LogRow(_PLAIN, pending))
+                    rows.append(WriteRow(_PLAIN, pending))
                     pending, size = [], 0
     except PerdureError as wrong:
         error = wrong
     pending += [each for digest, each in changesets.items() if digest not in used]
     if pending or not rows:
-        rows.append(_LogRow(_PLAIN, pending))
+        rows.append(WriteRow(_PLAIN, pending))
     return large + rows, error
 
 
-def _commit_row(found: Object, before: list[Object], changesets: dict[Digest, Object]) -> _LogRow:
+def _commit_row(found: Object, before: list[Object], changesets: dict[Digest, Object]) -> WriteRow:
     commit = found.record if isinstance(found.record, Commit) else decode_commit(found.body)
     stored = changesets.get(commit.changeset)
     if stored is None:
@@ -351,7 +361,7 @@ def _commit_row(found: Object, before: list[Object], changesets: dict[Digest, Ob
             commit=found.digest,
         )
     changeset = stored.record if isinstance(stored.record, Changeset) else decode_changeset(stored.body)
-    row = _LogRow(_COMMIT, [*before, stored, found])
+    row = WriteRow(_COMMIT, [*before, stored, found])
     row.commit, row.digest, row.events = commit, found.digest, changeset.events
     return row
 

@@ -39,7 +39,7 @@ __all__ = [
 
 APPLICATION_ID = 0x50657264  # "Perd"
 SCHEMA_VERSION = (
-    4  # 3: cells have digests, and the newest write of a space has its seal; 4: views of runs and the ledger
+    5  # in earlier ones, which were never released, commits do not count the turns without a number
 )
 
 _TABLES = """
@@ -324,9 +324,9 @@ SELECT DISTINCT json_extract(o.value, '$.hash') AS hash, json_extract(o.value, '
 FROM log l JOIN json_each(perdure_objects(l.id)) o WHERE json_extract(o.value, '$.kind') = 'value';
 """
 
-_STEPS: dict[int, str] = {
-    3: _RUNS
-}  # the SQL that leads from a version to the next; none was released before 3
+_STEPS: dict[
+    int, str
+] = {}  # the SQL that leads from a version to the next; none was released before this one
 
 
 def lay(connection: Database, place: str, *, may_write: bool) -> bool:

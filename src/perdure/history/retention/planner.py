@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -23,7 +23,17 @@ from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests
 from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
-from perdure.history.retention.reachability import Doomed, Living, abandoned, left_behind, roots, unliving
+from perdure.history.retention.reachability import (
+    AbandonedCommit,
+    Doomed,
+    Living,
+    OpenLines,
+    abandoned,
+    left_behind,
+    retired_heads,
+    roots,
+    unliving,
+)
 from perdure.history.space import ALIVE, Space, label_of
 from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
@@ -45,9 +55,10 @@ __all__ = [
 class ForeignReads:
     """What commits have read in other spaces; found on first use."""
 
-    def __init__(self, engine: Engine, policy: RetentionPolicy, now: int) -> None:
+    def __init__(self, engine: Engine, policy: RetentionPolicy, now: int, open_lines: OpenLines) -> None:
         """Read every space of `engine`, but only when `found` is first called."""
         self._engine, self._policy, self._now = engine, policy, now
+        self.open_lines = open_lines
         self._found: Digests | None = None
 
     def found(self) -> Digests:
@@ -72,19 +83,22 @@ def removable(
     """
     since = policy.undone_since(now)
     left = list(left_behind(space, since)) if since is not None else []
+    retired = retired_heads(space, policy, now, elsewhere.open_lines)
     uploads = list(abandoned(space, policy, now))
-    if not uploads and not any(each.may_go for each in left):
+    if not uploads and not retired and not any(each.may_go for each in left):
         return
     living = Living(space)
-    for digest in roots(space, policy, now):
+    for digest in roots(space, policy, now, retired):
         living.mention(digest)
-    for each in left:
+    for each in (*left, *(AbandonedCommit(commit, True) for commit in retired.values())):
         for step in unliving(space, each.commit, living):
             if not each.may_go or _is_read(step, elsewhere):
                 living.commit(step.digest)
     doomed = Doomed(space, living)
     for each in left:
         doomed.commit(each.commit)
+    for commit in retired.values():
+        doomed.commit(commit, retired=True)
     for cell in uploads:
         doomed.chunks(upload_of(cell).chunks)
     doomed.save()
@@ -130,9 +144,19 @@ def _put(space: Space, cell: Cell, value: bytes | None) -> None:
         return  # the upload has just written to it: it is not abandoned
 
 
-def plan(engine: Engine, policy: RetentionPolicy, now: int) -> RetentionPlan:
-    """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
-    elsewhere = ForeignReads(engine, policy, now)
+def _no_open_lines(_: Space) -> Mapping[str, str]:
+    return {}
+
+
+def plan(
+    engine: Engine, policy: RetentionPolicy, now: int, *, open_lines: OpenLines = _no_open_lines
+) -> RetentionPlan:
+    """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed.
+
+    `open_lines` names the timelines that stay because of open work; `perdure.store.retention` knows it, and also
+    plans what becomes of whole threads.
+    """
+    elsewhere = ForeignReads(engine, policy, now, open_lines)
     planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in spaces(engine))
     return RetentionPlan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
 
@@ -176,14 +200,19 @@ _MARKINGS_MAX = 5  # of one space: each reads all of it, so this is no case for 
 
 
 def carry_out(
-    engine: Engine, plan: RetentionPlan, *, ids: Callable[[], str], cache: NodeCache | None = None
+    engine: Engine,
+    plan: RetentionPlan,
+    *,
+    ids: Callable[[], str],
+    cache: NodeCache | None = None,
+    open_lines: OpenLines = _no_open_lines,
 ) -> tuple[SpaceRemoval, ...]:
     """Remove what `plan` names, marking each space again; `ids` makes the op_ids of the writes.
 
     What has become reachable since the plan stays.  `cache` is the node cache of this process, which
     is emptied; None: it has none.
     """
-    elsewhere = ForeignReads(engine, plan.policy, plan.now)
+    elsewhere = ForeignReads(engine, plan.policy, plan.now, open_lines)
     done: list[SpaceRemoval] = []
     for planned in plan.spaces:
         space = space_of(engine, planned.space, ids)
@@ -244,6 +273,10 @@ def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:
 
 
 def _why(policy: RetentionPolicy) -> str:
-    days = {"undone": policy.undone_after_days, "staged": policy.staged_after_days}
+    days = {
+        "undone": policy.undone_after_days,
+        "staged": policy.staged_after_days,
+        "on a timeline without a commit": policy.timelines_after_days,
+    }
     rules = " or ".join(f"{what} for {count} days" for what, count in days.items() if count is not None)
     return f"the retention policy: nothing live needs it, and it was {rules}"

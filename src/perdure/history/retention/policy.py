@@ -15,6 +15,10 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     undone_after_days: int | None = None  # the content of undone commits; None: never
     staged_after_days: int | None = None  # the chunks of uploads that were never finished; None: never
     removed_threads: bool = False  # the whole of every thread that was removed
+    timelines_after_days: int | None = (
+        None  # what only timelines need that nothing was committed to since; None: never
+    )
+    threads_after_days: int | None = None  # whole threads that nothing was written to since; None: never
 
     def undone_since(self, now: int) -> int | None:
         """Return the time before which undone content may be removed; None: nothing may."""
@@ -24,11 +28,19 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the time before which staged chunks may be removed; None: nothing may."""
         return None if self.staged_after_days is None else now - self.staged_after_days * _DAY
 
+    def timelines_since(self, now: int) -> int | None:
+        """Return the time before which the content of a timeline without commits since may be removed; None: none may."""
+        return None if self.timelines_after_days is None else now - self.timelines_after_days * _DAY
+
+    def threads_since(self, now: int) -> int | None:
+        """Return the time before which a thread without writes since may be removed; None: none may."""
+        return None if self.threads_after_days is None else now - self.threads_after_days * _DAY
+
 
 class Lot(msgspec.Struct, frozen=True):
     """Objects of one kind that would be removed for one reason."""
 
-    why: str  # undone, staged
+    why: str  # undone, staged, timeline
     kind: str
     count: int
     bytes: int
@@ -40,6 +52,9 @@ class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
     space: str
     lots: tuple[Lot, ...] = ()
     dropped: bool = False  # all of it
+    thread: str | None = (
+        None  # the id of a thread that goes because nothing was written to it; None: not for that
+    )
     left_alone: str | None = None  # why nothing is removed although the policy may allow it
 
     @property

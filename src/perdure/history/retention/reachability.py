@@ -1,11 +1,15 @@
 """Decides which objects of a space are reachable and which may be removed: the mark phase of garbage collection.
 
-`roots` yields what must stay under a policy: the heads of all timelines, sealed ones included; moves
-within retention; every object that the ledger and the cells mention (open outboxes, listed artifacts,
+`roots` yields what must stay under a policy: the heads of all timelines, sealed ones included, but not those that
+the policy retires because of their age; moves within retention; every object that the ledger and the cells mention (open outboxes, listed artifacts,
 uploads under way); and what commits of other spaces have read here.
 
 A move has no time of its own.  A commit that a head has left counts as left since the first commit
 that was made on its timeline afterwards; if there is none, the move can be redone, and the commit stays.
+
+A timeline is *retired* if the newest move of its head is a commit that was made long enough ago.  `main`, a timeline
+with open work, and one that was sealed, moved back or begun without a commit since stay: when that was is not known.
+What `promote` has left of an old `main` is retired once a commit was made on `main` after it, long enough ago.
 
 `Living` marks the commits that the roots reach: every ancestor of a live commit is live, through merges
 too.  It does not collect the objects of live commits, since these are nearly everything.
@@ -21,9 +25,10 @@ rule is the one that must never remove too much.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
+from typing import TypeAlias
 
 import msgspec
 
@@ -34,18 +39,21 @@ from perdure.history import reader, stored_objects
 from perdure.history.artifacts import UPLOAD, upload_of
 from perdure.history.retention.digest_set import Digests
 from perdure.history.retention.policy import RetentionPolicy
-from perdure.history.space import Space
+from perdure.history.space import THREADS, Space
 from perdure.history.stored_objects import whole_pages
 from perdure.history.tree import EMPTY, refs
 from perdure.model.commit import Act, decode_changeset, decode_commit
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, BackendSwitched, CheckpointCreated, Event
+from perdure.model.head import MAIN
 from perdure.model.lists import decode_node
 
 __all__ = [
     "AbandonedCommit",
     "abandoned",
+    "OpenLines",
     "left_behind",
+    "retired_heads",
     "roots",
     "Living",
     "read_objects",
@@ -65,10 +73,17 @@ class AbandonedCommit(msgspec.Struct, frozen=True):
     may_go: bool
 
 
-def roots(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Digest]:
-    """Yield the digests that must stay, some maybe of other spaces; raises `Corrupt` if the commit of a head is missing."""
+OpenLines: TypeAlias = Callable[[Space], Mapping[str, str]]
+"""Returns the timelines of a thread with work that is open, each with what it is."""
+
+
+def roots(space: Space, policy: RetentionPolicy, now: int, retired: Container[str] = ()) -> Iterator[Digest]:
+    """Yield the digests that must stay, some maybe of other spaces; raises `Corrupt` if the commit of a head is missing.
+
+    `retired` are timelines whose heads need not stay.
+    """
     for hold in loops.holds(space.engine, space.name):
-        if hold.head.commit is not None:
+        if hold.head.commit is not None and hold.head.timeline not in retired:
             yield space.step(hold.head.commit).digest
     gone = {cell.name for cell in abandoned(space, policy, now)}
     for cell in loops.cells(space.engine, space.name):
@@ -97,6 +112,42 @@ def left_behind(space: Space, since: int) -> Iterator[AbandonedCommit]:
             elif move.from_ is not None and not _on_a_line(space, move.from_, hold):
                 lately = later is None or _made_at(space, later) >= since
                 yield AbandonedCommit(move.from_, not lately and _made_at(space, move.from_) < since)
+
+
+def retired_heads(
+    space: Space, policy: RetentionPolicy, now: int, open_lines: OpenLines
+) -> dict[str, Digest]:
+    """Return the heads of the timelines that the policy retires, by name; none for a space that is no thread's."""
+    since = policy.timelines_since(now)
+    if since is None or not space.name.startswith(THREADS):
+        return {}
+    replaced = _replaced(space, since)
+    found = {
+        hold.head.timeline: hold.head.commit
+        for hold in loops.holds(space.engine, space.name)
+        if hold.head.commit is not None
+        and hold.head.timeline != MAIN
+        and (_is_old(space, hold, since) or (hold.sealed and hold.head.commit in replaced))
+    }
+    return {line: commit for line, commit in found.items() if line not in open_lines(space)} if found else {}
+
+
+def _is_old(space: Space, hold: Hold, since: int) -> bool:
+    """True if the newest move of a timeline is a commit from before that time."""
+    (newest,) = space.engine.moves(space.name, hold.head.timeline, limit=1)
+    return newest.act is Act.COMMIT and newest.to is not None and _made_at(space, newest.to) < since
+
+
+def _replaced(space: Space, since: int) -> set[Digest]:
+    """Return what `main` was at when another timeline was promoted, if a commit from before that time followed."""
+    found: set[Digest] = set()
+    later: Digest | None = None
+    for move in loops.moves(space.engine, space.name, MAIN):
+        if move.act is Act.COMMIT:
+            later = move.to
+        elif move.act is Act.PROMOTE and move.from_ is not None and later is not None:
+            found |= {move.from_} if _made_at(space, later) < since else set()
+    return found
 
 
 def abandoned(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Cell]:
@@ -270,6 +321,8 @@ class Doomed:
         self._gathered = bytearray()  # every other digest of `_undone` and `_staged`
         self._undone = Digests()
         self._staged = Digests()
+        self._retired = Digests()  # those of `_undone` that a retired timeline needs
+        self._is_retired = False  # what is collected now
         self._saved = Digests()
         self._parts: dict[Digest, tuple[Digest, ...]] = {}  # of undone artifacts and list nodes
         self._nodes: list[Digest] = []  # saved, and still to save what is below
@@ -279,8 +332,9 @@ class Doomed:
         """True if there is anything."""
         return len(self._undone) + len(self._staged) > 0
 
-    def commit(self, tip: Digest) -> None:
+    def commit(self, tip: Digest, *, retired: bool = False) -> None:
         """Collect the objects of a commit and of those of its ancestors that are not live."""
+        self._is_retired = retired
         for step in unliving(self._space, tip, self._living):
             if self._commits.add(step.digest):
                 self._step(step)
@@ -321,7 +375,8 @@ class Doomed:
             digests = [Digest(part[at : at + 2 * _DIGEST]) for at in range(0, len(part), 2 * _DIGEST)]
             for found in self._read([digest for digest in digests if not self._is_safe(digest)]):
                 if found.kind in _REMOVABLE:
-                    yield "staged" if found.digest in self._staged else "undone", found
+                    why = "timeline" if found.digest in self._retired else "undone"
+                    yield "staged" if found.digest in self._staged else why, found
 
     def __contains__(self, digest: Digest) -> bool:
         """True if the digest was collected."""
@@ -339,6 +394,8 @@ class Doomed:
         for digest in digests:
             if self._undone.add(digest):
                 self._gathered += bytes.fromhex(digest)
+                if self._is_retired:
+                    self._retired.add(digest)
 
     def _step(self, step: Step) -> None:
         self._doom((step.commit.changeset, *stored_objects.of_changeset(step.changeset)))
@@ -356,6 +413,8 @@ class Doomed:
         if root == EMPTY or not self._undone.add(root):
             return
         self._tops += bytes.fromhex(root)
+        if self._is_retired:
+            self._retired.add(root)
         batch, left = [root], list[Digest]()
         while batch or left:
             for found in read_objects(self._space, batch):

@@ -258,7 +258,7 @@ class Sessions(SessionStore):
             if before is None:
                 change.put(ENTRIES, [])
             _put_record(change, key, before, new, line)
-            batch = _Batch(line, head, change, known)
+            batch = _BatchWriter(line, head, change, known)
             for each in new:
                 batch.add(each)
 
@@ -279,7 +279,7 @@ class Sessions(SessionStore):
         records.until_written(key.thread, "the transcript was not deleted", cut)
 
 
-class _Batch:
+class _BatchWriter:
     """The lines of one write, as they are added to a change."""
 
     def __init__(self, line: Thread, head: Head, change: Change, known: Mapping[str, Digest]) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 from perdure.errors import Unsupported
 from perdure.integrations.importers.session import (
+    ForeignSession,
     Json,
     Link,
     Original,
-    Session,
     SessionEntry,
     SourcePart,
     as_list,
@@ -59,7 +59,7 @@ def _is_trajectory(value: Json) -> bool:
     return isinstance(version, str) and version.startswith("ATIF") and isinstance(value.get("steps"), list)
 
 
-def read_sessions(place: str) -> list[Session]:
+def read_sessions(place: str) -> list[ForeignSession]:
     """Read a trajectory and those inside it; raise `Unsupported` for a version that is not 1.x."""
     path, content = Path(place), read_file(place)
     value = read_document(content, place)
@@ -68,7 +68,7 @@ def read_sessions(place: str) -> list[Session]:
     _check_version(value, path)
     id = as_text(value.get("trajectory_id")) or as_text(value.get("session_id")) or path.stem
     original = Original(name=path.name, content=content, media_type="application/json")
-    found: list[Session] = []
+    found: list[ForeignSession] = []
     _read(value, id, path, found, None)
     for session in found:
         session.originals = [original]
@@ -86,9 +86,11 @@ def _check_version(value: Json, path: Path) -> None:
         )
 
 
-def _read(value: Json, id: str, path: Path, found: list[Session], parent: Session | None) -> Session:
+def _read(
+    value: Json, id: str, path: Path, found: list[ForeignSession], parent: ForeignSession | None
+) -> ForeignSession:
     """Read one trajectory, and append it and those inside it to `found`."""
-    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=str(path))
+    session = ForeignSession(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=str(path))
     agent = as_object(value.get("agent"))
     session.facts = {"session": id} | {
         field: value[field]
@@ -119,7 +121,7 @@ def _read(value: Json, id: str, path: Path, found: list[Session], parent: Sessio
 class _Steps:
     """The steps of one trajectory, as they come."""
 
-    def __init__(self, session: Session, model: str | None) -> None:
+    def __init__(self, session: ForeignSession, model: str | None) -> None:
         self._session, self._model = session, model
         self.entries: list[SessionEntry] = []
         self.calls_of_agents: dict[str, str | None] = {}
@@ -202,7 +204,7 @@ def _call(call: Json, at: int) -> ToolCall:
     return ToolCall(as_text(call.get("tool_call_id")) or f"call-{at}", name, text)
 
 
-def _blocks(content: Any, session: Session, where: str) -> tuple[Block, ...]:
+def _blocks(content: Any, session: ForeignSession, where: str) -> tuple[Block, ...]:
     """Return text and pictures of a message or a result."""
     if isinstance(content, str):
         return (Text(content),) if content else ()

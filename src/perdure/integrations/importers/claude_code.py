@@ -23,12 +23,12 @@ from typing import Any, cast
 import msgspec
 
 from perdure.integrations.importers.session import (
+    ForeignSession,
     Json,
     JsonLine,
     JsonLines,
     Link,
     Original,
-    Session,
     SessionEntry,
     SourcePart,
     as_list,
@@ -61,16 +61,16 @@ def recognises(file: Candidate) -> bool:
 
 
 def _is_line(line: Json) -> bool:
-    kind = line.get("type")
+    kind = as_text(line.get("type"))
     if kind in _TYPES:
         return "payload" not in line and "content" in as_object(line.get("message"))
-    return isinstance(kind, str) and (
+    return kind is not None and (
         ("sessionId" in line and "payload" not in line)
         or (kind in _OTHERS and any(each in line for each in ("leafUuid", "uuid", "messageId", "snapshot")))
     )
 
 
-def read_sessions(place: str) -> list[Session]:
+def read_sessions(place: str) -> list[ForeignSession]:
     """Read a session and the sub-agents inside its file; a file of one sub-agent is that session alone."""
     path, content = Path(place), read_file(place)
     read = read_lines(content)
@@ -84,7 +84,7 @@ def read_sessions(place: str) -> list[Session]:
             agents.setdefault(_agent_of(line.value, roots), []).append(line)
         else:
             main.append(line)
-    if not any(line.value.get("type") in _TYPES for line in main) and len(agents) == 1:
+    if not any(as_text(line.value.get("type")) in _TYPES for line in main) and len(agents) == 1:
         return [_of_agent_file(path, content, read, session, *next(iter(agents.items())))]
     whole = _session(session, path, main)
     whole.originals = [Original(name=path.name, content=content), *_long_outputs(path)]
@@ -100,7 +100,7 @@ def read_sessions(place: str) -> list[Session]:
     return [whole, *children]
 
 
-def read_entry(value: Json) -> Session:
+def read_entry(value: Json) -> ForeignSession:
     """Read one line alone: the session has one entry with one part, or counts the line as unmapped."""
     text = json.dumps(value, sort_keys=True)
     return _session("", Path(), [JsonLine(1, value, sha256(text.encode()).hexdigest())])
@@ -136,7 +136,7 @@ def _agent_of(value: Json, roots: dict[str, str]) -> str:
 
 def _of_agent_file(
     path: Path, content: bytes, read: JsonLines, session: str, key: str, lines: Sequence[JsonLine]
-) -> Session:
+) -> ForeignSession:
     ids = [id for line in lines if (id := as_text(line.value.get("sessionId")))]
     child = _child(ids[0] if ids else session, path, key, lines, None)
     child.originals = [Original(name=path.name, content=content)]
@@ -144,7 +144,7 @@ def _of_agent_file(
     return child
 
 
-def _child(session: str, path: Path, key: str, lines: Sequence[JsonLine], call: str | None) -> Session:
+def _child(session: str, path: Path, key: str, lines: Sequence[JsonLine], call: str | None) -> ForeignSession:
     child = _session(key, path, lines)
     child.thread = _agent_thread(session, key)
     child.facts |= {"session": session, "agent": key}
@@ -194,9 +194,9 @@ def _long_outputs(path: Path) -> list[Original]:
     ]
 
 
-def _session(id: str, path: Path, lines: Sequence[JsonLine]) -> Session:
+def _session(id: str, path: Path, lines: Sequence[JsonLine]) -> ForeignSession:
     """Build the session of lines that belong together."""
-    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=str(path), api=API)
+    session = ForeignSession(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=str(path), api=API)
     tree = _SessionTree(session)
     for line in lines:
         tree.take(line)
@@ -241,7 +241,7 @@ class _TreeNode(msgspec.Struct, kw_only=True):
 class _SessionTree:
     """The entries of a session, as its lines come."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ForeignSession) -> None:
         self._session = session
         self._nodes: list[_TreeNode] = []
         self._at: dict[str, int | None] = {}  # by uuid: the entry that a child of that line follows
@@ -288,7 +288,7 @@ class _SessionTree:
 
     def _is_said(self, value: Json) -> bool:
         """True for a line that is a message of the conversation."""
-        if value.get("type") not in _TYPES or not isinstance(value.get("message"), dict):
+        if as_text(value.get("type")) not in _TYPES or not isinstance(value.get("message"), dict):
             return False
         content = value["message"].get("content")
         return (

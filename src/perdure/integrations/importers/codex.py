@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from perdure.integrations.importers.session import (
+    ForeignSession,
     Json,
     JsonLine,
     Link,
     Original,
-    Session,
     SessionEntry,
     SourcePart,
     as_list,
@@ -87,10 +87,10 @@ def recognises(file: Candidate) -> bool:
 
 
 def _is_line(line: Json) -> bool:
-    if line.get("type") in _ENVELOPES:
+    if as_text(line.get("type")) in _ENVELOPES:
         return isinstance(line.get("payload"), dict)
     bare_start = "type" not in line and as_text(line.get("id")) and as_text(line.get("timestamp"))
-    is_bare = line.get("type") in _ITEMS and "message" not in line and "sessionId" not in line
+    is_bare = as_text(line.get("type")) in _ITEMS and "message" not in line and "sessionId" not in line
     return bool(bare_start) or is_bare or "record_type" in line
 
 
@@ -98,7 +98,7 @@ def _is_document(value: Json) -> bool:
     return isinstance(value.get("session"), dict) and isinstance(value.get("items"), list)
 
 
-def read_sessions(place: str) -> list[Session]:
+def read_sessions(place: str) -> list[ForeignSession]:
     """Read one session."""
     path, content = Path(place), read_file(place)
     read = read_lines(content)
@@ -110,7 +110,7 @@ def read_sessions(place: str) -> list[Session]:
     return [session]
 
 
-def _read_document(path: Path, content: bytes) -> Session:
+def _read_document(path: Path, content: bytes) -> ForeignSession:
     """Read one session of the first releases, which is one JSON document."""
     value = read_document(content, str(path))
     if not _is_document(value):
@@ -122,7 +122,7 @@ def _read_document(path: Path, content: bytes) -> Session:
     return session
 
 
-def _read(path: Path, lines: Sequence[JsonLine]) -> Session:
+def _read(path: Path, lines: Sequence[JsonLine]) -> ForeignSession:
     reading = _RolloutReading(path)
     has_items = any(_unwrapped(line.value)[0] in _ITEMS for line in lines)
     reading.said = {
@@ -156,7 +156,7 @@ class _RolloutReading:
     """One session, as its lines come."""
 
     def __init__(self, path: Path) -> None:
-        self._session = Session(format=FORMAT, id="", thread="", source=str(path), api=_API)
+        self._session = ForeignSession(format=FORMAT, id="", thread="", source=str(path), api=_API)
         self._path = path
         self._entries: list[SessionEntry] = []
         self._open: list[SourcePart] = []  # of the reply, or of the outputs, that is being read
@@ -188,7 +188,7 @@ class _RolloutReading:
         else:
             self._session.unmapped[kind] += 1
 
-    def finish(self) -> Session:
+    def finish(self) -> ForeignSession:
         """Return the session."""
         self._close()
         session = self._session

@@ -24,10 +24,10 @@ import msgspec
 from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
 from perdure.integrations.importers.foreign_data import ForeignObject, decode_typed, plain
 from perdure.integrations.importers.session import (
+    ForeignSession,
     Json,
     Link,
     Original,
-    Session,
     SessionEntry,
     SourcePart,
     as_list,
@@ -70,7 +70,7 @@ def recognises(file: Candidate) -> bool:
     return file.is_server or file.has_tables(has_checkpoints)
 
 
-def read_sessions(place: str) -> Iterator[Session]:
+def read_sessions(place: str) -> Iterator[ForeignSession]:
     """Yield the sessions of a saver: one for each thread and namespace."""
     if is_server(place):
         with open_postgres(place) as tables:
@@ -82,7 +82,7 @@ def read_sessions(place: str) -> Iterator[Session]:
         yield from _read(SqliteTables(connection, place), place)
 
 
-def _read(tables: Tables, source: str) -> Iterator[Session]:
+def _read(tables: Tables, source: str) -> Iterator[ForeignSession]:
     for thread, namespace in tables.threads():
         yield _CheckpointReading(tables, thread, namespace, source).session()
 
@@ -102,14 +102,14 @@ class _CheckpointReading:
     def __init__(self, tables: Tables, thread: str, namespace: str, source: str) -> None:
         self._tables, self._thread, self._namespace = tables, thread, namespace
         id = f"{thread}/{namespace}" if namespace else thread
-        self._session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=source)
+        self._session = ForeignSession(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=source)
         self._session.facts = {"session": id, "thread_id": thread, "checkpoint_ns": namespace}
         self._roots: list[_MessageNode] = []
         self._lists: dict[str, list[_MessageNode]] = {}  # by checkpoint
         self._ends: dict[str, list[str]] = {}  # the checkpoints whose lists end with a message, by its name
         self._channel: str | None = None
 
-    def session(self) -> Session:
+    def session(self) -> ForeignSession:
         """Read all checkpoints; the newest one decides about the first path and the state."""
         newest: CheckpointRow | None = None
         raw: dict[str, CheckpointRow] = {}

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from perdure.integrations.importers.session import (
+    ForeignSession,
     Json,
     Original,
-    Session,
     SessionEntry,
     SourcePart,
     as_list,
@@ -49,7 +49,7 @@ def _is_agent_file(value: Json) -> bool:
     return isinstance(value.get("messages"), list) and sum(field in value for field in _FIRST_FORM) >= 2
 
 
-def read_sessions(place: str) -> list[Session]:
+def read_sessions(place: str) -> list[ForeignSession]:
     """Read the sessions of all agents in a file."""
     path, content = Path(place), read_file(place)
     value = read_document(content, place)
@@ -60,7 +60,7 @@ def read_sessions(place: str) -> list[Session]:
     blocks = {
         as_text(as_object(each).get("id")) or "": as_object(each) for each in as_list(value.get("blocks"))
     }
-    found: list[Session] = []
+    found: list[ForeignSession] = []
     for agent in agents:
         session = _session(path, agent)
         session.originals = [original]
@@ -70,10 +70,10 @@ def read_sessions(place: str) -> list[Session]:
     return found
 
 
-def _session(path: Path, agent: Json) -> Session:
+def _session(path: Path, agent: Json) -> ForeignSession:
     messages = [as_object(each) for each in as_list(agent.get("messages"))]
     id = _id(agent, messages, path)
-    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=str(path))
+    session = ForeignSession(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=str(path))
     config = as_object(agent.get("llm_config"))
     session.facts = {"session": id} | {field: agent[field] for field in _FACTS if agent.get(field)}
     reading = _Messages(session, as_text(config.get("model")), as_text(config.get("model_endpoint_type")))
@@ -93,7 +93,7 @@ def _id(agent: Json, messages: list[Json], path: Path) -> str:
     return f"{as_text(agent.get('name')) or path.stem}-{digest}"
 
 
-def _memory(session: Session, agent: Json, blocks: dict[str, Json]) -> Json:
+def _memory(session: ForeignSession, agent: Json, blocks: dict[str, Json]) -> Json:
     """Return the memory blocks of an agent as values of the state."""
     own = [blocks[id] for id in map(str, as_list(agent.get("block_ids"))) if id in blocks]
     own += [as_object(each) for each in as_list(agent.get("core_memory"))]
@@ -108,7 +108,7 @@ def _memory(session: Session, agent: Json, blocks: dict[str, Json]) -> Json:
     return state
 
 
-def _report_tools(session: Session, agent: Json, value: Json) -> None:
+def _report_tools(session: ForeignSession, agent: Json, value: Json) -> None:
     listed = {as_text(as_object(each).get("id")): as_object(each) for each in as_list(value.get("tools"))}
     own = [listed[id] for id in map(str, as_list(agent.get("tool_ids"))) if id in listed]
     own += [as_object(each) for each in as_list(agent.get("tools"))]
@@ -121,7 +121,7 @@ def _report_tools(session: Session, agent: Json, value: Json) -> None:
 class _Messages:
     """The messages of one agent, as they come."""
 
-    def __init__(self, session: Session, model: str | None, provider: str | None) -> None:
+    def __init__(self, session: ForeignSession, model: str | None, provider: str | None) -> None:
         self._session, self._model, self._provider = session, model, provider
         self.entries: list[SessionEntry] = []
         self._name = ""

@@ -14,9 +14,9 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from perdure.integrations.importers.session import (
+    ForeignSession,
     Json,
     Original,
-    Session,
     SessionEntry,
     SourcePart,
     as_object,
@@ -47,13 +47,13 @@ def _message_tables(connection: Connection) -> list[str]:
     return [table for table in tables_of(connection) if columns_of(connection, table) >= _COLUMNS]
 
 
-def read_sessions(place: str) -> Iterator[Session]:
+def read_sessions(place: str) -> Iterator[ForeignSession]:
     """Yield the sessions of a database, sorted by table and id."""
     with opened(Path(place)) as connection:
         yield from _read(Path(place), connection)
 
 
-def _read(path: Path, connection: Connection) -> Iterator[Session]:
+def _read(path: Path, connection: Connection) -> Iterator[ForeignSession]:
     tables = _message_tables(connection)
     if not tables:
         raise no_such_format(str(path), (FORMAT,))
@@ -65,10 +65,12 @@ def _read(path: Path, connection: Connection) -> Iterator[Session]:
             yield _session(path, connection, table, str(id), prefix)
 
 
-def _session(path: Path, connection: Connection, table: str, id: str, prefix: str) -> Session:
+def _session(path: Path, connection: Connection, table: str, id: str, prefix: str) -> ForeignSession:
     query = f"SELECT id, message_data FROM {quoted(table)} WHERE session_id = ? ORDER BY id"
     rows = [(int(row), data) for row, data in connection.execute(query, (id,))]
-    session = Session(format=FORMAT, id=id, thread=thread_id(FORMAT, prefix + id), source=str(path), api=API)
+    session = ForeignSession(
+        format=FORMAT, id=id, thread=thread_id(FORMAT, prefix + id), source=str(path), api=API
+    )
     session.facts = {"session": id, "table": table}
     items: dict[int, tuple[str, SourcePart]] = {}
     for row, data in rows:
@@ -106,7 +108,7 @@ def _ways(connection: Connection, id: str, rows: Sequence[tuple[int, object]]) -
     return [way for way in ways.values() if way]
 
 
-def _item(session: Session, row: int, data: object) -> tuple[str, SourcePart] | None:
+def _item(session: ForeignSession, row: int, data: object) -> tuple[str, SourcePart] | None:
     """Return the role of a row and its item; None if it is not the conversation's."""
     raw = _bytes(data)
     try:

@@ -32,7 +32,7 @@ __all__ = [
     "Link",
     "Original",
     "SourcePart",
-    "Session",
+    "ForeignSession",
     "as_list",
     "as_object",
     "as_text",
@@ -90,7 +90,7 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(self.content).hexdigest()
 
 
-class Session(msgspec.Struct, kw_only=True):
+class ForeignSession(msgspec.Struct, kw_only=True):
     """One conversation of another tool."""
 
     format: str

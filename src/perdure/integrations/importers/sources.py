@@ -21,9 +21,9 @@ import msgspec
 from perdure.errors import Corrupt, Invalid, NotFound, Unavailable
 from perdure.integrations.importers.session import (
     FORMATS,
+    ForeignSession,
     Json,
     JsonLine,
-    Session,
     no_such_format,
     read_document,
     read_lines,
@@ -93,7 +93,7 @@ class SessionFormat(Protocol):
         """True if the file holds sessions of this format."""
         ...
 
-    def read_sessions(self, place: str) -> Iterable[Session]:
+    def read_sessions(self, place: str) -> Iterable[ForeignSession]:
         """Read the sessions at a place; raise `Invalid` if there are none of this format."""
         ...
 

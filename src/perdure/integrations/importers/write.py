@@ -24,8 +24,8 @@ from perdure.history import reader
 from perdure.history.space import Space
 from perdure.integrations.importers.foreign_data import plain
 from perdure.integrations.importers.session import (
+    ForeignSession,
     Json,
-    Session,
     SessionEntry,
     SourcePart,
     as_list,
@@ -71,7 +71,9 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     torn: bool = False  # the last line was not complete; it is read when it is
 
 
-def write_session(store: Store, session: Session, *, agent: str, owner: str | None = None) -> SessionReport:
+def write_session(
+    store: Store, session: ForeignSession, *, agent: str, owner: str | None = None
+) -> SessionReport:
     """Add what is new of a session to its thread, which is begun if there is none.
 
     Raises `Conflict`, having written nothing, if the thread belongs to another agent or owner.
@@ -98,7 +100,7 @@ def write_session(store: Store, session: Session, *, agent: str, owner: str | No
     )
 
 
-def _report(session: Session, thread: str | None) -> SessionReport:
+def _report(session: ForeignSession, thread: str | None) -> SessionReport:
     return SessionReport(
         format=session.format,
         session=session.id,
@@ -113,7 +115,7 @@ def _report(session: Session, thread: str | None) -> SessionReport:
 class _Writing:
     """One session on its way into one thread."""
 
-    def __init__(self, thread: Thread, session: Session) -> None:
+    def __init__(self, thread: Thread, session: ForeignSession) -> None:
         self._thread, self._session = thread, session
         self._space: Space = thread._space  # pyright: ignore[reportPrivateUsage]
         self._known: dict[str, Digest] = {}
@@ -299,7 +301,7 @@ def _backend(entry: SessionEntry) -> str | None:
 
 
 def converted(
-    session: Session, parts: Sequence[SourcePart], entry: SessionEntry
+    session: ForeignSession, parts: Sequence[SourcePart], entry: SessionEntry
 ) -> tuple[list[Message], tuple[Loss, ...]]:
     """Return the messages of some parts of an entry, and what was lost; parts that cannot be read are left out."""
     try:
@@ -323,7 +325,7 @@ def _shown(error: Exception) -> str:
 
 
 def _converted(
-    session: Session, parts: Sequence[SourcePart], entry: SessionEntry
+    session: ForeignSession, parts: Sequence[SourcePart], entry: SessionEntry
 ) -> tuple[list[Message], tuple[Loss, ...]]:
     messages: list[Message] = []
     losses: tuple[Loss, ...] = ()
@@ -405,7 +407,7 @@ def _with_facts(message: Message, format: str, facts: list[dict[str, Any]]) -> M
     return msgspec.structs.replace(message, vendor_metadata=text)
 
 
-def _describe(thread: Thread, session: Session) -> None:
+def _describe(thread: Thread, session: ForeignSession) -> None:
     """Keep the originals by digest, and say in the state what was imported from where."""
     originals: list[dict[str, Any]] = []
     for each in session.originals:

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from agents.items import TResponseInputItem
 from agents.memory import SessionSettings
-from agents.memory.session_settings import resolve_session_limit
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 from perdure import aio
 from perdure.context.render.media import taken_out
@@ -42,7 +42,7 @@ __all__ = ["UNMAPPED", "Session", "thread_of"]
 
 UNMAPPED = "/openai-agents/unmapped.json"  # in the state: the items that are no message, oldest first
 _AFTER, _WHY = "after", "why"
-_PAGE = 16
+_PAGE = 4
 
 _Item = dict[str, Any]
 
@@ -57,14 +57,13 @@ class Session:
         self,
         thread: Thread | aio.Thread,
         *,
-        session_settings: SessionSettings | Mapping[str, Any] | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         """Use a thread, of either interface; its timeline is the one of the handle."""
         self._thread = thread_of(thread)
         self._workers = Workers()
         self.session_id = self._thread.id
-        is_object = isinstance(session_settings, SessionSettings)
-        self.session_settings = session_settings if is_object else SessionSettings(**(session_settings or {}))
+        self.session_settings = coerce_session_settings(session_settings or {})
 
     @property
     def thread(self) -> Thread:
@@ -270,9 +269,9 @@ def _planned(items: Sequence[Any]) -> Iterator[Message | dict[str, Json]]:
 def _messages(group: Sequence[tuple[str, SourcePart]]) -> Iterator[Message | dict[str, Json]]:
     """Yield one message for each entry, else one for each item with the reasoning that led to it."""
     for entry in openai_agents.grouped(group):
-        found, _ = write.converted(_source(), entry.parts, entry)
-        if len(found) == 1:
-            yield found[0]
+        message, _ = _one_message(entry, entry.parts)
+        if message is not None:
+            yield message
             continue
         chunk: list[SourcePart] = []
         for part in entry.parts:
@@ -283,18 +282,22 @@ def _messages(group: Sequence[tuple[str, SourcePart]]) -> Iterator[Message | dic
 
 
 def _chunk(entry: SessionEntry, parts: Sequence[SourcePart]) -> Iterator[Message | dict[str, Json]]:
-    found, losses = write.converted(_source(), parts, entry)
-    if len(found) == 1:
-        yield found[0]
+    message, why = _one_message(entry, parts)
+    if message is not None:
+        yield message
     elif len(parts) > 1:
         for part in parts:
             yield from _chunk(entry, (part,))
     else:
-        why = losses[0].why if losses and not found else "it is not one message"
         yield {**dict(parts[0].facts), _WHY: why}
 
 
-def _source() -> session.Session:
-    return session.Session(
+def _one_message(entry: SessionEntry, parts: Sequence[SourcePart]) -> tuple[Message | None, str]:
+    """Return the message that items are together; None, and why, if they are not one."""
+    source = session.ForeignSession(
         format=openai_agents.FORMAT, id="", thread="", source="session", api=openai_agents.API
     )
+    found, losses = write.converted(source, parts, entry)
+    if len(found) == 1 and len(_exact(found[0]) or ()) == len(parts):
+        return found[0], ""
+    return None, losses[0].why if losses and not found else "it is not one message"

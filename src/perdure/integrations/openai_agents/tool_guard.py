@@ -4,8 +4,8 @@
     agent = Agent(name="travel", tools=guard.wrap([search, pay]))
 
 The SDK turns an exception of a tool into a message for the model.  The guard sees the exception first: the ledger has the
-call as unknown, because the tool may have had its effect, and then the SDK makes its message of it.  Arguments that the
-tool's schema refuses never reach the tool; such a call has failed without an effect.
+call as unknown, because the tool may have had its effect, and the guard adds that to the SDK's message.  Arguments that
+the tool's schema refuses never reach the tool; such a call has failed without an effect.
 
 A call is known again by its id and arguments.  After a crash the SDK asks the model anew, and the model asks for the same
 call under a new id: it is stopped by its fingerprint while the outcome of the first is unknown.
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, cast
 
 from agents.exceptions import ModelBehaviorError
@@ -35,12 +36,19 @@ from perdure.integrations.guard import CallGuard, GuardedCall
 from perdure.integrations.openai_agents.session import Session, thread_of
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
+from perdure.model.message import Text
+from perdure.runtime.tools.result import explain
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.thread import Thread
 
 __all__ = ["ToolGuard"]
 
 _OUTPUT = "output"
+_BIND = "__agents_bind_function_tool__"  # what the SDK calls on an invoker that handles errors
+
+_unknown: ContextVar[str | None] = ContextVar(
+    "perdure_unknown_tool", default=None
+)  # of the call that has just raised
 
 
 class ToolGuard:
@@ -69,18 +77,18 @@ class ToolGuard:
 
     def tool(self, tool: FunctionTool) -> FunctionTool:
         """Return a tool whose calls go through the ledger; the given one is not changed."""
-        inner = set_function_tool_failure_error_function(
-            copy.copy(tool), None
-        )  # it raises what the tool raises
-        handles_errors = hasattr(tool.on_invoke_tool, "__agents_bind_function_tool__")
+        # The inner tool raises what its function raises.
+        inner = set_function_tool_failure_error_function(copy.copy(tool), None)
 
         async def invoke(context: ToolContext[Any], arguments: str) -> Any:
             return await self._make(inner, context, arguments)
 
         guarded = copy.copy(tool)
-        guarded.on_invoke_tool = (
-            with_function_tool_failure_error_handler(invoke, _report_nothing) if handles_errors else invoke
-        )
+        guarded.on_invoke_tool = invoke
+        if hasattr(tool.on_invoke_tool, _BIND):  # the SDK makes a message of an error
+            guarded.on_invoke_tool = _Invoker(
+                with_function_tool_failure_error_handler(invoke, _report_nothing)
+            )
         return copy.copy(guarded)  # a copy binds the handling of errors to itself
 
     async def _make(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
@@ -93,13 +101,16 @@ class ToolGuard:
                 raise
 
         thread = aio.Thread(self._workers.workers, self._thread)
+        call = self._call(tool, context, arguments)
         try:
-            outcome = await self._guard.acall(
-                thread, self._call(tool, context, arguments), run, store=_stored
-            )
+            outcome = await self._guard.acall(thread, call, run, store=_stored)
         except NotDone as error:
             if isinstance(error.__cause__, ModelBehaviorError):
                 raise error.__cause__ from None
+            raise
+        except Exception:
+            if self._guard.reach(call).writes:
+                _unknown.set(tool.name)
             raise
         if outcome.ran:
             return outcome.value
@@ -115,6 +126,26 @@ class ToolGuard:
             arguments=_parsed(arguments),
             annotations=None if hints is None else hints.model_dump(by_alias=True, exclude_none=True),
         )
+
+
+class _Invoker:
+    """Invokes a tool whose errors the SDK turns into messages; a message says if the outcome is unknown."""
+
+    def __init__(self, handled: Callable[[ToolContext[Any], str], Awaitable[Any]]) -> None:
+        self._handled = handled
+
+    def __agents_bind_function_tool__(self, tool: FunctionTool) -> _Invoker:
+        """Bind the handling of errors to a tool; the SDK does so for each copy."""
+        return _Invoker(getattr(self._handled, _BIND)(tool))
+
+    async def __call__(self, context: ToolContext[Any], input: str) -> Any:
+        """Invoke the tool."""
+        _unknown.set(None)
+        told = await self._handled(context, input)
+        unknown = _unknown.get()
+        if unknown is None:
+            return told
+        return f"{told} {''.join(block.text for block in explain('unknown', '', unknown) if isinstance(block, Text))}"
 
 
 def _report_nothing(_tool: FunctionTool, _error: Exception, _arguments: str) -> None:

@@ -283,10 +283,17 @@ class ModelStep:
     """One step of a model.  Ask for its `answer` until that is a `StepReply`."""
 
     def __init__(
-        self, model: Model, context: Context, feed: Feed, ids: Callable[[], str], names: Mapping[str, str]
+        self,
+        model: Model,
+        context: Context,
+        feed: Feed,
+        ids: Callable[[], str],
+        names: Mapping[str, str],
+        message_id: str,
     ) -> None:
         """Show `context` to the model; `names` maps a vendor's names of tools to ours."""
         self._model, self._context, self._feed, self._ids, self._names = model, context, feed, ids, names
+        self._message_id = message_id
         self._events: AsyncIterator[ModelEvent] | None = None  # None: the request is not sent yet
         self._pending: str | None = None  # the id that the backend gave in answer to this request
         self._finished: Finished | None = None
@@ -313,7 +320,7 @@ class ModelStep:
                     if is_new:
                         return PendingAnswer(event.id)
                 elif asked is None or not self._is_streamed:  # a poll may repeat what was streamed before
-                    _stream(self._feed, event)
+                    _stream(self._feed, event, self._message_id)
         except Unavailable:
             if self._pending is None or asked is not None:
                 raise
@@ -344,12 +351,12 @@ class ModelStep:
         return PendingAnswer(pending)
 
 
-def _stream(feed: Feed, event: ModelEvent) -> None:
+def _stream(feed: Feed, event: ModelEvent, message: str) -> None:
     match event:
         case TextChunk(text):
-            feed.tell(events.TextDelta(text))
+            feed.tell(events.TextDelta(text, message=message))
         case ReasoningChunk(text):
-            feed.tell(events.ReasoningDelta(text))
+            feed.tell(events.ReasoningDelta(text, message=message))
         case CallDelta(index, name, arguments):
             feed.tell(CallProgress(str(index), name, "writing", arguments))
         case PendingReply() | Finished():

@@ -57,6 +57,7 @@ from perdure.runtime.run.start import (
     begin,
     continued,
     given_before,
+    given_before_as,
     inbound,
     retried,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "earlier",
     "end_cancelled",
     "end_undone",
+    "given",
     "go_on",
     "is_decided",
     "is_interrupted",
@@ -141,6 +143,16 @@ async def run(
                 await _finish_first(env.without_expectation(), cut_off)
             case BackendChanged(backend):
                 model = model_for(env, backend)
+
+
+def given(env: RunEnvironment, input: Input, id: str) -> RunRecord | None:
+    """Return the run that an input of this id started, or was queued for; None if the id is new.
+
+    Raises `Conflict` if the id came with another input.
+    """
+    inputs = inbound(env.space, env.timeline, input, id=id, state=None)
+    run = given_before_as(env.space, env.timeline, inputs)
+    return None if run is None else records.read(env.space, run).record
 
 
 def _started(

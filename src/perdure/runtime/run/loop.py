@@ -253,7 +253,8 @@ class LiveRun:
             kinds = {loss.what for loss in unseen}
             choose = partial(self._failover.before_step, self._active, context, unseen=kinds, fits=fits)
             takeover = await self._do(choose)
-        answer = takeover or await self._answer(context)
+        label = self._env.space.ids()  # of the message, so that watchers know it while the model writes
+        answer = takeover or await self._answer(context, label)
         if isinstance(answer, Takeover):
             await self._do(partial(self._take_over, answer, heard))
             return [], None
@@ -263,7 +264,6 @@ class LiveRun:
         reply = answer
         if self._has_plugins:
             await self._phase("after_inference", draft, message=reply.message)
-        label = self._env.space.ids()
         losses = (*unseen, *self._model_input.losses(), *reply.losses)
         recipe, bodies = self._model_input.recipe()
         stored = reply.message
@@ -283,8 +283,8 @@ class LiveRun:
             return await self._take_calls(reply, draft, label, heard)
         return [], await self._take_message(reply, draft, label, heard)
 
-    async def _answer(self, context: Context) -> StepReply | Takeover | None:
-        """Have the model take a step, or find the backend that takes over where it fails.
+    async def _answer(self, context: Context, label: str) -> StepReply | Takeover | None:
+        """Have the model take a step, or find the backend that takes over where it fails.  `label` is the message's id.
 
         None: a limit of the run was reached while the backend worked on the answer.
         """
@@ -294,7 +294,7 @@ class LiveRun:
             check_price(self._env, self._active.model)
         await self._env.before_step(self._active.backend)
         ids, feed = self._journal.space.ids, self._journal.feed
-        model_step = ModelStep(self._active.model, context, feed, ids, self._names)
+        model_step = ModelStep(self._active.model, context, feed, ids, self._names, label)
         try:
             return await self._answer_of(model_step, context.pending)
         except GeneratorExit:  # a second Ctrl-C: nothing can be awaited any more

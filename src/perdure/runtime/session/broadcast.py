@@ -24,12 +24,12 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Condition, Event, Lock
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -55,6 +55,14 @@ def spool_file(directory: Path, space: str, timeline: str) -> Path:
     return directory / f"{name}.jsonl"
 
 
+class PartialMessage(NamedTuple):
+    """What a model has said so far of the message that it is writing."""
+
+    id: str | None = None  # None: it says nothing, or the id is not known
+    text: str = ""
+    reasoning: str = ""
+
+
 class SpoolWriter:
     """Writes what one run says, from the moment on at which another process asks for it."""
 
@@ -64,12 +72,16 @@ class SpoolWriter:
         self._space, self._timeline = space, timeline
         self._path: Path | None = None  # None: it was not needed yet
         self._file: int | None = None
+        self._message: str | None = None  # whose words were written last
         self._size = 0
 
-    def tell(self, item: Live, *, at: Digest | None, text: Sequence[str]) -> None:
-        """Write an item; a file that is begun now has the `text` of the message before it, after the commit `at`."""
-        if not self._is_open(at, text) or self._size > _BYTES_MAX:
+    def tell(self, item: Live, *, at: Digest | None, spoken: Callable[[], PartialMessage]) -> None:
+        """Write an item; a file that is begun now has what was `spoken` before it, after the commit `at`."""
+        if not self._is_open(at, spoken) or self._size > _BYTES_MAX:
             return
+        if not isinstance(item, CallProgress) and item.message != self._message:
+            self._write(["message", item.message, ""])
+            self._message = item.message
         match item:
             case TextDelta():
                 self._write(["text", item.text])
@@ -78,14 +90,16 @@ class SpoolWriter:
             case CallProgress():
                 self._write(["call", msgspec.structs.asdict(item)])
 
-    def committed(self, commit: Digest | None, *, spoken: bool, text: Sequence[str]) -> None:
-        """Write the notice of a commit; `spoken`: it holds the message that was being written."""
-        if not self._is_open(commit, () if spoken else text):
+    def committed(
+        self, commit: Digest | None, *, is_spoken: bool, spoken: Callable[[], PartialMessage]
+    ) -> None:
+        """Write the notice of a commit; `is_spoken`: it holds the message that was being written."""
+        if not self._is_open(commit, spoken):
             return
-        self._write(["commit", commit, spoken])
-        if spoken and self._size > _BYTES_ANEW:
+        self._write(["commit", commit, is_spoken])
+        if is_spoken and self._size > _BYTES_ANEW:
             self._close()
-            self._is_open(commit, ())
+            self._is_open(commit, spoken)
 
     def end(self) -> None:
         """Write that nothing more comes, and remove the file."""
@@ -96,7 +110,7 @@ class SpoolWriter:
                     self._path.unlink()
             self._close()
 
-    def _is_open(self, at: Digest | None, text: Sequence[str]) -> bool:
+    def _is_open(self, at: Digest | None, spoken: Callable[[], PartialMessage]) -> bool:
         if self._file is not None:
             return True
         if not os.access(self._directory, os.F_OK):  # without a Path: every commit of a run asks
@@ -108,8 +122,11 @@ class SpoolWriter:
             self._file = os.open(
                 new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600
             )
-            self._size = 0
-            self._write(["begin", self._run, at, "".join(text)])
+            self._size, so_far = 0, spoken()
+            self._message = so_far.id
+            self._write(["begin", self._run, at, so_far.text])
+            if so_far.id is not None:
+                self._write(["message", so_far.id, so_far.reasoning])
             new.replace(self._path)
         except OSError:
             self._close()
@@ -225,9 +242,11 @@ _ITEMS_MAX = 10_000  # of one watcher; one that is further behind still has the 
 class Watcher:
     """The queue of one watcher: items wait here until they are taken."""
 
-    def __init__(self, text: str, at: Digest | None, wake: Callable[[], None] | None = None) -> None:
-        """Start with the text that was written before; `wake` is called for every new item."""
-        self.text = text  # of the message that was being written when the watching began
+    def __init__(
+        self, spoken: PartialMessage, at: Digest | None, wake: Callable[[], None] | None = None
+    ) -> None:
+        """Start with what was written before; `wake` is called for every new item."""
+        self.spoken = spoken  # of the message that was being written when the watching began
         self.at = at  # the last commit before that message
         self.over = False
         self._items: deque[Item] = deque(maxlen=_ITEMS_MAX)
@@ -269,7 +288,9 @@ class Feed:
         self._pid = os.getpid()
         self._lock = Lock()
         self._watchers: list[Watcher] = []
+        self._message: str | None = None  # that is being written
         self._text: list[str] = []
+        self._reasoning: list[str] = []
         self._over = False
         self._at: Digest | None = None
         self.spool: SpoolWriter | None = None  # what other processes read; None: there is no such place
@@ -284,9 +305,13 @@ class Feed:
         """Give an item to every watcher."""
         with self._lock:
             if self.spool is not None:
-                self.spool.tell(item, at=self._at, text=self._text)
-            if isinstance(item, TextDelta):
+                self.spool.tell(item, at=self._at, spoken=self._spoken)
+            if type(item) is TextDelta:
+                self._message = item.message
                 self._text.append(item.text)
+            elif type(item) is ReasoningDelta:
+                self._message = item.message
+                self._reasoning.append(item.text)
             watchers = tuple(self._watchers)
         for watcher in watchers:
             watcher.give(item)
@@ -301,9 +326,11 @@ class Feed:
         with self._lock:
             self._at = commit
             if spoken:
+                self._message = None
                 self._text.clear()
+                self._reasoning.clear()
             if self.spool is not None:
-                self.spool.committed(commit, spoken=spoken, text=self._text)
+                self.spool.committed(commit, is_spoken=spoken, spoken=self._spoken)
             watchers = tuple(self._watchers)
         for watcher in watchers:
             watcher.give(CommitNotice(commit))
@@ -311,7 +338,7 @@ class Feed:
     def watch(self, wake: Callable[[], None] | None = None) -> Watcher:
         """Add a watcher."""
         with self._lock:
-            watcher = Watcher("".join(self._text), self._at, wake)
+            watcher = Watcher(self._spoken(), self._at, wake)
             self._watchers.append(watcher)
             if self._over:
                 watcher.end()
@@ -339,6 +366,21 @@ class Feed:
         """Set where the run is, as another process says: the last commit, and the text since."""
         with self._lock:
             self._at, self._text = at, [text] if text else []
+
+    def speaks(self, message: str | None, reasoning: str) -> None:
+        """Set which message the run writes, as another process says, and the reasoning so far if there is any."""
+        with self._lock:
+            self._message = message
+            if reasoning:
+                self._reasoning = [reasoning]
+
+    @property
+    def message(self) -> str | None:
+        """The id of the message that is being written."""
+        return self._message
+
+    def _spoken(self) -> PartialMessage:
+        return PartialMessage(self._message, "".join(self._text), "".join(self._reasoning))
 
 
 class Feeds:
@@ -483,10 +525,12 @@ def _mirror(feed: Feed, lines: list[list[Any]]) -> None:
                 if not feed.run:
                     feed.run = run
                     feed.resume_at(None if at is None else Digest(str(at)), text)
+            case ["message", message, str(reasoning)]:
+                feed.speaks(None if message is None else str(message), reasoning)
             case ["text", str(text)]:
-                feed.tell(TextDelta(text))
+                feed.tell(TextDelta(text, message=feed.message))
             case ["reasoning", str(text)]:
-                feed.tell(ReasoningDelta(text))
+                feed.tell(ReasoningDelta(text, message=feed.message))
             case ["call", fields]:
                 with suppress(msgspec.ValidationError):
                     feed.tell(msgspec.convert(fields, CallProgress))

@@ -19,12 +19,12 @@ from perdure.model.effect import Effect
 from perdure.model.merge_rules import Side as MergeSide
 from perdure.model.run import RunRecord
 from perdure.model.ticket import Verdict
-from perdure.runtime.events import Happening, RunEnded
+from perdure.runtime.events import Happening
 from perdure.runtime.session.result import Result
 from perdure.server.keys import SERVER
 from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, route
-from perdure.server.streams import EventStream, frames
+from perdure.server.streams import EventStream, frames, watched
 from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
 from perdure.shapes.lookup import call_seen_from, lately, name_of, run_of
 from perdure.shapes.threads import (
@@ -39,7 +39,7 @@ from perdure.shapes.threads import (
 )
 from perdure.store.thread import Thread
 
-__all__ = ["Steered"]
+__all__ = ["Steered", "runner"]
 
 
 class BaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,7 +98,7 @@ async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | On
     id = call.op_id or call.server.new_id()
     if body.wait and not _wants_events(call):
         return await _ended(call, query.timeline, lambda thread: thread.run(body.text, id=id))
-    thread = await _runner(call, query.timeline)
+    thread = await runner(call, query.timeline)
     if thread is None:
         return await _queued(call, query.timeline, body, id)
     if _wants_events(call):
@@ -119,7 +119,7 @@ async def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResul
     _check_named(call, body.run)
     if body.wait and not _wants_events(call):
         return await _ended(call, query.timeline, lambda thread: thread.resume(body.run))
-    thread = await _runner(call, query.timeline)
+    thread = await runner(call, query.timeline)
     if thread is None:
         raise _not_served(call)
     if _wants_events(call):
@@ -142,7 +142,7 @@ def _check_named(call: HttpCall, run: str | None) -> None:
         )
 
 
-async def _runner(call: HttpCall, timeline: str) -> aio.Thread | None:
+async def runner(call: HttpCall, timeline: str) -> aio.Thread | None:
     """Open the thread with its agent, tools included; None if this server cannot run the agent."""
     thread = await call.server.store.off_loop(lambda: _opened(call, timeline))
     return None if thread is None else aio.Thread(call.server.store.tool_threads, thread)
@@ -223,7 +223,7 @@ async def _begun(
 ) -> OneRun:
     """Answer with the run that `find` reads, as soon as it has begun."""
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = call.server.keep(_watched(happenings, begun))
+    task = call.server.keep(watched(happenings, begun))
     await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
     if task.done() and task.exception() is not None:
         raise task.exception() or AssertionError
@@ -235,16 +235,6 @@ async def _begun(
         return OneRun(thread=thread.id, run=RunShape.now(thread.target(), record))
 
     return await thread.off_loop(begun_run)
-
-
-async def _watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[None]) -> Result:
-    """Read the events of a run to its end, and return its result."""
-    async for event in happenings:
-        if not begun.done():
-            begun.set_result(None)
-        if isinstance(event, RunEnded):
-            return event.result
-    raise AssertionError("a stream of a run ends with its result, or raises")
 
 
 def _run_with(thread: Thread, input: str) -> RunRecord | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from perdure import aio
 from perdure.server.problems import HttpProblem
+from perdure.server.routes.chat import opened
 from perdure.server.routes.store import SessionShape
 from perdure.server.routing import HttpCall, LineQuery, route
 from perdure.server.streams import EventStream, frames
@@ -26,8 +26,7 @@ class EventsQuery(LineQuery, frozen=True, kw_only=True):
 async def follow(call: HttpCall, query: EventsQuery) -> EventStream:
     """Stream the events of a timeline: durable ones once and in order, and text as it is written."""
     after = call.headers.get("last-event-id") or query.after
-    thread = await call.server.store.off_loop(lambda: call.thread(query.timeline))
-    handle = aio.Thread(call.server.store.tool_threads, thread)
+    handle = await opened(call, query.timeline)
     return call.server.stream(call, frames(handle.follow(after, wait=query.wait)))
 
 

@@ -36,6 +36,7 @@ else:
     calls = deferred("perdure.ledger.calls")
 
 __all__ = [
+    "UNSETTLED",
     "Chain",
     "How",
     "chain_interrupted",
@@ -185,7 +186,7 @@ def _is_unchanged(space: Space, fence: Fence) -> bool:
 
 
 _SHOWN = 3
-_UNSETTLED = UNCLEAR | {"started", "awaiting_approval", "approved", "requested"}
+UNSETTLED = UNCLEAR | {"started", "awaiting_approval", "approved", "requested"}
 
 
 def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> None:
@@ -214,7 +215,7 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
 
 
 def _check_settled(space: Space) -> None:
-    left = [each.record for each in calls.every(space) if each.record.state in _UNSETTLED]
+    left = [each.record for each in calls.every(space) if each.record.state in UNSETTLED]
     if left:
         shown = ", ".join(f"{each.tool} '{each.id}' is {each.state}" for each in left[:_SHOWN])
         more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""

@@ -69,19 +69,22 @@ END $$;
 -- taken for a stale head.  A refusal is a returned value, because an exception would be a line in the server's log.
 -- Nothing is changed before the last check has passed.  The statements inside keep their plans: planning them anew for
 -- each write took more than half of its time.  `reads` says why they read a row of the log in a lateral subquery.
+-- After a write `place` begins with the new seal; of an ordinary one it goes on with the place of the commit, and `moved` is
+-- the digest of the move, so that the next one can be sent as `next_commit.py` does.
 -- `apply` receives all numbers in one array and all bytes in another, because a parameter for each field would cost more
 -- than the write itself; two more arrays have the keys and the rows that they lead to:
 --
 --     n  flags (1 check the seal, 2 check only, 4 ordinary, 8 take the turn, or answer 'busy'), fences, cells, moves,
 --        entries, rows, key of the op_id, generation of the bases (-1: none); then for each
 --        fence: revision; cell: expected, listed; move: expected version (-1: begin), sealed;
---        row: kind (0 plain, 1 with a commit, 2 one large object), depth, events, key of the run (0: none)
+--        row: kind (0 plain, 1 with a commit, 2 one large object), depth, events, key of the run (0: none), turns
+--        without a number
 --     f  fence: name; cell: name, value; move: timeline, expected commit, commit, record before and after `previous`,
 --        move before it; row: digest, parents, pack, state, rows that the state needs; entry: body
 CREATE FUNCTION perdure.apply(
     t text, space_name bytea, op bytea, wanted bytea, n bigint[], f bytea[], wanted_keys bigint[], places integer[],
     OUT code text, OUT at integer, OUT number bigint, OUT one bytea, OUT two bytea, OUT now_us bigint,
-    OUT generation bigint, OUT follower bigint, OUT clock text
+    OUT generation bigint, OUT follower bigint, OUT clock text, OUT place text, OUT moved bytea
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_variable
 DECLARE
@@ -277,7 +280,7 @@ BEGIN
                     wanted_keys := wanted_keys || own; places := places || k;
                 END IF;
             END IF;
-            i := i + 4; j := j + 5;
+            i := i + 5; j := j + 5;
         END LOOP;
         IF n[1] & 2 = 2 THEN code := 'checked'; RETURN; END IF;
         FOR k IN 1..moves LOOP
@@ -344,15 +347,18 @@ BEGIN
         UPDATE perdure.heads h SET version = n[n_moves] + 1, commit = f[f_moves + 2], sealed = n[n_moves + 1] = 1,
             move = digest, record = body, row_id = next_row
         WHERE h.tenant = t AND h.space = sp.id AND h.timeline = f[f_moves];
-        INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, run,
+        INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
             op_id, intent, position, chain, previous, pack, state, needs)
         VALUES (t, sp.id, next_row, f[f_rows], line.row_id,
             CASE WHEN line.depth - line.f_depth = line.f_depth - line.g_depth THEN line.f_row ELSE line.row_id END,
-            n[n_rows + 1], line.turn + (NOT is_same)::int, line.sequence + line.events, n[n_rows + 2], own,
+            n[n_rows + 1], line.turn + (NOT is_same)::int, line.sequence + line.events, n[n_rows + 2], nullif(n[n_rows + 4], 0), own,
             op, wanted, nullif(number, 0), two, '\x01'::bytea || line.move, f[f_rows + 2], f[f_rows + 3], f[f_rows + 4]);
         INSERT INTO perdure.keys (tenant, space, key, row_id)
         SELECT t, sp.id, e, next_row FROM unnest(CASE WHEN is_same OR own IS NULL OR own = ANY (wanted_keys) THEN wanted_keys ELSE wanted_keys || own END) e;
         seal := seal + perdure.part('head', f[f_moves], digest) - perdure.part('head', f[f_moves], line.move);
+        moved := digest;
+        place := concat_ws(' ', line.turn + (NOT is_same)::int, line.sequence + line.events, line.row_id, line.depth,
+            line.jump, line.f_depth, line.f_row, line.g_depth);
     ELSE
         previous := ''::bytea;
         FOR k IN 1..moves LOOP
@@ -369,11 +375,12 @@ BEGIN
         END LOOP;
         FOR k IN 1..rows LOOP
             IF row_of[k] IS NOT NULL THEN
-                i := n_rows + 4 * (k - 1); j := f_rows + 5 * (k - 1);
-                INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, run,
+                i := n_rows + 5 * (k - 1); j := f_rows + 5 * (k - 1);
+                INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
                     op_id, intent, position, chain, previous, pack, state, needs)
                 VALUES (t, sp.id, row_of[k], CASE WHEN n[i] = 2 OR depth_of[k] IS NOT NULL THEN f[j] END, prev_of[k],
-                    jump_of[k], depth_of[k], turn_of[k], sequence_of[k], events_of[k], run_of[k],
+                    jump_of[k], depth_of[k], turn_of[k], sequence_of[k], events_of[k],
+                    CASE WHEN depth_of[k] IS NOT NULL THEN nullif(n[i + 4], 0) END, run_of[k],
                     CASE WHEN k = rows THEN op END, CASE WHEN k = rows THEN wanted END,
                     CASE WHEN k = rows THEN nullif(number, 0) END, CASE WHEN k = rows THEN two END,
                     CASE WHEN k = rows AND moves > 0 THEN previous END, f[j + 2], f[j + 3], f[j + 4]);
@@ -383,6 +390,7 @@ BEGIN
         SELECT DISTINCT t, sp.id, e.key, row_of[e.place] FROM unnest(wanted_keys, places) e(key, place)
         WHERE row_of[e.place] IS NOT NULL;
     END IF;
+    place := concat_ws(' ', seal, place);
     UPDATE perdure.spaces s SET rows = next_row, seal = seal, position = pos, chain = chain
     WHERE s.tenant = t AND s.name = space_name;
     code := 'done'; at := next_row;
@@ -436,7 +444,7 @@ BEGIN
     DELETE FROM perdure.keys WHERE tenant = t AND space = sp.id;
     DELETE FROM perdure.log WHERE tenant = t AND space = sp.id AND op_id IS NULL;
     UPDATE perdure.log SET digest = NULL, prev = NULL, jump = NULL, depth = NULL, turn = NULL, sequence = NULL, events = NULL,
-        run = NULL, position = NULL, chain = NULL, previous = NULL, pack = NULL, state = NULL, needs = NULL, dropped = why
+        unnumbered = NULL, run = NULL, position = NULL, chain = NULL, previous = NULL, pack = NULL, state = NULL, needs = NULL, dropped = why
     WHERE tenant = t AND space = sp.id AND dropped IS NULL;
     INSERT INTO perdure.keys (tenant, space, key, row_id)
         SELECT t, sp.id, perdure.op_key(op_id), row_id FROM perdure.log WHERE tenant = t AND space = sp.id;

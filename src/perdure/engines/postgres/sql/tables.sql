@@ -27,6 +27,7 @@ CREATE TABLE perdure.log (
     depth integer,
     turn integer,
     events integer,
+    unnumbered integer,  -- turns up to the commit that have no number; NULL: none
     digest bytea,
     op_id bytea,
     intent bytea,

@@ -37,7 +37,7 @@ CREATE UNLOGGED TABLE perdure.requests (
 CREATE PROCEDURE perdure.apply_together(
     t text, space_name bytea, op bytea, wanted bytea, n bigint[], f bytea[], wanted_keys bigint[], places integer[],
     OUT code text, OUT at integer, OUT number bigint, OUT one bytea, OUT two bytea, OUT now_us bigint,
-    OUT generation bigint, OUT follower bigint, OUT clock text
+    OUT generation bigint, OUT follower bigint, OUT clock text, OUT place text, OUT moved bytea
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE

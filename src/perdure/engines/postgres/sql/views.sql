@@ -20,8 +20,9 @@ CREATE VIEW perdure.ledger WITH (security_invoker) AS
 SELECT e.tenant, perdure.shown(s.name) AS space, e.position, encode(e.chain, 'hex') AS chain, perdure.shown(e.body) AS body
 FROM perdure.entries e JOIN perdure.spaces s ON s.tenant = e.tenant AND s.id = e.space;
 
+-- The turn is the number that people see: how many messages began a turn up to the commit.
 CREATE VIEW perdure.state_commits WITH (security_invoker) AS
 SELECT l.tenant, perdure.shown(s.name) AS space, encode(l.digest, 'hex') AS hash, encode(p.digest, 'hex') AS parent_hash,
-       l.depth, l.turn, l.sequence
+       l.depth, l.turn - coalesce(l.unnumbered, 0) AS turn, l.sequence
 FROM perdure.log l JOIN perdure.spaces s ON s.tenant = l.tenant AND s.id = l.space
 LEFT JOIN perdure.log p ON p.tenant = l.tenant AND p.space = l.space AND p.row_id = l.prev WHERE l.depth IS NOT NULL;

@@ -1,0 +1,308 @@
+"""A commit on a timeline whose end this process knows: one plain statement in place of the general function.
+
+Most writes are one commit on top of the head that the same process moved last.  What the server would have to look up
+for it is then known here: the last row, the seal, the move before, the place of the parent.  So the client computes
+all of the new rows, and the server only compares and stores.
+
+The comparison is with the seal of the space, a sum over everything in it that can change, and with its number of
+rows.  Each write changes both, so a space that is still as this process left it has no later write: no other move of
+the head, no other use of the op_id.  If it is not, the statement changes nothing, and the write is sent in full.
+
+The statement never waits for another writer, so what it sees is as of its own moment.  A writer that commits between
+that moment and the lock leaves another seal, which the server compares in the newest version of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from perdure.engines.contract import Replay, Write
+from perdure.engines.postgres.connections import Parameter, Row, integer_array
+from perdure.engines.postgres.pack import (
+    PackedOp,
+    bytes_of,
+    intent_checksum,
+    key_of,
+    label_key,
+    move_key,
+    op_bytes,
+    op_key,
+    packed_move,
+)
+from perdure.engines.postgres.write import (
+    PreparedWrite,
+    RecentObjects,
+    WriteRow,
+    laid_out,
+    row_fields,
+)
+from perdure.engines.shared_rules import event_labels
+from perdure.model.commit import Commit, MoveRecord, encode_move
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.fork_safety import ThreadLock
+
+__all__ = ["NEXT", "KnownEnds", "KnownEnd", "end_after", "next_answer", "prepare_next"]
+
+_FENCES_MAX = 2
+_SPACES_MAX, _TIMELINES_MAX = 64, 16
+_RESTS = 16  # writes to a space in full after others wrote to it
+
+_FENCE = """
+    AND ({name}::bytea IS NULL OR {revision} = coalesce((
+        SELECT CASE WHEN c.digest = perdure.cell_digest($2, c.name, c.revision, c.value, c.position, c.listed) THEN c.revision
+                    ELSE -1 END
+        FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name}), 0))"""
+
+# A server that stops waiting for its standbys says so in a warning, so warnings must not be switched off.
+NEXT = f"""
+WITH turn AS MATERIALIZED (
+    SELECT CASE WHEN set_config('lock_timeout', '5s', true) IS NOT NULL
+             AND current_setting('transaction_isolation') = 'read committed'
+             AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) IS NOT NULL)
+             AND (current_setting('client_min_messages') <> 'error'
+                  OR set_config('client_min_messages', 'warning', true) IS NOT NULL)
+             AND pg_try_advisory_xact_lock(perdure.turn_of($1, $2))
+           THEN pg_advisory_xact_lock(perdure.gate_of($1, $2)) IS NOT NULL ELSE false END AS is_mine,
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us
+), s AS (
+    UPDATE perdure.spaces s SET rows = $3::int + 1, seal = $6::text::numeric
+    FROM turn, perdure.heads h
+    WHERE turn.is_mine AND s.tenant = $1 AND s.name = $2 AND s.rows = $3::int AND s.generation = $4
+      AND s.seal = $5::text::numeric
+      AND h.tenant = $1 AND h.space = s.id AND h.timeline = $7 AND h.version = $8 AND h.commit = $9 AND h.move = $10
+      AND NOT h.sealed AND h.row_id = $16::int AND perdure.digest_of('move', h.record) = h.move
+      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($31, $32))
+      {_FENCE.format(name="$11", revision="$12")} {_FENCE.format(name="$13", revision="$14")}
+    RETURNING s.id, CASE WHEN s.followed_until > turn.now_us THEN s.follower END AS follower
+), h AS (
+    UPDATE perdure.heads h SET version = $8 + 1, commit = $15, move = $29, record = $30, row_id = $3::int + 1
+    FROM s WHERE h.tenant = $1 AND h.space = s.id AND h.timeline = $7
+), l AS (
+    INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
+        op_id, intent, previous, pack, state, needs)
+    SELECT $1, s.id, $3::int + 1, $15, $16::int, $17::int, $18::int, $19::int, $20::bigint, $21::int, $22::int,
+        $23::bigint, $24, $25, '\\x01'::bytea || $10, $26, $27, $28::bytea FROM s
+), k AS (
+    INSERT INTO perdure.keys (tenant, space, key, row_id)
+    SELECT $1, s.id, e, $3::int + 1 FROM s CROSS JOIN unnest($33::bigint[]) e
+)
+SELECT CASE WHEN s.id IS NOT NULL THEN 'done' WHEN turn.is_mine THEN 'missed' ELSE 'busy' END, turn.now_us, s.follower,
+    lower(left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))
+FROM turn LEFT JOIN s ON true
+"""
+
+
+class CommitRow(NamedTuple):
+    """The row of a commit, and the one that its jump leads to."""
+
+    row: int
+    depth: int
+    jump: CommitRow | None  # None: not known; the first commit jumps to itself
+
+    def jumped(self) -> CommitRow | None:
+        """Return the row at the other end of the jump; None: it is not known."""
+        return self if self.depth == 0 else self.jump
+
+
+class TimelineEnd(msgspec.Struct, frozen=True, gc=False):
+    """The end of a timeline."""
+
+    version: int
+    commit: Digest
+    move: Digest  # its last one
+    part: int  # of the seal
+    at: CommitRow
+    turn: int
+    sequence: int  # of the next event
+    run: int  # the key of the run; 0: none
+
+
+class KnownEnd(msgspec.Struct, frozen=True, gc=False):
+    """A space as this process left it."""
+
+    generation: int
+    rows: int
+    seal: int
+    tips: Mapping[str, TimelineEnd]  # by timeline
+
+
+class KnownEnds:
+    """The spaces that this process wrote to last, as it left them.  What is here may have become untrue."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._spaces: dict[str, KnownEnd] = {}
+        self._rests: dict[str, int] = {}  # spaces that others write to, and writes that are sent in full
+        self._lock = ThreadLock()
+
+    def of(self, space: str) -> KnownEnd | None:
+        """Return the end of a space; None: it is not known."""
+        return self._spaces.get(space)
+
+    def learn(self, space: str, end: KnownEnd) -> None:
+        """Note the end of a space after a write."""
+        with self._lock:
+            left = self._rests.get(space, 0)
+            if left:
+                self._rests[space] = left - 1
+                return
+            self._rests.pop(space, None)
+            known = self._spaces.get(space)
+            if known is not None and (known.generation, known.rows) > (end.generation, end.rows):
+                return  # another thread has written since
+            if known is not None:
+                del self._spaces[space]
+                tips = {**known.tips, **end.tips}
+                while len(tips) > _TIMELINES_MAX:
+                    tips.pop(next(iter(tips)))
+                end = KnownEnd(end.generation, end.rows, end.seal, tips)
+            self._spaces[space] = end
+            while len(self._spaces) > _SPACES_MAX:
+                self._spaces.pop(next(iter(self._spaces)))
+
+    def forget(self, space: str, *, rests: bool = False) -> None:
+        """Drop what is known of a space; `rests` learns nothing of it for some writes, since others write there."""
+        with self._lock:
+            self._spaces.pop(space, None)
+            if rests:
+                self._rests[space] = _RESTS
+            while len(self._rests) > _SPACES_MAX:
+                self._rests.pop(next(iter(self._rests)))
+
+
+class _Following(NamedTuple):
+    """A commit that follows a known end."""
+
+    tip: TimelineEnd
+    row: WriteRow
+    commit: Commit
+    jump: CommitRow
+    digest: Digest
+
+
+def _following(write: Write, end: KnownEnd) -> _Following | None:
+    """Return the commit of a write if that is one commit on a known end, and nothing else."""
+    if len(write.moves) != 1 or write.cells or write.entries or isinstance(write, Replay):
+        return None
+    move = write.moves[0]
+    tip, expected = end.tips.get(move.timeline), move.expected
+    if tip is None or expected is None or move.seal or len(write.fences) > _FENCES_MAX:
+        return None
+    known_head = expected.timeline, expected.version, expected.commit
+    if known_head != (move.timeline, tip.version, tip.commit) or move.previous not in (None, tip.move):
+        return None
+    rows, error = laid_out(write.objects)
+    row, commit, jump = rows[0], rows[0].commit, _next_jump(tip.at)
+    if error is not None or len(rows) != 1 or commit is None or jump is None or row.digest is None:
+        return None
+    is_next = commit.parents == (tip.commit,) and commit.depth == tip.at.depth + 1 and move.to == row.digest
+    return _Following(tip, row, commit, jump, row.digest) if is_next else None
+
+
+def prepare_next(tenant: str, write: Write, bases: RecentObjects, end: KnownEnd) -> PreparedWrite | None:
+    """Return a write as the parameters of `NEXT`; None if it is not one commit on a known end."""
+    found = _following(write, end)
+    generation, known = bases.of(write.space)
+    if found is None or generation not in (-1, end.generation):
+        return None
+    tip, row, commit, jump, digest = found
+    op_id, intent, timeline = (
+        op_bytes(write.op_id),
+        bytes.fromhex(write.intent),
+        bytes_of(write.moves[0].timeline),
+    )
+    record = _record(write, tip)
+    body = encode_move(record)
+    op = PackedOp((packed_move(record, digest, tip.commit),), (), 0, intent_checksum(op_id, intent))
+    (_, depth, events, run, unnumbered), (_, _, *packed), state = row_fields(row, op, known)
+    is_same = run != 0 and run == tip.run
+    move = digest_of(Kind.MOVE, body)
+    part = _seal_part(timeline, bytes.fromhex(move))
+    at = CommitRow(end.rows + 1, depth, jump)
+    turn = tip.turn if is_same else tip.turn + 1
+    after = TimelineEnd(record.version, digest, move, part, at, turn, tip.sequence + events, run)
+    left = KnownEnd(end.generation, at.row, end.seal + part - tip.part, {record.timeline: after})
+    keys = [op_key(op_id), move_key(timeline, record.version), *[key_of(each.digest) for each in row.objects]]
+    keys += [label_key(label) for label in event_labels(row.events)]
+    if run and not is_same:
+        keys.append(run)
+    parameters: tuple[Parameter, ...] = (
+        *(tenant, bytes_of(write.space), end.rows, end.generation, str(end.seal), str(left.seal)),
+        *(timeline, tip.version, bytes.fromhex(tip.commit), bytes.fromhex(tip.move)),
+        *_fences(write),
+        *(bytes.fromhex(digest), tip.at.row, jump.row, depth, turn, tip.sequence, events),
+        *(unnumbered or None, run or None, op_id, intent, *packed, bytes.fromhex(move), body),
+        *(keys[0], key_of(digest), integer_array(list(dict.fromkeys(keys)))),
+    )
+    return PreparedWrite(write, parameters, (commit.depth,), (state,), None, row, left)
+
+
+def _record(write: Write, tip: TimelineEnd) -> MoveRecord:
+    move = write.moves[0]
+    return MoveRecord(
+        timeline=move.timeline,
+        version=tip.version + 1,
+        act=move.act,
+        op_id=write.op_id,
+        from_=tip.commit,
+        to=move.to,
+        previous=tip.move,
+    )
+
+
+def _fences(write: Write) -> list[Parameter]:
+    given: list[Parameter] = []
+    for fence in write.fences:
+        given += bytes_of(fence.cell), fence.revision
+    return given + [None, 0] * (_FENCES_MAX - len(write.fences))
+
+
+def _next_jump(before: CommitRow) -> CommitRow | None:
+    """Return where the jump of the commit after `before` leads; two equal jumps are joined into one."""
+    first = before.jumped()
+    second = None if first is None else first.jumped()
+    if first is None or second is None:
+        return None
+    return second if before.depth - first.depth == first.depth - second.depth else before
+
+
+def _seal_part(timeline: bytes, move: bytes) -> int:
+    """Return what a head adds to the seal of its space; the server computes the same."""
+    hashed = sha256(b"head\0" + timeline + b"\0" + move).digest()
+    return (int.from_bytes(hashed[:8], signed=True) << 64) + int.from_bytes(hashed[8:16], signed=True)
+
+
+def next_answer(end: KnownEnd, answer: Row) -> Row:
+    """Return the answer to `NEXT` in the form of an answer to the general function."""
+    code, now_us, follower, clock = answer
+    return (code, end.rows, 0, None, None, now_us, end.generation, follower, clock, None, None)
+
+
+def end_after(prepared: PreparedWrite, answer: Row) -> KnownEnd | None:
+    """Return the end of a space after a write that the general function made; None if it does not say."""
+    _, last, _, _, _, _, generation, _, _, place, moved = answer
+    if not isinstance(place, str):
+        return None
+    seal, *numbers = map(int, place.split(" "))
+    tips: dict[str, TimelineEnd] = {}
+    row, moves = prepared.row, prepared.write.moves
+    if row is not None and row.commit is not None and isinstance(moved, bytes) and not moves[0].seal:
+        turn, sequence, parent, parent_depth, first, first_depth, second, second_depth = numbers
+        jump = CommitRow(first, first_depth, CommitRow(second, second_depth, None))
+        at = CommitRow(int(str(last)), row.commit.depth, _next_jump(CommitRow(parent, parent_depth, jump)))
+        name = moves[0].timeline
+        tips[name] = TimelineEnd(
+            version=1 + (moves[0].expected.version if moves[0].expected else -1),
+            commit=Digest(row.digest or ""),
+            move=Digest(moved.hex()),
+            part=_seal_part(bytes_of(name), moved),
+            at=at,
+            turn=turn,
+            sequence=sequence + len(row.events),
+            run=0 if row.commit.run is None else label_key(row.commit.run),
+        )
+    return KnownEnd(int(str(generation)), int(str(last)), seal, tips)

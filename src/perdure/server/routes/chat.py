@@ -1,0 +1,385 @@
+"""Chat clients that exist: the AI SDK's `useChat`, and AG-UI.  A thread answers both under addresses of its own.
+
+The newest message of the user is the input of a run, under the client's id of the message: sent again, it starts nothing.
+What else the client has in its list is not written to the thread, whose history is the record.  Answers to questions
+about calls are decisions under the name of the credential, which must be allowed to decide.  Leaving a stream never stops
+the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from perdure import aio
+from perdure.errors import Invalid, NotFound, PerdureError, RunFailed, Unsupported
+from perdure.model.message import Message
+from perdure.model.run import ENDED, RunRecord
+from perdure.model.ticket import Ticket
+from perdure.runtime.events import Cursor
+from perdure.server.problems import HttpProblem, problem_of
+from perdure.server.protocols import ag_ui, ai_sdk
+from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
+from perdure.server.protocols.ai_sdk import AiSdkBody, ChunkWriter, ToolAnswer, UiMessage
+from perdure.server.protocols.run_parts import (
+    CommittedParts,
+    Part,
+    RunParts,
+    history,
+)
+from perdure.server.routes.actions import runner
+from perdure.server.routing import HttpCall, LineQuery, page_size, route
+from perdure.server.streams import EventStream, watched
+from perdure.shapes.lookup import run_of
+from perdure.store.thread import Thread
+
+__all__ = ["ClientMessages", "opened"]
+
+_SNAPSHOT_MAX = 1_000  # messages
+_LOOK_SECONDS = 0.1  # while another request may begin the same run
+
+
+class HistoryQuery(LineQuery, frozen=True, kw_only=True):
+    """How many of the last messages of our own are read."""
+
+    limit: int = 200
+
+
+class ClientMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """The last messages of a timeline as a client holds them, oldest first."""
+
+    thread: str
+    timeline: str
+    messages: list[dict[str, Any]]
+
+
+# ---- the AI SDK
+
+
+@route("GET", "/v1/threads/{thread}/ai-sdk", "read")
+def ai_sdk_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
+    """Return the messages of a timeline as UI messages, for the `messages` of `useChat`."""
+    thread = call.thread(query.timeline)
+    found: list[dict[str, Any]] = []
+    writer: ChunkWriter | None = None
+    run, chunks = None, list[dict[str, Any]]()
+    for entry, parts in history(thread, page_size(query.limit)):
+        is_input = entry.role in ("user", "system")
+        if (is_input and entry.run != run) or entry.run is None:
+            run, writer = None, None
+        if is_input and writer is None:
+            found.append(ai_sdk.user_message(thread.id, entry.id, entry.role, entry.words))
+            continue
+        if writer is None or entry.run != run:
+            run, chunks = entry.run, []
+            writer = ChunkWriter(thread.id, entry.run or entry.id)
+            found.append({})
+        chunks += writer.take(CommittedParts("", parts))
+        found[-1] = ai_sdk.ui_message(chunks)
+    return ClientMessages(thread=thread.id, timeline=thread.timeline, messages=found)
+
+
+@route("POST", "/v1/threads/{thread}/ai-sdk", "operate", media="text/event-stream", if_match=False)
+async def ai_sdk_chat(call: HttpCall, query: LineQuery, body: AiSdkBody) -> EventStream:
+    """Run the agent with the newest message of `useChat`, or go on after approvals, as a UI message stream."""
+    message = ai_sdk.newest(body)
+    if message.role == "assistant":
+        handle, run, tickets = await _answered(call, query.timeline, ai_sdk.answers_in(message))
+        return _chunks(call, handle, run, after=tickets)
+    handle = await opened(call, query.timeline)
+    if body.trigger == "regenerate-message":
+        await _check_retry(handle, message)
+    thread = await runner(call, query.timeline)
+    record = await _begin(call, thread, query.timeline, ai_sdk.input_in(message), message.id)
+    return _chunks(call, thread or handle, record.id)
+
+
+class StreamQuery(LineQuery, frozen=True, kw_only=True):
+    """Which message of the assistant to read again; null: the one that is not complete yet."""
+
+    message: str | None = None
+
+
+@route("GET", "/v1/threads/{thread}/ai-sdk/{chat}/stream", "read", media="text/event-stream")
+async def ai_sdk_resume(call: HttpCall, query: StreamQuery) -> EventStream | Response:
+    """Read the newest answer from its beginning, if it is not complete yet; else nothing (204).
+
+    With `message`, the id of a UI message, read that one, complete or not.
+    """
+    handle = await opened(call, query.timeline)
+    wanted = query.message
+
+    def found() -> str | None:
+        thread = handle.target()
+        if wanted is not None:
+            return thread.find_run(wanted).id
+        record = run_of(thread, None, thread.timeline)
+        return None if record is None or record.state in ENDED else record.id
+
+    run = await handle.off_loop(found)
+    return Response(status_code=204) if run is None else _chunks(call, handle, run)
+
+
+async def _check_retry(handle: aio.Thread, message: UiMessage) -> None:
+    """Raise `Unsupported` unless the run of the message failed: an answer that was given is not written over."""
+    found = await handle.given(ai_sdk.input_in(message), id=message.id)
+    if found is not None and found.state not in ("failed", "running"):
+        raise Unsupported(
+            "the message was answered, and an answer is not replaced; nothing was run.",
+            code="regenerate_unsupported",
+            advice="Send a new message, or fork the thread before this one and run it there.",
+            run=found.id,
+        )
+
+
+def _chunks(call: HttpCall, handle: aio.Thread, run: str, *, after: Iterable[str] = ()) -> EventStream:
+    """Answer with the chunks of a run."""
+    writer = ChunkWriter(handle.id, run, after=after)
+
+    async def frames() -> AsyncIterator[bytes]:
+        async for part in _guarded(RunParts(handle, run)):
+            if isinstance(part, PerdureError):
+                yield _data({"type": "error", "errorText": part.message})
+            else:
+                for chunk in writer.take(part):
+                    yield _data(chunk)
+        yield ai_sdk.DONE
+
+    return call.server.stream(call, frames(), headers=ai_sdk.HEADERS, is_cut_short=True)
+
+
+# ---- AG-UI
+
+
+@route("GET", "/v1/threads/{thread}/ag-ui", "read")
+def ag_ui_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
+    """Return the messages of a timeline as AG-UI has them, for the `initialMessages` of an agent."""
+    thread = call.thread(query.timeline)
+    messages = _ag_ui_messages(thread, page_size(query.limit))
+    return ClientMessages(thread=thread.id, timeline=thread.timeline, messages=messages)
+
+
+@route("POST", "/v1/threads/{thread}/ag-ui", "operate", media="text/event-stream", if_match=False)
+async def ag_ui_run(call: HttpCall, query: LineQuery, body: RunAgentInput) -> EventStream:
+    """Run the agent with the newest message of an AG-UI client, or go on after interrupts, as AG-UI events.
+
+    With `Last-Event-ID` the events go on after that one.
+    """
+    body.check()
+    last = call.headers.get("last-event-id")
+    position = None if not last else Position.read(last)
+    answers = await _resumed(call, query.timeline, body)
+    if answers:
+        handle, run, _ = await _answered(call, query.timeline, answers)
+    else:
+        thread = await runner(call, query.timeline)
+        record = await _begin(call, thread, query.timeline, ag_ui.input_of(body.input), body.input.id)
+        handle, run = thread or await opened(call, query.timeline), record.id
+    return _events(call, handle, run, body, position)
+
+
+def _events(
+    call: HttpCall, handle: aio.Thread, run: str, body: RunAgentInput, position: Position | None
+) -> EventStream:
+    """Answer with the events of a run: all, or those after a position."""
+
+    async def frames() -> AsyncIterator[bytes]:
+        at = position or Position(await _first_cursor(handle, run))
+        if at.phase == "end":
+            return
+        known, is_stale = await handle.off_loop(partial(_compared, handle.target(), body, run))
+        writer = EventWriter(handle.id, body, at, known=known)
+        if position is None:
+            for event, id in writer.begin(is_stale=is_stale):
+                yield await _event(handle, event, id)
+        async for part in _guarded(RunParts(handle, run, at.cursor or None)):
+            if isinstance(part, PerdureError):
+                yield await _event(handle, *writer.fail(part.message, part.code))
+            else:
+                for event, id in writer.take(part):
+                    yield await _event(handle, event, id)
+
+    return call.server.stream(call, frames(), is_cut_short=True)
+
+
+async def _first_cursor(handle: aio.Thread, run: str) -> str:
+    """Return the cursor before the first event of a run, once it has begun; empty if it ended before."""
+    while (found := await handle.cursor_before(run)) is None:
+        if (await handle.find_run(run)).state in ENDED:
+            return ""
+        await asyncio.sleep(_LOOK_SECONDS)
+    return found
+
+
+async def _event(handle: aio.Thread, event: dict[str, Any], id: str) -> bytes:
+    if event["type"] == ag_ui.SNAPSHOT:
+        messages = await handle.off_loop(partial(_at_cursor, handle.target(), event["at"]))
+        event = {"type": ag_ui.SNAPSHOT, "messages": messages}
+    return _data(event, id=id or None)
+
+
+def _at_cursor(thread: Thread, cursor: str) -> list[dict[str, Any]]:
+    """Return the messages of a timeline as it was at a cursor."""
+    return _ag_ui_messages(thread, _SNAPSHOT_MAX, at=Cursor.read(cursor).commit)
+
+
+def _ag_ui_messages(thread: Thread, limit: int, *, at: str | None = None) -> list[dict[str, Any]]:
+    return [
+        message
+        for entry, parts in history(thread, limit, at=at)
+        for message in ag_ui.messages_of(thread.id, entry.id, entry.role, parts, entry.words)
+    ]
+
+
+def _compared(thread: Thread, body: RunAgentInput, run: str) -> tuple[set[str], bool]:
+    """Return which messages after the input are the thread's, and whether those up to it are other than the thread's.
+
+    A client may have fewer old messages than the thread.
+    """
+    roles = ("user", "assistant", "tool")
+    before = [each.id for each in body.before if each.role in roles] if body.messages else []
+    recorded = _ag_ui_messages(thread, min(_SNAPSHOT_MAX, 2 * len(body.messages) + 100))
+    ids = [each["id"] for each in recorded if each["role"] in roles]
+    upto = ids.index(before[-1]) + 1 if before and before[-1] in ids else 0
+    is_stale = before != ids[max(0, upto - len(before)) : upto]
+    return {each["id"] for each in recorded}, is_stale
+
+
+async def _resumed(call: HttpCall, timeline: str, body: RunAgentInput) -> list[ToolAnswer]:
+    """Return the decisions in a request: answers to interrupts, and results of calls that wait for one."""
+    if not body.resume:
+        return []
+    handle = await opened(call, timeline)
+    tickets = await handle.off_loop(
+        lambda: [_ticket(handle.target(), each.interrupt_id) for each in body.resume]
+    )
+    return [ag_ui.answer_to(ticket, entry) for ticket, entry in zip(tickets, body.resume, strict=True)]
+
+
+# ---- both
+
+
+async def opened(call: HttpCall, timeline: str) -> aio.Thread:
+    """Open the thread of the path, for reading on the event loop."""
+    thread = await call.server.store.off_loop(lambda: call.thread(timeline))
+    return aio.Thread(call.server.store.tool_threads, thread)
+
+
+async def _guarded(parts: RunParts) -> AsyncIterator[Part | PerdureError]:
+    """Yield the parts of a run; an error is the last of them."""
+    try:
+        async with aclosing(parts.read()) as read:
+            async for part in read:
+                yield part
+    except Exception as error:  # noqa: BLE001  # the edge: every error is told
+        problem = problem_of(error)[0]
+        yield PerdureError(problem.detail, code=problem.code)
+
+
+def _data(value: object, *, id: str | None = None) -> bytes:
+    head = b"" if id is None else b"id: " + id.encode() + b"\n"
+    return head + b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+async def _answered(
+    call: HttpCall, timeline: str, answers: Sequence[ToolAnswer]
+) -> tuple[aio.Thread, str, list[str]]:
+    """Decide what the client answered, and go on with the run that waits; return the thread, the run and the tickets."""
+    if not call.access.may("decide"):
+        raise HttpProblem(
+            403,
+            "role_insufficient",
+            f"the roles of '{call.access.name}' do not allow to decide; nothing was done.",
+        )
+    thread = await runner(call, timeline)
+    handle = thread or await opened(call, timeline)
+    run, tickets = await handle.off_loop(partial(_decide, handle.target(), answers, call.access.name))
+    await _go_on(call, thread, run)
+    return handle, run, tickets
+
+
+def _decide(thread: Thread, answers: Sequence[ToolAnswer], by: str) -> tuple[str, list[str]]:
+    """Record the decisions; return the run that they are about, and the tickets.  Raises `Invalid` if there are none."""
+    asked = [(ticket, answer) for answer in answers if (ticket := _asked(thread, answer)) is not None]
+    run = asked[-1][0].run if asked else None
+    for ticket, answer in asked:
+        thread.decide(ticket.call, answer.verdict, value=answer.value, by=by, why=answer.why)
+    if run is None:
+        raise Invalid(
+            "the last message is the assistant's, and answers no question about a call; nothing was run.",
+            code="message_missing",
+            advice="Send a message of the user. Tools that the client runs are not taken.",
+        )
+    return run, [ticket.id for ticket, _ in asked]
+
+
+def _asked(thread: Thread, answer: ToolAnswer) -> Ticket | None:
+    """Return the question that the client answers; None if the output is not the client's."""
+    if answer.ticket is not None:
+        return _ticket(thread, answer.ticket)
+    try:
+        found = thread.trace(answer.call, history=False).ticket
+    except NotFound:
+        return None
+    is_own = found is not None and (found.decision is None or found.decision.verdict == answer.verdict)
+    return found if is_own else None
+
+
+def _ticket(thread: Thread, id: str) -> Ticket:
+    found = thread.trace(id, history=False).ticket
+    if found is None or found.id != id:
+        raise NotFound(
+            f"there is no question '{id}' here; nothing was decided.", code="ticket_not_found", ticket=id
+        )
+    return found
+
+
+async def _begin(
+    call: HttpCall, thread: aio.Thread | None, timeline: str, message: Message, id: str
+) -> RunRecord:
+    """Return the run of an input: the one that it started before, else a new one, which has begun or is queued.
+
+    `thread` is None if this server cannot run the agent: then a worker begins the run.  A run that failed is tried
+    again, one that was interrupted goes on.  Raises what `thread.run` raises before the run has begun.
+    """
+    if thread is None:
+        reader = await call.server.store.off_loop(lambda: call.target(timeline))
+        run = await call.server.store.off_loop(lambda: reader.start(message, id=id))
+        return await call.server.store.off_loop(lambda: reader.find_run(run))
+    found = await thread.given(message, id=id)
+    if found is not None and not await thread.off_loop(partial(_can_go_on, thread.target(), found)):
+        return found
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = call.server.keep(watched(thread.stream(message, id=id), begun))
+    while True:
+        await asyncio.wait({task, begun}, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and (error := task.exception()) is not None and not isinstance(error, RunFailed):
+            raise error
+        found = await thread.given(message, id=id)
+        if found is not None and (task.done() or begun.done() or not await thread.interrupted(found.id)):
+            return found
+
+
+def _can_go_on(thread: Thread, record: RunRecord) -> bool:
+    if record.state == "waiting":
+        return thread.decided(record.id)
+    if record.state == "running":
+        return thread.interrupted(record.id)
+    return record.state in ("created", "failed")
+
+
+async def _go_on(call: HttpCall, thread: aio.Thread | None, run: str) -> None:
+    """Go on with a run whose calls were decided, if this server can; else a worker does."""
+    if thread is None or not await thread.decided(run):
+        return
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = call.server.keep(watched(thread.resume_stream(run), begun))
+    await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done() and (error := task.exception()) is not None and not isinstance(error, RunFailed):
+        raise error

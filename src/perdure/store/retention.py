@@ -1,0 +1,185 @@
+"""Retention by age: which timelines and which whole threads a policy lets go, and how they go.
+
+Open work is never touched.  A timeline, and the thread that it is in, is *open* while a run on it has not ended or an
+input is queued, a question waits, a call is under way or its outcome is unknown.  A thread is open as well while it is
+held because it came from another store, and while the run above one of its child runs has not ended.
+
+The age of a thread is that of the newest thing in it: commits of all timelines, undone ones included, runs and calls.
+It is removed by one write that closes it and is refused if any head, any lease or the queue has moved since it was
+looked at; then its space is dropped.  If something else was written in between, a fork or a call by hand, nothing is
+dropped and the removal says so.
+
+What goes inside a space is planned by `perdure.history.retention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from perdure.engines import loops
+from perdure.engines.contract import CellWrite, Engine, Fence, Move, Write
+from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.history import retention, timelines
+from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
+from perdure.history.retention.planner import space_of
+from perdure.history.space import ALIVE, STORE, Space
+from perdure.history.tree import NodeCache
+from perdure.history.writer import OUTBOX
+from perdure.ledger import calls, held, tickets
+from perdure.model import canonical
+from perdure.model.commit import Act
+from perdure.model.digest import Kind, digest_of
+from perdure.model.head import MAIN
+from perdure.model.run import ENDED, LEASE, QUEUE, QUEUES, RunRecord
+from perdure.runtime.session import records
+from perdure.store.plumbing import directory
+from perdure.store.plumbing.run_fence import UNSETTLED
+
+__all__ = ["carry_out", "open_lines", "plan"]
+
+
+def open_lines(space: Space) -> Mapping[str, str]:
+    """Return the timelines of a thread on which work is open, each with what it is."""
+    found: dict[str, str] = {}
+    for run in _runs(space):
+        if run.state not in ENDED:
+            found[run.timeline] = f"run '{run.id}' is {run.state}"
+            if run.line is not None:
+                found[run.line] = found[run.timeline]
+    for prefix, what in ((QUEUE, "an input is queued"), (tickets.ASKS, "a question waits")):
+        for cell in loops.cells(space.engine, space.name, prefix=prefix):
+            found.setdefault(cell.name.removeprefix(prefix).rpartition(":")[0], what)
+    for cell in loops.cells(space.engine, space.name, prefix=LEASE):
+        found.setdefault(cell.name.removeprefix(LEASE), "a run holds it")
+    for call in calls.every(space):
+        if call.record.state in UNSETTLED:
+            found.setdefault(call.record.timeline, f"call '{call.record.id}' is {call.record.state}")
+    return found
+
+
+def plan(engine: Engine, policy: RetentionPolicy, now: int) -> RetentionPlan:
+    """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
+    found = retention.plan(engine, policy, now, open_lines=open_lines)
+    since = policy.threads_since(now)
+    if since is None:
+        return found
+    idle = {each.space: each for each in _idle_threads(engine, since)}
+    others = [each for each in found.spaces if each.space not in idle or idle[each.space].left_alone]
+    wanted = sorted((*others, *idle.values()), key=lambda each: each.space)
+    return msgspec.structs.replace(found, spaces=tuple(wanted))
+
+
+def carry_out(
+    engine: Engine, plan: RetentionPlan, *, ids: Callable[[], str], cache: NodeCache | None = None
+) -> tuple[SpaceRemoval, ...]:
+    """Remove what `plan` names, after a look at each space again; `ids` makes the op_ids of the writes.
+
+    `cache` is the node cache of this process, which is emptied; None: it has none.
+    """
+    threads = [each for each in plan.spaces if each.thread is not None and each.left_alone is None]
+    others = tuple(each for each in plan.spaces if each.thread is None)
+    done = [_remove(engine, each, plan, ids) for each in threads]
+    rest = msgspec.structs.replace(plan, spaces=others)
+    return (*done, *retention.carry_out(engine, rest, ids=ids, cache=cache, open_lines=open_lines))
+
+
+def _idle_threads(engine: Engine, since: int) -> Iterator[SpacePlan]:
+    """Yield the threads that nothing was written to since, and why some of them stay."""
+    for id, record, _ in directory.threads(space_of(engine, STORE)):
+        space = space_of(engine, record.space)
+        try:
+            if (_last_written(space) or record.begun_at) >= since:
+                continue
+            why = _why_open(space)
+        except (Corrupt, NotFound) as error:
+            why = f"what must stay is unknown: {error}"
+        yield SpacePlan(space=record.space, thread=id, dropped=why is None, left_alone=why)
+
+
+def _last_written(space: Space) -> int | None:
+    """Return the time of the newest commit, run or call of a thread, undone or not; None: it has none."""
+    times = [each.at for each in _runs(space)] + [each.record.at for each in calls.every(space)]
+    for hold in loops.holds(space.engine, space.name):
+        for move in loops.moves(space.engine, space.name, hold.head.timeline):
+            times += [space.step(each).commit.at for each in (move.to, move.from_) if each is not None]
+            if move.act is Act.COMMIT:
+                break  # what is before it is older
+    return max(times, default=None)
+
+
+def _why_open(space: Space) -> str | None:
+    """Return why a thread has to stay; None: nothing is open there."""
+    engine = space.engine
+    for line, what in open_lines(space).items():
+        return what if line == MAIN else f"{what}, on '{line}'"
+    cell = engine.cell(held.COPIES, held.HELD + space.name)
+    if cell is not None and cell.value is not None:
+        return "it came from another store and is held"
+    if engine.cells(space.name, prefix=OUTBOX, limit=1):
+        return "its agent's map has not taken over all its changes yet"
+    for run in _runs(space):
+        if run.parent is not None and run.parent_run is not None:
+            above = records.find(space.beside(run.parent.space, run.parent.thread), run.parent_run)
+            if above is not None and above.record.state not in ENDED:
+                return f"run '{run.parent_run}' of '{run.parent.thread}', which started its run, is {above.record.state}"
+    return None
+
+
+def _runs(space: Space) -> Iterator[RunRecord]:
+    return loops.pages(
+        lambda after, limit: records.listing(space, after=after, limit=limit),
+        "",
+        lambda run: run.id,
+        fills=True,
+    )
+
+
+def _remove(engine: Engine, planned: SpacePlan, plan: RetentionPlan, ids: Callable[[], str]) -> SpaceRemoval:
+    """Remove a thread, unless it was written since or something is open there now."""
+    assert planned.thread is not None
+    space, since = space_of(engine, planned.space, ids), plan.policy.threads_since(plan.now)
+    kept = SpaceRemoval(space=planned.space, left_alone="it was written in the meantime")
+    fences = _fences(space)
+    heads = list(timelines.timelines(space))
+    last, why = _last_written(space), _why_open(space)
+    if why is not None:
+        return msgspec.structs.replace(kept, left_alone=why)
+    if since is None or (last is not None and last >= since):
+        return kept
+    name = f"retire:{space.name}"
+    write = Write(
+        space=space.name,
+        op_id=ids(),
+        intent=digest_of(Kind.BODY, name.encode()),
+        fences=fences,
+        moves=tuple(
+            Move(
+                act=Act.SEAL, timeline=hold.head.timeline, expected=hold.head, to=hold.head.commit, seal=True
+            )
+            for hold in heads
+            if not hold.sealed
+        ),
+        cells=(CellWrite(name=ALIVE, expected=0, value=canonical.encode({"removed_at": plan.now})),),
+    )
+    try:
+        engine.apply(write)
+    except Conflict:
+        return kept
+    directory.remove(space_of(engine, STORE, ids), space, planned.thread)
+    is_same = len(heads) == len(list(timelines.timelines(space))) and _last_written(space) == last
+    if not is_same or _why_open(space) is not None:
+        return msgspec.structs.replace(
+            kept, left_alone="it was written while it was removed; `--removed` drops it"
+        )
+    freed = engine.drop(space.name, why="the retention policy: nothing was written to the thread")
+    return SpaceRemoval(space=space.name, dropped=True, freed=freed)
+
+
+def _fences(space: Space) -> tuple[Fence, ...]:
+    """Return the fences that fail if the thread was removed, a run begins, or an input is queued."""
+    lines = [hold.head.timeline for hold in timelines.timelines(space)]
+    cells = [LEASE + line for line in lines]
+    found = {name: space.engine.cell(space.name, name) for name in (*cells, QUEUES)}
+    return tuple(Fence(name, cell.revision if cell else 0) for name, cell in found.items())

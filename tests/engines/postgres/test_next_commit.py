@@ -1,0 +1,174 @@
+"""A commit on an end that this process knows goes by a short statement, which stores what the general function stores."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import perdure
+from perdure.engines.contract import CellWrite
+from perdure.errors import Corrupt, StaleHead
+from perdure.testing.engines.builders import SPACE, Pen, made, moved, write
+from tests.coded import raises
+from tests.engines.postgres.conftest import Opener
+from tests.engines.postgres.server import MISSING, Server
+from tests.engines.postgres.stores import new_url
+
+if TYPE_CHECKING or not MISSING:
+    from perdure.engines.postgres import engine as engine_module
+    from perdure.engines.postgres.connections import Connection
+    from perdure.engines.postgres.next_commit import NEXT
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+# Everything that is stored, but for the number of the space, which is another one in each store.
+STORED = (
+    (
+        "SELECT l.row_id, l.sequence, l.run, l.position, l.prev, l.jump, l.depth, l.turn, l.events, l.unnumbered, l.digest, "
+        "l.op_id, l.intent, l.chain, l.previous, l.dropped, l.needs, l.pack, l.state FROM perdure.log l "
+        "WHERE l.tenant = '{0}' ORDER BY l.space, l.row_id"
+    ),
+    "SELECT key, row_id FROM perdure.keys WHERE tenant = '{0}' AND space <> 0 ORDER BY key, row_id",
+    "SELECT timeline, version, commit, sealed, move, row_id, record FROM perdure.heads WHERE tenant = '{0}' ORDER BY space, timeline",
+    "SELECT name, rows, position, chain, generation, seal FROM perdure.spaces WHERE tenant = '{0}' ORDER BY id",
+)
+
+
+class Sent:
+    """Notes which statements are sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.statements: list[str] = []
+        send = Connection._send
+
+        def noted(connection: Connection, sql: str, parameters: Any) -> None:
+            self.statements.append(sql)
+            send(connection, sql, parameters)
+
+        monkeypatch.setattr(Connection, "_send", noted)
+
+    @property
+    def short(self) -> int:
+        """How many were the short one."""
+        return self.statements.count(NEXT)
+
+
+def tell(pen: Pen, commits: int) -> None:
+    """Write a history with runs and messages."""
+    for number in range(commits):
+        pen.commit(f"{number}", run=f"r{number // 3}" if number % 5 else None, messages=[f"m-{number}"])
+
+
+def talk(url: str, turns: int) -> None:
+    """Write a thread in which everything is the same each time: values that grow, runs, changes by hand, a fork."""
+    times, ids = count(1_700_000_000_000_000), (f"id-{number}" for number in count())
+    with perdure.open(url, clock=lambda: next(times), ids=lambda: next(ids)) as store:
+        thread = store.thread("trip", agent="planner")
+        for number in range(turns):
+            with thread.change("said", run=None if number % 4 == 0 else f"r{number // 3}") as change:
+                change.say("user", f"Turn {number}.")
+                change.put(f"/notes/{number % 3}.json", [f"note {each}" for each in range(number)])
+            if number % 7 == 0:
+                thread.put("/by-hand.json", number)
+        fork = thread.fork("b", at="turn:3")
+        fork.put("/notes/fork.json", 1)
+        fork.put("/notes/fork.json", 2)
+        thread.put("/last.json", 3)
+
+
+def test_a_second_commit_is_followed_by_short_ones(
+    open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first begins the line, the second says where it stands, and all others are one short statement each."""
+    pen = Pen(open_engine())
+    sent = Sent(monkeypatch)
+
+    tell(pen, 40)
+
+    assert sent.short == 38
+    assert len(sent.statements) == 40
+
+
+def test_the_short_statement_stores_what_the_function_stores(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every column of every row is the same, and the seal too."""
+    urls, sent = (new_url(), new_url()), Sent(monkeypatch)
+    talk(urls[0], 30)
+    used = sent.short
+    monkeypatch.setattr(engine_module, "prepare_next", lambda *_: None)
+
+    talk(urls[1], 30)
+
+    short, general = ([postgres.sql(each.format(url.rpartition("=")[2])) for each in STORED] for url in urls)
+    assert short == general
+    assert used > 30
+    assert sent.short == used
+
+
+def test_a_write_of_another_process_is_noticed(open_engine: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short statement changes nothing then; the write is sent in full and is refused as stale."""
+    first, other = Pen(open_engine()), open_engine()
+    tell(first, 4)
+    rival = made("of another", first.tip)
+    other.apply(write("of another", rival, moved(first.head, rival)))
+    sent = Sent(monkeypatch)
+
+    with pytest.raises(StaleHead):
+        first.commit("late")
+
+    assert sent.short == 1
+    engine = open_engine()
+    engine.check(SPACE, again=True)
+    assert engine.standing(SPACE) == 5
+
+
+def test_where_others_write_too_the_short_statement_rests(
+    open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a miss the next sixteen writes are sent in full at once, so that few writes need two round trips."""
+    pen, other = Pen(open_engine()), open_engine()
+    tell(pen, 4)
+    other.apply(write("of another", CellWrite(name="a", expected=0, value=b"1")))
+    sent = Sent(monkeypatch)
+
+    for number in range(20):
+        pen.commit(f"later {number}")
+
+    assert len(sent.statements) == 21
+    short = [number for number, sql in enumerate(sent.statements) if sql == NEXT]
+    assert short[:2] == [0, 18]
+
+
+class TestAnEditedSeal:
+    def test_the_edit_is_still_found(self, postgres: Server, open_engine: Opener) -> None:
+        """A commit after it does not put the old seal back."""
+        url = new_url()
+        pen = self._edited(postgres, open_engine, url)
+
+        pen.commit("after")
+
+        with raises(Corrupt, "seal_broken"):
+            open_engine(url).check(SPACE, again=True)
+
+    def test_without_the_comparison_the_edit_would_be_covered(
+        self, postgres: Server, open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The control: the seal that this process knows is written over the edited one."""
+        url = new_url()
+        pen = self._edited(postgres, open_engine, url)
+        monkeypatch.setattr(
+            engine_module, "NEXT", NEXT.replace("s.seal = $5::text::numeric", "$5::text IS NOT NULL")
+        )
+
+        pen.commit("after")
+
+        open_engine(url).check(SPACE, again=True)
+
+    def _edited(self, postgres: Server, open_engine: Opener, url: str) -> Pen:
+        pen = Pen(open_engine(url))
+        tell(pen, 4)
+        postgres.sql(f"UPDATE perdure.spaces SET seal = seal + 1 WHERE tenant = '{url.rpartition('=')[2]}'")
+        return pen

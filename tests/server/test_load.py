@@ -1,0 +1,137 @@
+"""Many readers at once: idle followers and live streams of one server, for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import perdure
+from tests.crash.campaign import DEEP, sized
+from tests.server.client import Client
+from tests.server.loaded_server import PIECE_SECONDS
+
+FOLLOWERS = sized(20, 500)
+LIVE = sized(4, 50)
+SECONDS = sized(2, 60)
+PIECES = sized(5, 50)  # of one run
+WAIT_SECONDS = 120.0
+GROWTH_KB_MAX = (
+    24 * 1024
+)  # from the first third of the time to the end: what caches of rows, nodes and commits hold
+ADDED_SECONDS_MAX = 0.020
+
+
+def test_idle_followers_and_live_streams_share_a_server_for_a_while(tmp_path: Path) -> None:
+    """No answer is a 5xx, every stream has all of its pieces, and the followers get the event that they waited for.
+
+    At full size the memory of the server grows by no more than its caches hold, and a piece comes little later than to
+    a reader inside the server.
+    """
+    with perdure.open(tmp_path / "store.db") as store:
+        for name in ("idle", *(f"live-{number}" for number in range(LIVE))):
+            store.thread(name, agent="clock")
+    command = [sys.executable, "-m", "tests.server.loaded_server", str(tmp_path / "store.db"), str(PIECES)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port, token = server.stdout.readline().split()
+        load = Load(int(port), token, server.pid)
+        asyncio.run(load.run())
+        metrics = Client(int(port), token).get("/metrics").body.decode()
+        server.terminate()
+        inside: list[float] = json.loads(server.stdout.read())
+    added = statistics.median(load.delays) - statistics.median(inside)
+    figures = f"added {added * 1e3:.1f} ms, memory {load.memory}, {len(load.delays)} pieces, {load.runs} runs"
+    print(figures)
+
+    assert 'status="5' not in metrics
+    assert len(load.delays) == load.runs * PIECES
+    assert load.woken == FOLLOWERS
+    if DEEP:
+        assert added <= ADDED_SECONDS_MAX, figures
+        assert load.memory[-1] - load.memory[0] <= GROWTH_KB_MAX, figures
+
+
+class Load:
+    """Followers that wait, and clients that run an agent again and again and read its words."""
+
+    def __init__(self, port: int, token: str, pid: int) -> None:
+        """Load the server on `port`, whose process is `pid`."""
+        self._port, self._token, self._pid = port, token, pid
+        self.delays: list[float] = []
+        self.memory: list[int] = []  # kB, after a third of the time and at the end
+        self.runs = self.woken = 0
+
+    async def run(self) -> None:
+        """Load it for some seconds, then wake the followers."""
+        idle = [asyncio.create_task(self._follow()) for _ in range(FOLLOWERS)]
+        end = time.monotonic() + SECONDS
+        live = [asyncio.create_task(self._live(number, end)) for number in range(LIVE)]
+        await asyncio.sleep(SECONDS / 3)
+        self.memory.append(_memory(self._pid))
+        await asyncio.wait_for(asyncio.gather(*live), SECONDS + WAIT_SECONDS)
+        self.memory.append(_memory(self._pid))
+        async with self._stream("POST", "/v1/threads/idle/run") as events:
+            async for _ in events:
+                break
+        await asyncio.wait_for(asyncio.gather(*idle), WAIT_SECONDS)
+
+    async def _follow(self) -> None:
+        async with self._stream("GET", "/v1/threads/idle/events") as events:
+            async for _ in events:
+                self.woken += 1
+                return
+
+    async def _live(self, number: int, end: float) -> None:
+        while time.monotonic() < end:
+            self.runs += 1
+            async with self._stream("POST", f"/v1/threads/live-{number}/run") as events:
+                async for event, data in events:
+                    if event == "text.delta":
+                        self.delays.append(time.monotonic() - float(data["text"]))
+
+    @asynccontextmanager
+    async def _stream(self, method: str, path: str) -> AsyncGenerator[AsyncGenerator[tuple[str, Any]]]:
+        """Open a stream of events over a connection of its own."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        body = b'{"text": "What time is it?"}' if method == "POST" else b""
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {self._token}\r\n"
+            f"Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        status = await reader.readline()
+        assert b" 200 " in status, status
+        try:
+            yield _events(reader)
+        finally:
+            writer.close()
+
+
+async def _events(reader: asyncio.StreamReader) -> AsyncGenerator[tuple[str, Any]]:
+    """Yield the events of a stream until it ends; the lines around the pieces of the transfer are not events."""
+    kind = ""
+    while line := await reader.readline():
+        if line == b"0\r\n":  # the last piece of the transfer
+            return
+        name, _, value = line.decode().rstrip("\r\n").partition(": ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            yield kind, json.loads(value)
+
+
+def _memory(pid: int) -> int:
+    """The memory of a process that is in use, in kB."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+
+
+assert SECONDS > PIECES * PIECE_SECONDS, "a run ends within the time"

@@ -1,0 +1,333 @@
+"""Retention by age: old timelines and old threads go by a rule, and nothing that is open, unknown or needed goes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Agent, Call, RetentionPolicy, Store
+from perdure.engines import registry
+from perdure.engines.contract import Write
+from perdure.errors import Forgotten, NotFound, StaleHead
+from perdure.history.space import ALIVE
+from perdure.testing import Script, say, use
+from tests.engines.postgres.stores import new_store
+from tests.store.engine_calls import CountingEngine
+
+DAY = 24 * 3_600 * 1_000_000
+TIMELINES = RetentionPolicy(timelines_after_days=90)
+THREADS = RetentionPolicy(threads_after_days=90)
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = time.time_ns() // 1_000  # queued inputs have the time of the store
+
+    def __call__(self) -> int:
+        """Return the time, a little later each time."""
+        self.now += 1
+        return self.now
+
+    def pass_days(self, days: int) -> None:
+        """Let days pass."""
+        self.now += days * DAY
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of the store."""
+    return Clock()
+
+
+@pytest.fixture(params=["memory:", "file", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Generator[Store]:
+    """An empty store on each engine."""
+    url = {"memory:": lambda: "memory:", "file": lambda: str(tmp_path / "store.db")}
+    with perdure.open(url.get(request.param, lambda: new_store(request))(), clock=clock) as opened:
+        yield opened
+
+
+@perdure.tool(effect="external_write", ask=True)
+def send(to: int) -> str:
+    """Send something."""
+    return f"sent {to}"
+
+
+@perdure.tool(effect="external_write")
+def pay() -> str:
+    """Pay, and nobody learns whether."""
+    raise TimeoutError("the line was cut")
+
+
+def planner(*steps: Any) -> Agent:
+    """An agent that says these steps."""
+    return Agent("planner", backend=Script(*(steps or (say("Done."),) * 9)), tools=[send, pay])
+
+
+def swept(store: Store, policy: RetentionPolicy) -> dict[str, str | None]:
+    """Carry a policy out; by space, why it was left alone."""
+    return {each.space: each.left_alone for each in store.gc(store.gc_plan(policy))}
+
+
+def ids(store: Store) -> list[str]:
+    """The threads that there are."""
+    return [each.id for each in store.threads()]
+
+
+# ---- timelines
+
+
+def test_what_only_an_old_fork_needs_goes(store: Store, clock: Clock) -> None:
+    """A dry run changes nothing; then its state and words are gone, and main and the chain are whole."""
+    thread = store.thread("t", agent=planner())
+    thread.put("/shared.json", "x" * 500)
+    fork = thread.fork("idea")
+    fork.put("/own.json", "y" * 500)
+    with fork.change("say") as change:
+        change.say("user", "only here")
+    clock.pass_days(91)
+
+    planned = store.gc_plan(TIMELINES)
+    still = fork.get("/own.json")
+    store.gc(planned)
+
+    assert (planned.count > 0, {lot.why for each in planned.spaces for lot in each.lots}) == (
+        True,
+        {"timeline"},
+    )
+    assert (still, thread.get("/shared.json")) == ("y" * 500, "x" * 500)
+    with pytest.raises(Forgotten):
+        fork.get("/own.json")
+    assert store.verify().ok
+    assert store.gc_plan(TIMELINES).count == 0
+
+
+def test_a_fork_that_was_written_lately_keeps_what_it_was_forked_from(store: Store, clock: Clock) -> None:
+    """The old fork between it and main goes as a timeline; what the new one needs of it stays."""
+    thread = store.thread("t", agent=planner())
+    thread.put("/a.json", 1)
+    old = thread.fork("old")
+    old.put("/base.json", "b" * 500)
+    new = old.fork("new")
+    old.put("/base.json", "only old" * 60)
+    clock.pass_days(91)
+    new.put("/c.json", 2)
+
+    swept(store, TIMELINES)
+
+    assert (new.get("/base.json"), new.get("/c.json")) == ("b" * 500, 2)
+    with pytest.raises(Forgotten):
+        old.get("/base.json")
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("how", ["main", "forked lately", "sealed", "undone lately", "waiting", "queued"])
+def test_a_timeline_stays(store: Store, clock: Clock, how: str) -> None:
+    """Main, one whose last move has no known age, and one with open work."""
+    thread = store.thread("t", agent=planner(use("send", to=1), say("Sent.")))
+    thread.put("/a.json", 1)
+    line = thread if how == "main" else thread.fork("line")
+    line.put("/kept.json", "k" * 500)
+    if how == "sealed":
+        line.seal()
+    elif how == "undone lately":
+        line.put("/kept.json", "newer")
+        line.undo()
+    elif how == "waiting":
+        line.run("Send it.")
+    elif how == "queued":
+        line.start("Later.")
+    clock.pass_days(91)
+    if how == "forked lately":
+        line = line.fork("again")
+
+    swept(store, TIMELINES)
+
+    assert line.get("/kept.json") == "k" * 500
+    assert store.verify().ok
+
+
+def test_an_old_main_that_a_promotion_replaced_goes(store: Store, clock: Clock) -> None:
+    """Once something was committed on the new one, long enough ago; before that it stays."""
+    thread = store.thread("t", agent=planner())
+    thread.put("/a.json", 1)
+    better = thread.fork("better")
+    thread.put("/old.json", "o" * 500)
+    better.put("/new.json", "n" * 500)
+    thread.promote("better")
+    clock.pass_days(91)
+    before = store.gc_plan(TIMELINES).count
+    thread.put("/b.json", 2)
+    clock.pass_days(91)
+
+    swept(store, TIMELINES)
+
+    (kept,) = [each.head.timeline for each in thread.timelines() if each.head.timeline.startswith("main.v")]
+    assert (before, thread.get("/new.json")) == (0, "n" * 500)
+    with pytest.raises(Forgotten):
+        thread.on(kept).get("/old.json")
+
+
+def test_the_control_without_an_age_nothing_goes(store: Store, clock: Clock) -> None:
+    """The same fork stays under a policy of other rules, and under the same rule before its time."""
+    fork = store.thread("t", agent=planner()).fork("idea")
+    fork.put("/own.json", "y" * 500)
+    clock.pass_days(89)
+
+    swept(store, TIMELINES)
+    swept(store, RetentionPolicy(undone_after_days=0, staged_after_days=0, removed_threads=True))
+
+    assert fork.get("/own.json") == "y" * 500
+
+
+# ---- threads
+
+
+def test_a_thread_that_nothing_was_written_to_goes(store: Store, clock: Clock) -> None:
+    """A dry run names it and changes nothing; a thread that was written since stays."""
+    old = store.thread("old", agent=planner())
+    old.run("Hello.")
+    store.thread("new", agent=planner()).run("Hello.")
+    clock.pass_days(91)
+    store.thread("new", agent=planner()).put("/a.json", 1)
+
+    planned = store.gc_plan(THREADS)
+    before = ids(store)
+    store.gc(planned)
+
+    assert [(each.thread, each.dropped) for each in planned.spaces] == [("old", True)]
+    assert (before, ids(store)) == (["new", "old"], ["new"])
+    with pytest.raises((StaleHead, NotFound)):
+        old.put("/a.json", 1)
+    assert store.verify().ok
+    assert store.thread("old", agent=planner()).transcript() == []
+
+
+def waits(store: Store) -> None:
+    """A run that waits for a person."""
+    store.thread("t", agent=planner(use("send", to=1))).run("Send it.")
+
+
+def scheduled(store: Store) -> None:
+    """An input for later."""
+    store.thread("t", agent=planner()).schedule("Later.", 3_600)
+
+
+def unknown(store: Store) -> None:
+    """A call whose outcome is unknown, in a run that has ended."""
+    thread = store.thread("t", agent=planner(use("pay"), say("Paid?")))
+    thread.run("Pay.")
+    assert [call.state for call in thread.calls()] == ["unknown"]
+
+
+def parent_waits(store: Store) -> None:
+    """A thread whose child run has ended, while the run above it waits."""
+    helper = Agent("helper", backend=Script(say("Helped.")))
+
+    @perdure.tool(effect="none")
+    def delegate(call: Call) -> str:
+        return call.run(helper, "Help.", thread="t").text
+
+    @perdure.tool(effect="external_write", ask=True)
+    def ask() -> str:
+        return "asked"
+
+    boss = Agent("boss", backend=Script(use("delegate"), use("ask"), say("Done.")), tools=[delegate, ask])
+    store.thread("boss", agent=boss).run("Go.")
+
+
+@pytest.mark.parametrize("opened", [waits, scheduled, unknown, parent_waits])
+def test_a_thread_with_open_work_stays(store: Store, clock: Clock, opened: Callable[[Store], None]) -> None:
+    """It is listed with the reason."""
+    opened(store)
+    clock.pass_days(91)
+
+    planned = store.gc_plan(THREADS)
+    store.gc(planned)
+
+    (found,) = [each for each in planned.spaces if each.thread == "t"]
+    assert (found.dropped, found.left_alone is not None) == (False, True)
+    assert "t" in ids(store)
+
+
+def test_a_thread_that_came_from_another_store_stays_while_it_is_held(tmp_path: Path, clock: Clock) -> None:
+    """After its release it goes by its age."""
+    with perdure.open(tmp_path / "a.db", clock=clock) as store:
+        store.thread("t", agent=planner()).run("Hello.")
+        store.copy_to(tmp_path / "b.db")
+    clock.pass_days(91)
+
+    with perdure.open(tmp_path / "b.db", clock=clock) as copied:
+        before = [each.dropped for each in copied.gc_plan(THREADS).spaces]
+        copied.release("t")
+        after = [each.dropped for each in copied.gc_plan(THREADS).spaces]
+
+    assert (before, after) == ([False], [True])
+
+
+class WritesFirst(CountingEngine):
+    """An engine on which something is written just before a thread is closed."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self.act: Callable[[], object] | None = None
+
+    def apply(self, write: Write) -> Any:
+        """Apply a write; the one that closes a thread comes second."""
+        if self.act is not None and any(cell.name == ALIVE for cell in write.cells):
+            act, self.act = self.act, None
+            act()
+        return self._engine.apply(write)
+
+
+@pytest.mark.parametrize("what", ["commit", "input", "run"])
+def test_a_thread_that_is_written_at_that_moment_stays(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The write that closes it is refused, and nothing is lost."""
+    engines: list[WritesFirst] = []
+    real = registry.open_engine
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        engines.append(WritesFirst(real(*args, **options)))
+        return engines[-1]
+
+    monkeypatch.setattr(registry, "open_engine", wrapped)
+    with perdure.open("memory:", clock=clock) as store:
+        thread = store.thread("t", agent=planner())
+        thread.run("First.")
+        clock.pass_days(91)
+        planned = store.gc_plan(THREADS)
+        act: dict[str, Callable[[], object]] = {
+            "commit": lambda: thread.put("/a.json", 1),
+            "input": lambda: thread.start("Hello."),
+            "run": lambda: thread.run("Hello."),
+        }
+        engines[0].act = act[what]
+
+        (done,) = store.gc(planned)
+
+        assert (done.dropped, done.left_alone) == (False, "it was written in the meantime")
+        assert ids(store) == ["t"]
+        assert store.verify().ok
+
+
+def test_the_awaitable_store_has_both(tmp_path: Path, clock: Clock) -> None:
+    """The dry run and the removal, off the loop."""
+
+    async def go() -> int:
+        async with perdure.aio.open(tmp_path / "store.db", clock=clock) as store:
+            thread = await store.thread("t", agent=planner())
+            await thread.put("/a.json", 1)
+            clock.pass_days(91)
+            return len(await store.gc(await store.gc_plan(THREADS)))
+
+    assert asyncio.run(go()) == 1

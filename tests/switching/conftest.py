@@ -1,0 +1,41 @@
+"""Stores that switches are tried on: in memory, in a real file, and on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure import Store
+from tests.engines.postgres.stores import leave_out, new_store
+
+_names = count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out most of the tests on a server."""
+    leave_out(items, Path(__file__).parent)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store that does not exist yet and can be opened several times."""
+    if request.param == "memory":
+        return f"memory:switches-{next(_names)}"
+    return new_store(request) if request.param == "postgres" else str(tmp_path / "agents.db")
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    """A store of that address."""
+    with perdure.open(store_url) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store that other processes can open."""
+    return new_store(request) if request.param == "postgres" else str(tmp_path / "agents.db")
