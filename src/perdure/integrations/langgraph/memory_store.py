@@ -59,7 +59,16 @@ class Memory(BaseStore):
     """
 
     supports_ttl = True
-    __slots__ = ("_codec", "_door", "_embeddings", "_fields", "_thread", "_thread_id", "ttl_config")
+    __slots__ = (
+        "_codec",
+        "_door",
+        "_embeddings",
+        "_fields",
+        "_thread",
+        "_thread_id",
+        "index_config",
+        "ttl_config",
+    )
 
     def __init__(
         self,
