@@ -168,6 +168,9 @@ class Exporting:
             self._ready.set()
         while not self._stopped.is_set():
             began = time.thread_time()
+            self._woken.clear()  # the engine sets it too, and a wait that finds it set does not look
+            if self._stopped.is_set():
+                break
             if not self._look(follower, _WAIT_SECONDS):
                 return
             self._stopped.wait(max(_PAUSE_SECONDS, _PAUSE_LOOKS * (time.thread_time() - began)))
@@ -176,7 +179,7 @@ class Exporting:
     def _look(self, follower: HistoryFollower, seconds: float) -> bool:
         """Send what is new; return False if the store was closed."""
         try:
-            for news in follower.read(seconds, woken=self._woken):
+            for news in follower.read(seconds, woken=self._woken if seconds else None):
                 if self._sender is not None:
                     self._send(self._sender, new_spans(news, content=self._content))
         except PerdureError as error:
