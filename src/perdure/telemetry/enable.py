@@ -10,6 +10,7 @@ The only module that imports OpenTelemetry's packages; they are those of `perdur
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -42,7 +43,8 @@ __all__ = ["Exporting", "content_asked", "enable", "is_asked", "send"]
 _log = logging.getLogger("perdure.telemetry")
 
 _WAIT_SECONDS = 30.0
-_PAUSE_SECONDS = 0.5  # between two looks at a history that changes all the time
+_PAUSE_SECONDS = 0.5  # between two looks at a history that changes all the time, or more:
+_PAUSE_LOOKS = 4  # as many times as long as the look took, so that a large store does not keep a core busy
 _SENT_MAX = 50_000  # spans that are remembered, so that none is sent twice
 _BATCH = 512
 
@@ -165,15 +167,19 @@ class Exporting:
         finally:
             self._ready.set()
         while not self._stopped.is_set():
+            began = time.thread_time()
+            self._woken.clear()  # the engine sets it too, and a wait that finds it set does not look
+            if self._stopped.is_set():
+                break
             if not self._look(follower, _WAIT_SECONDS):
                 return
-            self._stopped.wait(_PAUSE_SECONDS)
+            self._stopped.wait(max(_PAUSE_SECONDS, _PAUSE_LOOKS * (time.thread_time() - began)))
         self._look(follower, 0)
 
     def _look(self, follower: HistoryFollower, seconds: float) -> bool:
         """Send what is new; return False if the store was closed."""
         try:
-            for news in follower.read(seconds, woken=self._woken):
+            for news in follower.read(seconds, woken=self._woken if seconds else None):
                 if self._sender is not None:
                     self._send(self._sender, new_spans(news, content=self._content))
         except PerdureError as error:

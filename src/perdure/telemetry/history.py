@@ -31,6 +31,7 @@ from perdure.model.ticket import Ticket
 from perdure.projections.calls import Book, Transition, decode_transition
 from perdure.runtime.session import records
 from perdure.runtime.session.result import last_of
+from perdure.store.plumbing import directory
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.telemetry.call_spans import CallHistory, call_spans
@@ -89,62 +90,84 @@ class _Place(msgspec.Struct):
 class HistoryFollower:
     """Reads what is added to the threads of a store, by any process, from the moment when it was made.
 
-    It costs writers nothing.  Not thread-safe: one reader uses it.
+    It costs writers nothing, and its beginning does not depend on the number of commits: of a thread that was there
+    before, the first change is found by the times of its commits, and every later one by the versions of its heads.
+    Not thread-safe: one reader uses it.
     """
 
     def __init__(self, store: Store) -> None:
         """Begin now: what the store has already is not read."""
-        self._store = store
-        self._seen = store.news({}, 0)
-        self._places = {id: place for id in self._seen if (place := self._place(id)) is not None}
+        resources = store._resources  # pyright: ignore[reportPrivateUsage]
+        self._store, self._engine, self._directory = store, resources.engine, resources.store
+        self._since = resources.clock()  # µs since 1970, UTC
+        self._places: dict[str, _Place] = {}  # by space
         self._known: OrderedDict[Digest, None] = OrderedDict()
+        self._listed = self._engine.standing(self._directory.name)
+        self._threads = self._list()
+        self._seen = dict.fromkeys(self._threads, -1)
+        self._seen |= self._engine.wait(self._seen, 0)
 
     def read(self, seconds: float = 0, *, woken: Event | None = None) -> Iterator[NewHistory]:
         """Wait until a thread has changed, at most `seconds`, and yield what is new of each that has."""
-        changed = self._store.news(self._seen, seconds, woken=woken)
-        for id, standing in changed.items():
+        watched = {**self._seen, self._directory.name: self._listed}
+        changed = dict(self._engine.wait(watched, seconds, woken=woken))
+        if self._directory.name in changed:
+            self._listed = changed.pop(self._directory.name)
+            changed |= self._renewed()
+        for space, standing in changed.items():
+            id = self._threads.get(space)
+            self._seen[space] = standing
+            if id is None:
+                continue
             try:
                 thread = self._store.thread(id)
                 found = self._new(thread, _space_of(thread))
             except (NotFound, Forgotten):
                 continue  # it was removed meanwhile
-            self._seen[id] = standing
             if found.steps or found.entries:
                 yield found
 
-    def _place(self, id: str) -> _Place | None:
-        try:
-            space = _space_of(self._store.thread(id))
-        except NotFound:
-            return None
-        return _place_of(space)
+    def _list(self) -> dict[str, str]:
+        return {record.space: id for id, record, _ in directory.threads(self._directory)}
+
+    def _renewed(self) -> dict[str, int]:
+        """List the threads again; return the standings of those that are new."""
+        self._threads = self._list()
+        begun = [space for space in self._threads if space not in self._seen]
+        self._seen = {space: self._seen.get(space, -1) for space in self._threads}
+        self._places |= {space: _Place(space=space, versions={}, position=0) for space in begun}
+        return dict(self._engine.wait(dict.fromkeys(begun, -1), 0)) if begun else {}
 
     def _new(self, thread: Thread, space: Space) -> NewHistory:
-        before = self._places.get(thread.id)
-        if before is None or before.space != space.name:  # begun since, or begun again
-            before = _Place(space=space.name, versions={}, position=0)
-        now = _place_of(space)
-        steps = [
-            step
-            for timeline, version in now.versions.items()
-            if version > before.versions.get(timeline, 0)
-            for step in self._unseen(space, timeline, before.versions.get(timeline, 0))
-        ]
-        entries = _transitions(space, before.position)
-        now.position = entries[-1][0] if entries else before.position
-        self._places[thread.id] = now
+        before, now = self._places.get(space.name), _place_of(space)
+        if before is None:
+            steps = [each for line in now.versions for each in self._unseen(space, line, 0, self._since)]
+            entries = _transitions_since(space, self._since)
+        else:
+            moved = [line for line, version in now.versions.items() if version > before.versions.get(line, 0)]
+            steps = [
+                each
+                for line in moved
+                for each in self._unseen(space, line, before.versions.get(line, 0), None)
+            ]
+            entries = _transitions(space, before.position)
+        position = entries[0][0] - 1 if entries else now.position
+        now.position = entries[-1][0] if entries else now.position if before is None else before.position
+        self._places[space.name] = now
         return NewHistory(
-            space=space, owner=thread.owner, position=before.position, steps=tuple(steps), entries=entries
+            space=space, owner=thread.owner, position=position, steps=tuple(steps), entries=entries
         )
 
-    def _unseen(self, space: Space, timeline: str, after: int) -> list[Step]:
-        """Return the commits that a head was moved to after a version, parents first."""
+    def _unseen(self, space: Space, timeline: str, after: int, since: int | None) -> list[Step]:
+        """Return the commits that a head was moved to after a version, parents first; `since` a time, if one is given."""
         found: list[Step] = []
         for move in loops.moves(space.engine, space.name, timeline):
             if move.version <= after:
                 break
             if move.act is not Act.COMMIT or move.to is None:
                 continue
+            if since is not None and space.step(move.to).commit.at < since:
+                break
             for step in reader.steps(space, move.to):
                 if step.digest == move.from_ or step.digest in self._known:
                     break
@@ -312,6 +335,17 @@ def _starts(step: Step) -> bool:
 def _transitions(space: Space, after: int) -> tuple[tuple[int, Transition], ...]:
     found = loops.entries(space.engine, space.name, after=after)
     return tuple((entry.position, decode_transition(entry.body)) for entry in found)
+
+
+def _transitions_since(space: Space, since: int) -> tuple[tuple[int, Transition], ...]:
+    """Return the entries from a time on, oldest first."""
+    found: list[tuple[int, Transition]] = []
+    for entry in loops.entries(space.engine, space.name, descending=True):
+        transition = decode_transition(entry.body)
+        if transition.call and transition.at < since:
+            break
+        found.append((entry.position, transition))
+    return tuple(found[::-1])
 
 
 def _all_commits(space: Space) -> list[Step]:
