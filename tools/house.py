@@ -140,8 +140,12 @@ class House:
 
     @cached_property
     def one_importer(self) -> list[str]:
-        """Modules that exactly one other module imports."""
-        return [name for name in self.lines if len(self.importers[name]) == 1]
+        """Modules that exactly one other module imports; what a package re-exports itself is meant for programs."""
+        return [
+            name
+            for name in self.lines
+            if len(self.importers[name]) == 1 and name.rpartition(".")[0] not in self.importers[name]
+        ]
 
     @cached_property
     def folders(self) -> dict[str, int]:
