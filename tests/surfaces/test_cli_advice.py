@@ -27,6 +27,9 @@ FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|JOIN|V
 # Of what programs declare and call: a person at a terminal meets it only as the cause of a --code that cannot be
 # loaded, where it is about their own program.
 DECLARED = {
+    "perdure.integrations.claude_agent.lines": ("ClaudeAgentOptions(system_prompt=…)",),
+    "perdure.integrations.openai_agents.session": ("store.thread(…)",),
+    "perdure.integrations.pydantic_ai.tool_guard": ("agent.run(…, conversation_id=…)", "ToolGuard(…, thread=…)"),
     "perdure.store.plumbing.run_fence": ("on({})",),
     "perdure.runtime.agent.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits", "perdure.Guard", "perdure.RunLimits", "price=", "accept="),
     "perdure.runtime.agent.state": ("perdure.state",),

@@ -62,19 +62,17 @@ class Primary:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def end_any_wait(self, of: Mapping[str, Future[Any]]) -> str:
-        """End the wait of one of the clients of these names, once one waits for the standby; return its name."""
-        deadline = time.monotonic() + 20
+    def end_waits(self, of: Mapping[str, Future[Any]]) -> None:
+        """End each wait for the standby of the clients of these names, until all of them have their answers."""
+        deadline = time.monotonic() + 60
         names = ", ".join([f"'{name}'" for name in of])
-        while not (
-            ended := self.server.sql(
-                "SELECT application_name, pg_cancel_backend(pid) FROM pg_stat_activity "
-                f"WHERE wait_event = 'SyncRep' AND application_name IN ({names}) LIMIT 1"
+        while not all(waiting.done() for waiting in of.values()):
+            self.server.sql(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
+                f"WHERE wait_event = 'SyncRep' AND application_name IN ({names})"
             )
-        ):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        return str(ended[0][0])
 
     def wait_for(self, event: str, of: str) -> None:
         """Wait until a client waits for `event`."""
@@ -203,9 +201,10 @@ def test_a_write_that_another_writer_made_waits_too(primary: Primary, options: s
         primary.end_wait("first", one)
         with raises(InDoubt, "in_doubt"):
             one.result(20)
-        waiting = {"maker": two, "other": three}
-        while waiting:  # one of them makes both writes, and the other one finds its own made
-            ended = waiting.pop(primary.end_any_wait(waiting))
+        primary.end_waits(
+            {"maker": two, "other": three}
+        )  # one makes both writes, the other finds its own made
+        for ended in (two, three):
             with raises(InDoubt, "in_doubt"):
                 ended.result(20)
 
