@@ -74,11 +74,12 @@ class Primary:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def wait_for(self, event: str, of: str) -> None:
-        """Wait until a client waits for `event`."""
+    def wait_for(self, event: str, of: str, *events: str) -> None:
+        """Wait until a client waits for `event`, or one of the other `events`."""
         deadline = time.monotonic() + 20
+        named = ", ".join([f"'{each}'" for each in (event, *events)])
         while not self.server.sql(
-            f"SELECT 1 FROM pg_stat_activity WHERE wait_event = '{event}' AND application_name = '{of}'"
+            f"SELECT 1 FROM pg_stat_activity WHERE wait_event IN ({named}) AND application_name = '{of}'"
         ):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -195,9 +196,9 @@ def test_a_write_that_another_writer_made_waits_too(primary: Primary, options: s
         one = pool.submit(first.apply, write(f"one {options}", b'"one"'))
         primary.wait_for("SyncRep", "first")
         two = pool.submit(maker.apply, write(f"two {options}", b'"two"'))
-        primary.wait_for("advisory", "maker")
+        primary.wait_for("advisory", "maker", "SyncRep")  # its request may wait for the standby too
         three = pool.submit(other.apply, write(f"three {options}", b'"three"'))
-        primary.wait_for("advisory", "other")
+        primary.wait_for("advisory", "other", "SyncRep")
         primary.end_wait("first", one)
         with raises(InDoubt, "in_doubt"):
             one.result(20)
