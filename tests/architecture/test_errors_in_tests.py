@@ -27,11 +27,11 @@ def expected_by_words(tree: ast.Module) -> list[int]:
     """The lines on which `match=` is used for an error of ours, or for one that a variable names."""
     return [
         call.lineno
-        for call in walk(tree)
+        for call in ast.walk(tree)
         if isinstance(call, ast.Call)
         and call.args
-        and _names(call.func) & {"raises", "warns"}
         and any(keyword.arg == "match" for keyword in call.keywords)
+        and _names(call.func) & {"raises", "warns"}
         and (
             _names(call.args[0]) & our_errors()
             or (isinstance(call.args[0], ast.Name) and call.args[0].id.islower())
@@ -40,7 +40,7 @@ def expected_by_words(tree: ast.Module) -> list[int]:
 
 
 def _names(*nodes: ast.expr) -> set[str]:
-    parts = [part for node in nodes for part in walk(node)]
+    parts = [part for node in nodes for part in ast.walk(node)]
     return {part.id for part in parts if isinstance(part, ast.Name)} | {
         part.attr for part in parts if isinstance(part, ast.Attribute)
     }

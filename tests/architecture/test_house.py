@@ -69,9 +69,15 @@ def walks() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def found(walks: dict[str, list[str]]) -> list[Measure]:
+def house() -> House:
+    """The source."""
+    return House()
+
+
+@pytest.fixture(scope="module")
+def found(house: House, walks: dict[str, list[str]]) -> list[Measure]:
     """The measures of the source."""
-    return [*measures(House()), *walk_measures(walks)]
+    return [*measures(house), *walk_measures(walks)]
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -80,9 +86,9 @@ def test_the_source_stays_within_its_limits(found: list[Measure], name: str) -> 
     assert figure(found, name) <= LIMITS[name]
 
 
-def test_only_known_class_names_occur_in_two_modules() -> None:
+def test_only_known_class_names_occur_in_two_modules(house: House) -> None:
     """A reader who searches for a class by its name finds one class, or a pair with a reason."""
-    assert sorted(set(House().repeated_classes) - set(TWINS)) == []
+    assert sorted(set(house.repeated_classes) - set(TWINS)) == []
 
 
 CHAIN = {f"m{n}.py": f"from perdure.m{n + 1} import x\n" for n in range(99)} | {"m99.py": "x = 1\n"}

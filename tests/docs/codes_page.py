@@ -82,6 +82,13 @@ def _code_of_all(made: ast.ClassDef) -> str | None:
     )
 
 
+def _last_name(called: ast.expr) -> str:
+    """Return the name after the last dot of what is called."""
+    if isinstance(called, ast.Name):
+        return called.id
+    return called.attr if isinstance(called, ast.Attribute) else ast.unparse(called).rpartition(".")[2]
+
+
 class _Maker(NamedTuple):
     """A function that makes an error of the code that it is given."""
 
@@ -139,7 +146,7 @@ class _Source:
                         makers[each.asname or each.name] = maker
         functions = {each.name: each for each in walk(tree) if isinstance(each, _Function)}
         for call, scope, owner in _calls(tree):
-            name = ast.unparse(call.func).rpartition(".")[2]
+            name = _last_name(call.func)
             code = next((each.value for each in call.keywords if each.arg == "code"), None)
             maker = makers.get(name)
             if maker is None and (code is None or not call.args):
@@ -169,7 +176,7 @@ class _Source:
             return
         for call in walk(function):
             if isinstance(call, ast.Call) and call.args:
-                kind = ast.unparse(call.func).rpartition(".")[2]
+                kind = _last_name(call.func)
                 passed = (each.arg == "code" and ast.unparse(each.value) == "code" for each in call.keywords)
                 if any(passed) and kind[:1].isupper() and self.is_kind(kind):
                     yield _Maker(kind, names, self._message(kind, call))
