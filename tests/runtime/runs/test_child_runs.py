@@ -452,10 +452,10 @@ def test_a_bounded_child_leaves_a_run_that_was_cut_off_on_its_thread(tmp_path: P
         (on_fork,) = [run for run in named.runs() if run.parent is not None]
         assert (paid, on_fork.effect_max) == ([], "read_only")
         named.resume()
-        (order,) = [run for run in named.runs() if run.parent is None]
+        (ordered,) = [run for run in named.runs() if run.parent is None]
 
     assert paid == ["bob"]
-    assert (order.state, order.effect_max) == ("succeeded", None)
+    assert (ordered.state, ordered.effect_max) == ("succeeded", None)
 
 
 def test_a_repeated_tool_with_another_input_is_refused(store: Store) -> None:
