@@ -223,7 +223,7 @@ class BegunCall:
         return event_loop.drive(self._started.settle())
 
     def abandon(self) -> CallResult:
-        """Record that nobody will report the outcome."""
+        """Record that no report of the outcome will come."""
         return event_loop.drive(self._started.abandon())
 
 
@@ -272,7 +272,7 @@ class _Attempt(Generic[_T]):
 def _settle_cut_off(thread: Thread, tool: Tool, denied: CallResult) -> str:
     """Settle the equal calls that processes had started which have ended since; return what the model is told of them.
 
-    A framework that asks under a new id never asks for the first call again, so nobody else would settle it.
+    A framework that asks under a new id never asks for the first call again, so the first call would stay open.
     """
     if denied.state != "denied":
         return ""

@@ -5,7 +5,7 @@
 
 The tools run in another process, so the guard is told twice: `PreToolUse` makes the start of a call durable, or refuses it and
 says why in words; `PostToolUse` and `PostToolUseFailure` record the outcome.  A tool that failed may have had its effect:
-its outcome is unknown, unless it only reads.  When a turn stops, the outcome of each of its calls that nobody reported is
+its outcome is unknown, unless it only reads.  When a turn stops, the outcome of each of its calls that no hook reported is
 unknown too.
 
 If this process dies, a call that it had started is unknown.  Asked for again, under a new id, the call is refused while that is
@@ -101,7 +101,7 @@ class ToolGuard:
     async def stopped(
         self, given: HookInput, tool_use_id: str | None, context: HookContext
     ) -> HookJSONOutput:
-        """Record that nobody will report the outcome of the calls that are still open in a session."""
+        """Record that no report will come of the calls that are still open in a session."""
         session = str(cast("Mapping[str, Any]", given).get("session_id"))
         with self._lock:
             left = [place for place in self._begun if place[0] == session]

@@ -185,7 +185,7 @@ class GraphThreads(FrameworkThreads):
         return self._cut_off(thread_id, namespace)
 
     def _cut_off(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
-        """Return the latest checkpoint of a namespace whose timeline a prune has cut and not begun anew; None: none has."""
+        """Return the latest checkpoint of a namespace whose timeline a prune has cut and not begun again; None: none has."""
         writes = self.line(thread_id, WRITES)
         kept = None if writes is None else writes.get(kept_path(namespace), default=None)
         return None if kept is None else self.named(thread_id, namespace, str(kept["id"]))
@@ -324,7 +324,7 @@ class GraphThreads(FrameworkThreads):
                 self._cut(thread_id, namespace, head, left)
 
     def _cut(self, thread_id: str, namespace: str, head: Head, left: Sequence[FoundCheckpoint]) -> None:
-        """Move the head of a namespace to the latest checkpoint that is left, and begin anew if it is the only one."""
+        """Move the head of a namespace to the latest checkpoint that is left, and begin the timeline again if it is the only one."""
         line = self.line(thread_id, line_of(namespace))
         assert line is not None
         planned = line.expecting(head)

@@ -5,7 +5,7 @@
     create_agent(model, tools, middleware=[guard.middleware()])
 
 A tool that raises after its effect is settled as unknown, and so is one whose error LangGraph turns into a message: the
-message reaches the model, and the ledger says that nobody knows.  A tool that pauses the graph, by `interrupt()`, has not
+message reaches the model, and the ledger has the outcome as unknown.  A tool that pauses the graph, by `interrupt()`, has not
 been called yet: LangGraph calls it again from its beginning, so its effect belongs after the pause.
 
 A call is known again after a crash by the message that asks for it.  That message must be durable before the tool runs, so

@@ -41,7 +41,7 @@ from perdure.store.change import Change
 __all__ = ["MessageList", "RememberedLists", "decoded", "elements_of", "missed", "transcribe"]
 
 _LISTS_MAX = 256
-_RETRACTIONS_MAX = 400  # in one write; beyond, the transcript begins anew
+_RETRACTIONS_MAX = 400  # in one write; beyond that, all of the transcript is said again
 _SAID = "said"
 _FOREIGN = "perdure:"  # how the id of a message begins that others have said in the thread
 _Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
@@ -87,7 +87,7 @@ class MessageList:
         self._copied += other._copied[start:end]
 
     def keep(self, messages: Sequence[lc.BaseMessage]) -> None:
-        """Remember the messages of a writer: a reader gets them, as far as nobody else has them any more."""
+        """Remember the messages of a writer: a reader gets those that no other code holds."""
         self._objects = list(messages)
 
     def is_of(self, index: int, message: Any) -> bool:

@@ -7,7 +7,7 @@ The SDK turns an exception of a tool into a message for the model.  The guard se
 call as unknown, because the tool may have had its effect, and the guard adds that to the SDK's message.  Arguments that
 the tool's schema refuses never reach the tool; such a call has failed without an effect.
 
-A call is known again by its id and arguments.  After a crash the SDK asks the model anew, and the model asks for the same
+A call is known again by its id and arguments.  After a crash the SDK asks the model again, and the model asks for the same
 call under a new id: it is stopped by its fingerprint while the outcome of the first is unknown.
 """
 

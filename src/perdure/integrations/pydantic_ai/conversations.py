@@ -69,7 +69,7 @@ _ATTEMPTS_MAX = 256
 _PLACES_MAX = 50_000
 _SAID_MAX = 200  # entries that one write says; each is a few events
 _BYTES_MAX = 2**20  # of their messages, which a write holds twice
-_RETRACTIONS_MAX = 200  # in one write; beyond, the transcript begins anew
+_RETRACTIONS_MAX = 200  # in one write; beyond that, all of the transcript is said again
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}\Z")
 
 
@@ -115,7 +115,7 @@ class Conversations(ConversationStore):
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
-        """Return the records, the newest first; a thread with a transcript counts as a conversation, whoever wrote it."""
+        """Return the records, the newest first; a thread with a transcript of any writer counts as a conversation."""
         return await self._door.acall(partial(self._list, scope, limit))
 
     async def write_record(

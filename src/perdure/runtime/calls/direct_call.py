@@ -118,7 +118,7 @@ class StartedCall:
         return await _carry_out(*self._parts)
 
     async def abandon(self) -> CallResult:
-        """Record that nobody will report the outcome: it is unknown if the tool writes."""
+        """Record that no report of the outcome will come: it is unknown if the tool writes."""
         round_context, pending_call, rulings = self._parts
         executor = CallExecutor(round_context, round_context.journal.root, rulings, message_id=None)
         executor.abandon(pending_call)

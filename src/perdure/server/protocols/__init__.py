@@ -1,5 +1,5 @@
 """Protocols of existing chat clients on top of a thread: what a run does, translated into the events of each.
 
-`run_parts` reads a run, whoever runs it and from whichever point; `ai_sdk` and `ag_ui` are pure translations of what it
+`run_parts` reads a run of any process, from any point on; `ai_sdk` and `ag_ui` are pure translations of what it
 reads, and of what their clients send.
 """

@@ -379,7 +379,7 @@ class Recent:
             return None
         others = [each for each in questions if each not in known]
         fresh = read(others)
-        # Nobody has written, and nobody is about to: so all of them are from one moment.
+        # No process has written meanwhile and none is about to, so all answers are from one moment.
         if self._lock.writes() != writes or self._lock.is_held:
             return None
         self._note(others, fresh, writes)
