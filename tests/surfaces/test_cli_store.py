@@ -288,6 +288,7 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
     assert goes == {"idle": True, "shopping": True, "busy": False}
     assert "thread busy stays: run" in " ".join(shown.split())
     assert (forks["spaces"][0]["why"], forks["objects"] > 0) == ("old timelines", True)
+    assert forks["spaces"][0]["name"] == "idle"
     assert sorted(each["thread"] for each in done["spaces"]) == ["idle", "shopping"]
     assert [each["id"] for each in shell.ok("threads", "ls", "--json").json["threads"]] == ["busy"]
     assert shell.ok("verify", "--json").json["ok"] is True
