@@ -105,6 +105,13 @@ def gc(
             help="Delete what only timelines need that nothing was committed to for this long; never main, and none with open work",
         ),
     ] = None,
+    superseded_older_than: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME",
+            help="Delete values of threads that no state since then has had; messages, calls and commits stay",
+        ),
+    ] = None,
     threads_older_than: Annotated[
         str | None,
         Parameter(
@@ -127,6 +134,7 @@ def gc(
         staged_after_days=None if unfinished_older_than is None else days(unfinished_older_than),
         removed_threads=removed,
         timelines_after_days=None if timelines_older_than is None else days(timelines_older_than),
+        superseded_after_days=None if superseded_older_than is None else days(superseded_older_than),
         threads_after_days=None if threads_older_than is None else days(threads_older_than),
     )
     if apply and policy == RetentionPolicy():
@@ -200,7 +208,7 @@ def _why(plan: SpacePlan) -> str:
     return ", ".join(sorted({_WORDS.get(lot.why, lot.why) for lot in plan.lots}))
 
 
-_WORDS = {"staged": "unfinished", "timeline": "old timelines"}
+_WORDS = {"staged": "unfinished", "timeline": "old timelines", "superseded": "superseded values"}
 
 
 def _said(policy: RetentionPolicy) -> dict[str, int | bool]:
@@ -222,6 +230,10 @@ def _show_policies(screen: Screen) -> None:
             (
                 "  --timelines-older-than 90d",
                 "what only timelines need that nothing was committed to since; never main",
+            ),
+            (
+                "  --superseded-older-than 1y",
+                "values that no state since then has had; messages, calls and commits stay",
             ),
             ("  --threads-older-than 1y", "whole threads that nothing was written to since"),
         ]

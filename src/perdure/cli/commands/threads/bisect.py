@@ -18,7 +18,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.head import MAIN
@@ -96,6 +96,8 @@ class Question:
 def _holds(view: View, path: str) -> bool:
     try:
         view.entry(path)
+    except Forgotten:
+        raise
     except NotFound:
         return False
     return True
