@@ -34,6 +34,7 @@ from perdure.engines.contract import (
     Hold,
     Instant,
     LabelOf,
+    Labels,
     LedgerEntry,
     LedgerOf,
     OpOf,
@@ -330,11 +331,15 @@ class SqliteEngine:
         return self._read(missing)
 
     def steps(
-        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False, labels: Labels = ()
     ) -> Sequence[Step]:
         def steps(db: Database) -> list[Step]:
             row = reads.back(db, self._commit_row(db, space, at), skip)
-            return [] if row is None else reads.steps_from(db, row, limit, bodies=bodies)
+            if row is None:
+                return []
+            if labels:
+                return reads.labelled_from(db, row, limit, labels, bodies=bodies)
+            return reads.steps_from(db, row, limit, bodies=bodies)
 
         return self._read(steps)
 
