@@ -318,8 +318,12 @@ class SqliteEngine:
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
         def objects(db: Database) -> list[Object]:
-            self._rows.look(db)
-            return self._rows.objects(db, self._space(db, space), digests)
+            rows, number = self._rows, self._space(db, space)
+            alone = rows.whole(db, number, digests[0]) if len(digests) == 1 else None
+            if alone is not None:
+                return [alone]
+            rows.look(db)
+            return rows.objects(db, number, digests)
 
         return self._read(objects)
 
