@@ -248,6 +248,36 @@ def test_rows_that_were_read_while_others_wrote_do_not_hide_what_they_changed(
     assert head(engine) == Head("main", 2, EGGS.digest)
 
 
+def test_what_was_read_before_a_write_is_not_remembered_after_it(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread writes while another reads for the first time, and lets go of the lock just before that one remembers."""
+    look_up, release = other._answers, FileLock.release
+    released, remembered = threading.Event(), threading.Event()
+    eggs = write("eggs", EGGS, moved(AFTER_MILK, EGGS))
+    writer = threading.Thread(target=other.apply, args=[eggs])
+
+    def written_after(questions: Sequence[Question]) -> Sequence[Answer]:
+        found = look_up(questions)
+        writer.start()
+        assert released.wait(60)
+        return found
+
+    def paused(self: FileLock, *, settled: bool) -> None:
+        release(self, settled=settled)
+        released.set()
+        assert remembered.wait(60)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileLock, "release", paused)
+        patched.setattr(other, "_answers", written_after)
+        before = head(other)
+        remembered.set()
+        writer.join()
+
+    assert (before, head(other)) == (AFTER_MILK, Head("main", 2, EGGS.digest))
+
+
 def test_what_was_changed_in_place_is_looked_up_again(engine: SqliteEngine, other: SqliteEngine) -> None:
     """A space that was dropped or sealed again has no new row."""
     engine.apply(write("seat", SEAT))
