@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from perdure.engines import loops
-from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, ServerChanged
+from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, Sealed, ServerChanged
 from perdure.history import reader
 from perdure.history.changes.values import Given
 from perdure.model import names
@@ -253,19 +253,22 @@ class Runs(Line, ABC):
         It may be a call of a child run that a run on this timeline waits for.
 
         The decision is durable when this returns; `resume` continues the run.  The same decision again changes
-        nothing, another one raises `Decided`.  `by` is the person who decides; from the effect `financial` up it is
+        nothing, another one raises `Decided`.  Raises `Sealed` on a timeline that takes no more writes: fork it to
+        decide there.  `by` is the person who decides; from the effect `financial` up it is
         required, else `Invalid` is raised.
         """
         names.check_id("call", call)
         space, line = decisions.place_of(self._space, call, self.timeline)
-        head = reader.head_of(space, line).commit
+        hold = reader.hold_of(space, line)
+        if hold.sealed:
+            raise Sealed(line)
         text = None if verdict in ("approve", "deny") and value is None else _json_text(value)
         decided = decisions.decide(
             space,
             call,
             verdict,
             line=line,
-            head=head,
+            head=hold.head.commit,
             value=text,
             by=by,
             why=why,
