@@ -143,7 +143,7 @@ class Runs(Line, ABC):
 
         A worker (`store.work`, `perdure work`) takes the inputs of a timeline in their order.  The same `id` again
         returns the same run and queues nothing; `run` with that id begins it here.  `cancel` ends a run that has not
-        begun.  Raises `Conflict` if the id was used with another input.
+        begun.  Raises `Conflict` if the id was used with another input, `Sealed` if the timeline takes no more writes.
         """
         return queue.queue(self._env(), input, id=id, head_policy=head_policy, on_failure=on_failure)
 
@@ -289,7 +289,8 @@ class Runs(Line, ABC):
         """Make one call through the ledger without an agent; the same id and arguments return the first result.
 
         Raises `Conflict` if the id was used with other arguments, `Busy` while another process makes the call,
-        `StaleHead` if an undo moved the timeline back during the call: then the ledger has the result.
+        `StaleHead` if an undo moved the timeline back during the call: then the ledger has the result.  Raises `Sealed`,
+        having called nothing, on a timeline that takes no more writes.
         """
         return event_loop.drive(direct_call.call(self._env(), tool, arguments, id=id))
 

@@ -122,6 +122,37 @@ def test_a_run_whose_timeline_is_sealed_while_it_is_taken_makes_no_call(
     assert (states(thread), store.open_runs()) == (["cancelled"], [])
 
 
+def test_a_call_by_hand_is_refused_before_it_is_made(store: Store, post: Post) -> None:
+    """It was made, and then the error said that nothing was written."""
+    thread = store.thread("by-hand", agent="clerk")
+    thread.put("/a.json", 1)
+
+    @perdure.tool(effect="external_write")
+    def send(number: int) -> str:
+        """Send something."""
+        post.sent.append(number)
+        return "sent"
+
+    thread.call(send, {"number": 1}, id="before")
+    thread.seal()
+
+    with raises(Sealed, "sealed"):
+        thread.call(send, {"number": 2}, id="after")
+    assert [each.id for each in thread.calls()] == ["before"]
+    assert thread.call(send, {"number": 1}, id="before").text == "sent"  # the first result, as ever
+    assert post.sent == [1]
+
+
+def test_no_input_is_queued_there(thread: Thread) -> None:
+    """A worker could only fail it; an input that was queued before is still found by its id."""
+    run = thread.start("And then?", id="m2")
+    thread.seal()
+
+    with raises(Sealed, "sealed"):
+        thread.start("And then?", id="m3")
+    assert thread.start("And then?", id="m2") == run
+
+
 def test_control_a_fork_of_the_sealed_timeline_goes_on(store: Store, post: Post, thread: Thread) -> None:
     """It has the question too, and takes writes."""
     thread.seal()
