@@ -22,10 +22,9 @@ from perdure.history.space import CommitCache
 from perdure.model.message import Message, Text
 from perdure.runtime.inference.backend import line_backend
 from perdure.testing import Script, say, use
-from tests.crash.campaign import sized
 from tests.runtime.runs.injecting import Wire, opened
 
-SHORT, LONG = 100, sized(1_000, 3_000)  # commits
+SHORT, LONG = 100, 3_000  # commits
 STEPS_MAX = 250  # commits that may be decoded, whatever the length of the thread
 PROBES_MAX = 80  # more calls where something is found by halving
 
@@ -110,7 +109,7 @@ def first_run(fill: Callable[[Thread, int], None], count: int) -> Meter:
 def test_the_first_run_reads_as_much_of_a_long_thread_as_of_a_short_one(
     fill: Callable[[Thread, int], None],
 ) -> None:
-    """Many times as many changes of the state, which the model is not shown: each is read once, to know that."""
+    """Thirty times as many changes of the state, which the model is not shown: each is read once, to know that."""
     short, long = first_run(fill, SHORT), first_run(fill, LONG)
 
     assert long.steps_read <= max(short.steps_read, STEPS_MAX) + LONG

@@ -20,7 +20,7 @@ from perdure.store.git_export import exporter
 from tests.crash.campaign import sized
 from tests.store.git_export.looking import branches, clean, git, opened, show
 
-COMMITS = sized(300, 2_000)
+COMMITS = sized(800, 2_000)
 STAGES = 8
 
 
