@@ -163,7 +163,7 @@ class TestForgetting:
         self, one: SqliteEngine, other: SqliteEngine
     ) -> None:
         """Two processes write, forget, write again and read at random; a dictionary knows what must be there."""
-        for seed in range(SEED, SEED + sized(8, 100)):
+        for seed in range(SEED, SEED + sized(4, 100)):
             faults = Course(seed, (one, other)).run(sized(60, 120))
 
             assert faults == [], f"seed {seed}"

@@ -40,7 +40,7 @@ from perdure.engines.contract import (
     Write,
     Written,
 )
-from perdure.engines.news import Waiters
+from perdure.engines.news import LiveChannel, Waiters
 from perdure.engines.postgres import reads, scan, schema, upkeep
 from perdure.engines.postgres.commit.next_commit import NEXT, KnownEnds, end_after, next_answer, prepare_next
 from perdure.engines.postgres.commit.write import (
@@ -431,6 +431,11 @@ class PostgresEngine:
     ) -> Mapping[str, int]:
         self._check_open()
         return self._waiters.wait(seen, seconds, woken)
+
+    @property
+    def live(self) -> LiveChannel | None:
+        """What carries the words of live runs to other machines; None: no notification can be heard."""
+        return self._news.live if self._pool.prepares and not self._read_only else None
 
     def _standings(self, spaces: Iterable[str]) -> Mapping[str, int]:
         return self._news.standings(spaces, self._retried)

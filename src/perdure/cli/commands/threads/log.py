@@ -88,6 +88,8 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
             for message in turn.messages:
                 show_message(screen, message, whole=self.whole)
             show_changed(screen, turn.changed, whole=self.whole)
+            if turn.forgotten:
+                screen.say(("  what it changed was forgotten, by the retention policy", "quiet"))
             if turn.why is not None:
                 screen.cut("  ", (f"{turn.status}: ", "bad" if turn.status == "failed" else "warn"), turn.why)
             screen.gap()
