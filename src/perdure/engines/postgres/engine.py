@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import psycopg
 
+from perdure.engines import loops
 from perdure.engines.contract import (
     Answer,
     Cell,
@@ -27,6 +28,7 @@ from perdure.engines.contract import (
     Hold,
     Instant,
     LabelOf,
+    Labels,
     LedgerEntry,
     LedgerOf,
     OpOf,
@@ -70,7 +72,7 @@ from perdure.engines.postgres.news import LISTEN_SECONDS, NewsOfOthers
 from perdure.engines.postgres.presence import Clock, HolderPresence
 from perdure.engines.postgres.questions import AskedBeside, question_of, questions_together
 from perdure.engines.postgres.reads import StoreQuestion
-from perdure.engines.shared_rules import check_write
+from perdure.engines.shared_rules import check_write, newest_labelled
 from perdure.errors import InDoubt, PerdureError, Unsupported
 from perdure.model.commit import LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
@@ -332,8 +334,11 @@ class PostgresEngine:
         return self._ask(reads.missing(self._tenant, space, digests))
 
     def steps(
-        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False, labels: Labels = ()
     ) -> Sequence[Step]:
+        if labels:
+            every = loops.steps(self, space, at, skip=skip, limit=limit, bodies=bodies)
+            return newest_labelled(every, labels)
         return self._ask(reads.steps(self._tenant, space, at, skip, limit, bodies=bodies))
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
