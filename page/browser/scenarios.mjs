@@ -7,7 +7,7 @@ const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 
 const row = (page, number) => page.getByRole('region', { name: `Turn ${number}`, exact: true });
 const state = (page, thread, timeline, path) =>
-  page.evaluate(async ([id, line, at]) => (await (await fetch(`/v1/threads/${encodeURIComponent(id)}/state${at}?timeline=${line}`)).json()).value, [thread, timeline, path]);
+  page.evaluate(async ([id, line, at]) => (await (await fetch(`${window.root}v1/threads/${encodeURIComponent(id)}/state${at}?timeline=${line}`)).json()).value, [thread, timeline, path]);
 
 async function withPage(open, work, options) {
   const view = await open(options);
@@ -132,7 +132,7 @@ export const scenarios = {
       const call = new URL(page.url()).searchParams.get('call').split('/')[1];
       await page.route('**/v1/events', (route) => route.abort()); // nothing tells this page
       await page.evaluate(async (id) => {
-        const sent = await fetch('/v1/threads/trip-44/decide', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ call: id, verdict: 'deny', why: 'too dear' }) });
+        const sent = await fetch(`${window.root}v1/threads/trip-44/decide`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ call: id, verdict: 'deny', why: 'too dear' }) });
         if (!sent.ok) throw new Error(await sent.text());
       }, call);
       await card.getByRole('button', { name: 'Approve', exact: true }).click();
@@ -344,7 +344,7 @@ export const scenarios = {
       await session.send('Performance.enable');
       await visit('threads', '/threads', () => page.getByRole('link', { name: /thread-0001/ }).waitFor());
       await visit('thread', '/threads/long', async () => {
-        const { turns } = await page.evaluate(async () => (await (await fetch('/v1/threads/long')).json()).timelines[0]);
+        const { turns } = await page.evaluate(async () => (await (await fetch(`${window.root}v1/threads/long`)).json()).timelines[0]);
         measured.turns = turns;
         await row(page, turns).waitFor();
       });

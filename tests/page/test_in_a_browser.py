@@ -47,6 +47,12 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: 
         )
 
 
+def test_the_page_works_below_a_path(tmp_path: Path) -> None:
+    """Mounted in another application, the page, its links, its requests and its streams all stay below their path."""
+    with browser.serving(str(tmp_path / "agents.db"), tmp_path, below="/our agents") as link:
+        browser.play(link, tmp_path, ("find", "fork", "live"))
+
+
 def test_hostile_text_never_runs(tmp_path: Path) -> None:
     """Hostile words in every field are shown as words; the control shows that they are live elsewhere."""
     with browser.serving(str(tmp_path / "agents.db"), tmp_path) as link:

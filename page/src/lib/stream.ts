@@ -1,5 +1,5 @@
 // A reader of server-sent events.  It takes every event type, and goes on after the last durable one when it was cut.
-import { problemOf, type Problem } from './api';
+import { address, problemOf, type Problem } from './api';
 
 export interface Sent { id: string | null; event: string; data: unknown }
 
@@ -15,7 +15,7 @@ export function follow(url: string, take: (sent: Sent) => void, state: (open: bo
   async function read(): Promise<boolean> {
     const headers: Record<string, string> = { Accept: 'text/event-stream' };
     if (last !== null) headers['Last-Event-ID'] = last;
-    const answer = await fetch(url, { headers, credentials: 'same-origin', signal: control.signal });
+    const answer = await fetch(address(url), { headers, credentials: 'same-origin', signal: control.signal });
     if (!answer.ok || !answer.body) {
       const problem = await problemOf(answer);
       state(false, problem);

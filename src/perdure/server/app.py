@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
@@ -306,7 +307,7 @@ class HttpServer:
         access = _NOBODY if is_open else await self._allowed(headers)
         route, segments = self._router.find(method, path)
         counted[0] = route.path
-        call = HttpCall(self, access, segments, headers)
+        call = HttpCall(self, access, segments, headers, root=_root(scope))
         entry = self._entry(scope, call, path, query)
         self.check_permission(call, route, entry)
         call.check_precondition(route)
@@ -431,12 +432,12 @@ class HttpServer:
         return None if secret is None else await self.known(secret, headers)
 
     def _set_cookie(self, scope: Scope, response: Response, secret: str) -> None:
-        name = _cookie_name(_headers(scope))
+        name, path = _cookie_name(_headers(scope)), _root(scope) or "/"
         if not secret:
-            response.delete_cookie(name, path="/", httponly=True, samesite="strict")
+            response.delete_cookie(name, path=path, httponly=True, samesite="strict")
             return
         secure = scope["scheme"] == "https" or _headers(scope).get("x-forwarded-proto") == "https"
-        response.set_cookie(name, secret, path="/", httponly=True, samesite="strict", secure=secure)
+        response.set_cookie(name, secret, path=path, httponly=True, samesite="strict", secure=secure)
 
     # ---- the record of requests
 
@@ -489,6 +490,8 @@ class HttpServer:
         is_index = file.name == "index.html"
         caching = "no-cache" if is_index or "/assets/" not in path else "public, max-age=31536000, immutable"
         sent = {"content-security-policy": _PAGE_POLICY, "cache-control": caching, "vary": "accept-encoding"}
+        if is_index:
+            return Response(_index(_root(scope)), media_type=kind, headers=sent)
         if "gzip" in headers.get("accept-encoding", ""):
             return Response(_compressed(file), media_type=kind, headers=sent | {"content-encoding": "gzip"})
         return FileResponse(file, media_type=kind, headers=sent)
@@ -507,8 +510,7 @@ class HttpServer:
         if self._token is None or not same(token, self._token):
             raise HttpProblem(401, "credential_unknown", "the token of this link is not known here.")
         left = urlencode([each for each in parameters if each[0] != "token"])
-        root = scope.get("root_path", "")
-        address = root + "/" + path.lstrip("/")  # one slash: two would lead to another host
+        address = _root(scope) + "/" + path.lstrip("/")  # one slash: two would lead to another host
         response = RedirectResponse(address + (f"?{left}" if left else ""), status_code=303)
         self._set_cookie(scope, response, token)
         return response
@@ -564,8 +566,20 @@ def _path(scope: Scope) -> str:
     """Return the path as the client sent it, percent-encoded, without the part under which the server is mounted."""
     raw: bytes | None = scope.get("raw_path")
     path = raw.decode("latin-1").partition("?")[0] if raw is not None else quote(scope["path"], safe="/%")
-    root = quote(scope.get("root_path", ""), safe="/%")
-    return path[len(root) :] if root and path.startswith(root) else path
+    # A proxy may have taken its part of the prefix away; then only the part of the application above is in the path.
+    above = quote(scope.get("app_root_path", ""), safe="/%")
+    for prefix in (_root(scope), _root(scope).removeprefix(above)):
+        if prefix and (path + "/").startswith(prefix + "/"):
+            return path[len(prefix) :] or "/"
+    return path
+
+
+def _root(scope: Scope) -> str:
+    """Return the path under which clients reach the server, percent-encoded; empty at the root of its host."""
+    root = "/" + quote(scope.get("root_path", ""), safe="/%").strip(
+        "/"
+    )  # one slash: two would be another host
+    return "" if root == "/" else root
 
 
 def _wants_json(headers: Mapping[str, str]) -> bool:
@@ -638,6 +652,14 @@ def _asset(path: str) -> Path | None:
         return found if found.is_file() else None
     except (OSError, ValueError):  # no file can have such a name
         return None
+
+
+def _index(root: str) -> bytes:
+    """Return the index of the page for a server below `root`; the scripts find the root in their own address."""
+    page = (PAGE / "index.html").read_text(encoding="utf-8")
+    for name in ("assets/", "favicon.svg"):
+        page = page.replace(f'"/{name}', f'"{escape(root)}/{name}')
+    return page.encode()
 
 
 @cache

@@ -188,9 +188,12 @@ class HttpCall:
         access: Access,
         segments: Mapping[str, str],
         headers: Mapping[str, str],
+        *,
+        root: str = "",
     ) -> None:
-        """Take a request that passed the checks of access."""
+        """Take a request that passed the checks of access; `root` is the path under which clients reach the server."""
         self.server, self.access, self.segments, self.headers = server, access, segments, headers
+        self.root = root
         self.head: Head | None = None  # of the timeline that the answer is about; it becomes the ETag
         self.is_by_digest = False  # the answer is named by a digest, so that it may be cached for a while
         self.status: int | None = None  # None: that of the route

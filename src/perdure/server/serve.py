@@ -55,6 +55,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = PORT,
     names: Sequence[str] = (),
+    root_path: str = "",
     work: bool = False,
     at_once: int = 8,
     metrics: StoreMetrics | None = None,
@@ -63,9 +64,11 @@ def serve(
 ) -> None:
     """Serve a store until a signal ends it; with `work` also run what is due of the agents, as `store.work` does.
 
-    `names` are further host names that requests may address, such as that of a proxy.  `metrics` are the numbers that
-    telemetry sends, None: the server counts its own.  `started` is called when the server listens.  Raises `Refused` on an address that others reach if the store has no key, `Unavailable` if the
-    port is taken.  The caller opens and closes the store.
+    `names` are further host names that requests may address, such as that of a proxy.  `root_path` is the path under
+    which a proxy shows the server; the proxy removes it from the requests that it passes on.  `metrics` are the numbers
+    that telemetry sends, None: the server counts its own.  `started` is called when the server listens.  Raises `Refused`
+    on an address that others reach if the store has no key, `Unavailable` if the port is taken.  The caller opens and
+    closes the store.
     """
     has_keys = bool(Keys(store).ls())
     if not has_keys and not is_loopback(host):
@@ -86,7 +89,16 @@ def serve(
     url = f"http://{host_name(host)}:{listening.getsockname()[1]}/"
     place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
     asyncio.run(
-        _serving(application, listening, place, work=work, at_once=at_once, started=started, report=report)
+        _serving(
+            application,
+            listening,
+            place,
+            root_path=root_path.rstrip("/"),
+            work=work,
+            at_once=at_once,
+            started=started,
+            report=report,
+        )
     )
 
 
@@ -184,6 +196,7 @@ async def _serving(
     listening: socket.socket,
     place: Serving,
     *,
+    root_path: str,
     work: bool,
     at_once: int,
     started: Callable[[Serving], None] | None,
@@ -195,6 +208,7 @@ async def _serving(
         log_config=None,
         access_log=False,
         server_header=False,
+        root_path=root_path,
         proxy_headers=False,
         lifespan="on",
         ws="none",
