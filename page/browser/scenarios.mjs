@@ -35,6 +35,60 @@ export const scenarios = {
     });
   },
 
+  // The list shows state, agent, owner and cost, and each filter leaves the threads that fit.
+  async list({ open }) {
+    await withPage(open, async ({ page, picture }) => {
+      const shown = async (...ids) => {
+        await page.waitForFunction((wanted) => JSON.stringify([...document.querySelectorAll('a.thread strong')].map((each) => each.textContent)) === wanted, JSON.stringify(ids));
+      };
+      await page.getByRole('link', { name: /trip-42.*succeeded.*planner · ann.*script:traveller.*5 turns/ }).waitFor();
+      await page.getByText('Cost', { exact: true }).waitFor();
+      await page.getByLabel('Owner').fill('ben');
+      await page.getByLabel('Owner').press('Enter');
+      await shown('trip-43', 'trip-44');
+      await page.getByLabel('State').selectOption('running');
+      await shown();
+      await page.getByRole('button', { name: 'Clear filters' }).click();
+      await page.getByLabel('Agent').selectOption('writer');
+      await shown('notes');
+      await page.getByLabel('Search', { exact: true }).fill('trip');
+      await shown();
+      await page.getByLabel('Agent').selectOption('');
+      await shown('trip-42', 'trip-43', 'trip-44');
+      await picture('list');
+    });
+  },
+
+  // What a person does who has never seen the page: why is the budget wrong, what if it were right, and what waits.
+  async stranger({ open }) {
+    await withPage(open, async ({ page, picture }) => {
+      await page.getByRole('link', { name: /trip-42/ }).click();
+      await page.getByRole('heading', { name: 'State of main now' }).waitFor();
+      await page.getByRole('button', { name: /trip\.json/ }).click();
+      await page.getByText('Written in turn 3').waitFor();
+      await page.getByText('Plan a trip to Lisbon for 12000 euros.').last().waitFor();
+      await picture('stranger-why');
+      await page.getByRole('button', { name: 'Fork before turn 3' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Fork at turn 3' });
+      await dialog.getByRole('textbox', { name: 'Input' }).fill('Plan a trip to Lisbon for 1250 euros.');
+      await dialog.getByRole('button', { name: 'Fork', exact: true }).click();
+      await page.getByText('Nothing has run.').waitFor();
+      await page.getByRole('button', { name: 'Run', exact: true }).click();
+      await row(page, 3).getByText('Done. Anything else?').waitFor();
+      await page.getByRole('link', { name: 'Compare with main' }).click();
+      const change = page.getByRole('region', { name: 'Difference at /trip.json' });
+      await change.waitFor();
+      assert.match(await change.textContent(), /-\s*"budget": 12000,.*\+\s*"budget": 1250,/s);
+      await picture('stranger-compare');
+      await page.getByRole('link', { name: /Approvals/ }).click();
+      await page.getByRole('button', { name: /trip-43/ }).click();
+      const card = page.getByRole('article', { name: 'Approval of book' });
+      await card.getByText('640').first().waitFor();
+      await card.getByRole('button', { name: 'Approve', exact: true }).click();
+      await card.getByText('approve by local').waitFor();
+    });
+  },
+
   async blame({ open }) {
     await withPage(open, async ({ page, go, picture }) => {
       await go('/threads/trip-42');
@@ -204,6 +258,8 @@ export const scenarios = {
       await go('/verify');
       await page.getByRole('button', { name: 'Verify the store' }).click();
       await page.getByText('The whole store is intact.').waitFor();
+      await page.getByText(/everything that was stored when the check began, .*, back to the first commit/).waitFor();
+      assert.match(await page.locator('dl.facts').textContent(), /commits, each state computed again\d+/);
       await picture('verify');
     });
   },
