@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from functools import partial
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,29 @@ def test_sigterm_lets_a_run_end_whose_events_are_streamed(tmp_path: Path, leaves
     assert (process.returncode, errors.count("\n")) == (0, 1)
     with perdure.open(tmp_path / "store.db") as store:
         assert [run.state for run in store.thread("chat").runs()] == ["succeeded"]
+
+
+def test_a_chat_stream_that_is_cut_by_the_stop_logs_nothing(tmp_path: Path) -> None:
+    """The stream has no end, so that the client comes back; the log has the one line of the stop."""
+    with perdure.open(tmp_path / "store.db") as store:
+        store.thread("chat", agent="assistant")
+    process, client = started(tmp_path)
+    message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Look"}]}
+    with client.connected() as connection:
+        headers = {**client.own, "Content-Type": "application/json"}
+        connection.request(
+            "POST", "/v1/threads/chat/ai-sdk", json.dumps({"message": message}).encode(), headers
+        )
+        reply = connection.getresponse()
+        looks(tmp_path)
+
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(IncompleteRead) as cut:
+            reply.read()
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert (reply.status, b"[DONE]" in cut.value.partial) == (200, False)
+    assert errors == "Stopping: the runs under way end first; once more to stop at once.\n"
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import msgspec
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure import aio
@@ -27,6 +28,7 @@ from perdure.runtime.agent.agent import Agent
 from perdure.server.access import LOOPBACK, host_name
 from perdure.server.app import HttpServer
 from perdure.server.keys import Keys
+from perdure.server.streams import CONNECTION
 from perdure.store.store import Store
 from perdure.store.worker import Worked
 from perdure.telemetry.metrics import StoreMetrics
@@ -170,8 +172,16 @@ class _Protocol(H11Protocol):
     """HTTP/1.1 by h11, which bounds the size of headers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin a connection."""
-        super().connection_made(cast("asyncio.Transport", _Corked(transport)))
+        """Begin a connection, and lend it to the application."""
+        corked = cast("asyncio.Transport", _Corked(transport))
+        super().connection_made(corked)
+        application = self.app
+
+        async def lending(scope: Scope, receive: Receive, send: Send) -> None:
+            scope.setdefault("extensions", {})[CONNECTION] = corked
+            await application(cast("Any", scope), cast("Any", receive), cast("Any", send))
+
+        self.app = cast("Any", lending)
 
 
 class _Uvicorn(uvicorn.Server):
