@@ -137,13 +137,13 @@ class RunAgentInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Raise `Unsupported` for what would be lost: tools that the client runs, and context beside the messages."""
         if self.tools:
             raise Unsupported(
-                "tools that the client runs are not taken; nothing was run.",
+                "the server takes no tools that the client runs; nothing was run.",
                 code="client_tools_unsupported",
                 advice="Declare them as tools of the agent; one that suspends is answered by the client.",
             )
         if self.context:
             raise Unsupported(
-                "context beside the messages is not taken; nothing was run.",
+                "the server takes no context beside the messages; nothing was run.",
                 code="client_context_unsupported",
                 advice="Say it in the message, or write it to the state of the thread.",
             )
@@ -239,7 +239,7 @@ class Position(NamedTuple):
         match = _POSITION.fullmatch(text)
         if match is None or (match[2] or "") not in _PHASES:
             raise Invalid(
-                "Last-Event-ID is no id of an event of this stream; nothing was run.",
+                "the Last-Event-ID is not the id of an event of this stream; nothing was run.",
                 code="cursor_invalid",
                 advice="Send the id of the last event that came.",
             )
@@ -469,7 +469,8 @@ class EventWriter:
                 return self.fail(record.why or "the run failed.", record.kind or "run_failed")[0]
             case _:
                 return self.fail(
-                    "the process that ran it has ended; send the same again.", "run_interrupted"
+                    "the process of the run ended before the run did; send the same request again to go on.",
+                    "run_interrupted",
                 )[0]
 
 

@@ -314,7 +314,7 @@ class ChunkWriter:
             case "stopped":
                 reason = "other" if record.stop is None else _FINISH.get(record.stop.reason, "other")
             case _:
-                text = "the process that ran it has ended; send the message again to go on."
+                text = "the process of the run ended before the run did; send the message again to go on."
                 return [*chunks, {"type": "error", "errorText": text}]
         return [*chunks, {"type": "finish", "finishReason": reason}]
 

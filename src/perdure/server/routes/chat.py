@@ -133,7 +133,7 @@ async def _check_retry(handle: aio.Thread, message: UiMessage) -> None:
     found = await handle.given(ai_sdk.input_in(message), id=message.id)
     if found is not None and found.state not in ("failed", "running"):
         raise Unsupported(
-            "the message was answered, and an answer is not replaced; nothing was run.",
+            "the agent has answered the message, and the server replaces no answer; nothing was run.",
             code="regenerate_unsupported",
             advice="Send a new message, or fork the thread before this one and run it there.",
             run=found.id,
