@@ -95,7 +95,8 @@ def cookie_name(headers: Mapping[str, str]) -> str:
 async def read_body(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
     """Read the body of a request; raises a problem if it is too large or does not come."""
     try:
-        return await asyncio.wait_for(_received(receive, headers, bytes_max), _RECEIVE_SECONDS)
+        async with asyncio.timeout(_RECEIVE_SECONDS):
+            return await _received(receive, headers, bytes_max)
     except TimeoutError as error:
         raise HttpProblem(
             408, "body_too_slow", "the client did not send the whole body in time; nothing was done."
