@@ -235,3 +235,35 @@ def test_a_session_without_a_message_makes_no_thread(store: Store, tmp_path: Pat
     (session,) = import_sessions(store, tmp_path).sessions
 
     assert (session.thread, session.unmapped, list(store.threads())) == (None, {"summary": 1}, [])
+
+
+@pytest.mark.parametrize("kind", ["reasoning", "function_call", "function_call_output", "message"])
+def test_an_envelope_with_the_type_of_an_item_is_counted(store: Store, tmp_path: Path, kind: str) -> None:
+    """Its payload has no type, so that it is no item; the rest of the session is imported."""
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
+    start = {"type": "session_meta", "payload": {"id": "s1"}}
+    file = saved(
+        tmp_path, start, {"type": "response_item", "payload": said}, {"type": kind, "payload": {"id": "x"}}
+    )
+
+    (report,) = import_sessions(store, file).sessions
+
+    assert report.unmapped[f"{kind} with a payload"] == 1
+    assert [entry.text for entry in store.thread(report.thread or "").transcript()] == ["hello"]
+
+
+@pytest.mark.parametrize(("token", "losses"), [("gAAAA" + "x" * 40, 0), ("c2VjcmV0", 1), ([1], 1), (True, 1)])
+def test_reasoning_that_openai_did_not_encrypt_is_listed(
+    store: Store, tmp_path: Path, token: object, losses: int
+) -> None:
+    """The vendor would refuse the whole conversation; the original keeps it, and every export is valid."""
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}, {}]}
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": token}
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}
+    items = [{"type": "response_item", "payload": each} for each in (said, thought, answer)]
+    file = saved(tmp_path, {"type": "session_meta", "payload": {"id": "s1"}}, *items)
+
+    (report,) = import_sessions(store, file).sessions
+
+    assert [each.what for each in report.losses] == ["content block", *["encrypted_content"] * losses]
+    assert sound(store) == []

@@ -34,6 +34,7 @@ from perdure.integrations.importers.session import (
     thread_id,
 )
 from perdure.integrations.importers.sources import Candidate, read_file
+from perdure.providers.contract import Loss
 
 __all__ = ["read_sessions", "recognises"]
 
@@ -68,6 +69,7 @@ _INJECTED = re.compile(
     re.DOTALL,
 )
 _TAGGED = re.compile(r"\s*<([a-z_]+)>.*</\1>\s*\Z", re.DOTALL)
+_TOKEN = "gAAAA"
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FACTS = (
     "cwd",
@@ -145,8 +147,10 @@ def _unwrapped(value: Json) -> tuple[str, Json]:
     kind = as_text(value.get("type"))
     if "payload" in value:
         payload = as_object(value["payload"])
-        inner = as_text(payload.get("type"))
-        return (inner or kind or "line", payload) if kind == "response_item" else (kind or "line", payload)
+        if kind == "response_item":
+            return as_text(payload.get("type")) or kind, payload
+        # The envelope of an item has a type of its own; a payload below the type of an item is none.
+        return f"{kind} with a payload" if kind in _ITEMS else kind or "line", payload
     if kind is None:
         return ("session_meta" if "id" in value else "state", value)
     return kind, value
@@ -184,7 +188,7 @@ class _RolloutReading:
         elif kind in _OUTPUTS:
             self._add("tool", line, _output(payload), is_error=_failed(payload))
         elif kind in _REPLIES:
-            self._add("assistant", line, _call(payload))
+            self._add("assistant", line, self._with_token(line, _call(payload)))
         else:
             self._session.unmapped[kind] += 1
 
@@ -249,13 +253,27 @@ class _RolloutReading:
             return
         content = payload.get("content")
         blocks = [{"type": "input_text", "text": content}] if isinstance(content, str) else as_list(content)
-        said = [block for block in blocks if not self._is_injected(block)]
-        if len(said) < len(blocks):
+        known = [block for block in blocks if as_text(as_object(block).get("type"))]
+        for _ in range(len(blocks) - len(known)):
+            self._lose(line, "content block", "it has no type; it is kept in the original")
+        said = [block for block in known if not self._is_injected(block)]
+        if len(said) < len(known):
             self._session.unmapped["message that the tool wrote"] += 1
         if said:
             self._close()
             self._add("user", line, {**payload, "content": said})
             self._close()
+
+    def _with_token(self, line: JsonLine, item: Json) -> Json:
+        """Return an item without encrypted content that is no token of OpenAI's: its API would refuse the conversation."""
+        found: Any = item.get("encrypted_content")
+        if found is None or (isinstance(found, str) and found.startswith(_TOKEN)):
+            return item
+        self._lose(line, "encrypted_content", "it is not one of OpenAI's tokens; it is kept in the original")
+        return {key: each for key, each in item.items() if key != "encrypted_content"}
+
+    def _lose(self, line: JsonLine, what: str, why: str) -> None:
+        self._session.losses.append(Loss(kind="dropped", where=line.where, what=what, why=why))
 
     def _is_injected(self, block: Any) -> bool:
         """True for text that the tool wrote: in a known tag, or in any tag if no event has it as the user's words."""
