@@ -267,3 +267,35 @@ def test_reasoning_that_openai_did_not_encrypt_is_listed(
 
     assert [each.what for each in report.losses] == ["content block", *["encrypted_content"] * losses]
     assert sound(store) == []
+
+
+@pytest.mark.parametrize("text", ["cut \ud83d", "\ude00 cut", "whole \U0001f600"])
+def test_half_of_a_character_is_replaced_and_listed(store: Store, tmp_path: Path, text: str) -> None:
+    """Tools cut long outputs between the halves of a character; such a session is imported, and the original has its bytes."""
+    file = saved(tmp_path, line("u1", text))
+
+    (report,) = import_sessions(store, file).sessions
+
+    shown = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert [entry.text for entry in store.thread(report.thread or "").transcript()] == [shown]
+    assert [each.kind for each in report.losses] == ([] if shown == text else ["repaired"])
+    assert import_sessions(store, file).messages == 0
+
+
+def test_an_item_that_openai_would_refuse_is_mended_and_listed(store: Store, tmp_path: Path) -> None:
+    """Ids of another kind, or twice, are left out; texts have the type of their role."""
+    said = {"type": "message", "role": "user", "content": [{"type": "output_text", "text": "a"}], "id": "7"}
+    answer = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "input_text", "text": "b"}],
+        "id": "msg_1",
+    }
+    items = [{"type": "response_item", "payload": each} for each in (said, answer, said, answer)]
+    file = saved(tmp_path, {"type": "session_meta", "payload": {"id": "s1"}}, *items)
+
+    (report,) = import_sessions(store, file).sessions
+
+    assert [each.what for each in report.losses] == ["id", "id", "id"]
+    assert [entry.text for entry in store.thread(report.thread or "").transcript()] == ["a", "b", "a", "b"]
+    assert sound(store) == []
