@@ -299,3 +299,16 @@ def test_an_item_that_openai_would_refuse_is_mended_and_listed(store: Store, tmp
     assert [each.what for each in report.losses] == ["id", "id", "id"]
     assert [entry.text for entry in store.thread(report.thread or "").transcript()] == ["a", "b", "a", "b"]
     assert sound(store) == []
+
+
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_a_file_without_bytes_is_listed(store: Store, tmp_path: Path, kind: str) -> None:
+    """No vendor accepts it, in a message or in a result; the words beside it are imported."""
+    empty = {"type": kind, "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+    file = saved(tmp_path, line("u1", [{"type": "text", "text": "see"}, empty]))
+
+    (report,) = import_sessions(store, file).sessions
+
+    assert [each.what for each in report.losses] == ["file"]
+    assert [entry.text for entry in store.thread(report.thread or "").transcript()] == ["see"]
+    assert sound(store) == []
