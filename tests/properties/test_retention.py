@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
+from itertools import permutations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +97,40 @@ def test_exactly_what_no_live_commit_needs_goes(steps: list[tuple[str | int, ...
     assert plan.count == len(gone)
     assert verify(hand.engine).ok
     assert all(Hand(hand.engine).state(line)["/end"] == line for line in LINES)
+
+
+def states(hand: Hand, commits: set[Digest]) -> set[Digest]:
+    """The nodes and values of the states of these commits."""
+    roots = {hand.space.step(commit).commit.root for commit in commits}
+    found: set[Digest] = set()
+    for root in roots:
+        for digest, body in bodies(hand.space.nodes, root):
+            found |= {digest, *refs(body)[1]}
+    return found
+
+
+@given(steps=actions)
+def test_exactly_the_states_between_heads_and_partings_go(steps: list[tuple[str | int, ...]]) -> None:
+    """What no other state has goes, no word does, and every two timelines can still be merged."""
+    hand = played(steps)
+    facts = hand.engine.scan("thread:1", limit=100_000)[0]
+    every = {fact.digest for fact in facts if fact.digest and fact.kind == Kind.COMMIT}
+    heads = {commit for line in LINES if (commit := hand.head(line).commit)}
+    live = every & reached(hand, heads)
+    children = Counter(parent for commit in live for parent in hand.space.step(commit).commit.parents)
+    replaced = {commit for commit in live - heads if children[commit] < 2}
+    stays = [hand.space.step(commit).changeset for commit in every - replaced]
+    named = {digest for changeset in stays for digest in stored_objects.of_changeset(changeset)}
+    may_go = states(hand, replaced) - states(hand, every - replaced) - named
+
+    plan = retention.plan(hand.engine, RetentionPolicy(superseded_after_days=1), hand.now + DAYS)
+    retention.carry_out(hand.engine, plan, ids=hand.space.ids)
+
+    gone = {fact.digest for fact in hand.engine.scan("thread:1", limit=100_000)[0] if fact.forgotten}
+    assert gone == may_go
+    assert verify(hand.engine).ok
+    hand.space.cache.clear()  # what it has read before is no proof
+    assert all(hand.state(line)["/end"] == line for line in LINES)
+    for into, source in permutations(LINES, 2):
+        with suppress(MergeConflict):
+            hand.merge(source, into=into)

@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, Call, RetentionPolicy, Store
+from perdure import Agent, Call, RetentionPolicy, Store, Thread
 from perdure.engines import registry
 from perdure.engines.contract import Write
-from perdure.errors import Forgotten, NotFound, StaleHead
+from perdure.errors import Forgotten, NotFound, RunFailed, StaleHead
 from perdure.history.space import ALIVE
-from perdure.testing import Script, say, use
+from perdure.testing import Script, fail, say, use
 from tests.engines.postgres.stores import new_store
+from tests.selection import engines
 from tests.store.engine_calls import CountingEngine
 
 DAY = 24 * 3_600 * 1_000_000
 TIMELINES = RetentionPolicy(timelines_after_days=90)
+SUPERSEDED = RetentionPolicy(superseded_after_days=90)
 THREADS = RetentionPolicy(threads_after_days=90)
 
 
@@ -47,7 +49,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory:", "file", "postgres"])
+@pytest.fixture(params=engines("file", "memory:", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Generator[Store]:
     """An empty store on each engine."""
     url = {"memory:": lambda: "memory:", "file": lambda: str(tmp_path / "store.db")}
@@ -67,9 +69,16 @@ def pay() -> str:
     raise TimeoutError("the line was cut")
 
 
+@perdure.tool(effect="local_write", idempotent=True)
+def note(text: str, call: Call) -> str:
+    """Write a note."""
+    call.put("/note.json", text * 100)
+    return f"noted {text}"
+
+
 def planner(*steps: Any) -> Agent:
     """An agent that says these steps."""
-    return Agent("planner", backend=Script(*(steps or (say("Done."),) * 9)), tools=[send, pay])
+    return Agent("planner", backend=Script(*(steps or (say("Done."),) * 9)), tools=[send, pay, note])
 
 
 def swept(store: Store, policy: RetentionPolicy) -> dict[str, str | None]:
@@ -186,6 +195,120 @@ def test_the_control_without_an_age_nothing_goes(store: Store, clock: Clock) -> 
     swept(store, RetentionPolicy(undone_after_days=0, staged_after_days=0, removed_threads=True))
 
     assert fork.get("/own.json") == "y" * 500
+
+
+# ---- superseded values
+
+
+def grown(store: Store, clock: Clock) -> Thread:
+    """A thread with a note a day for ten days, each by a run, a draft beside each, and a value that never changes."""
+    steps = [step for day in range(10) for step in (use("note", text=f"n{day}"), say(f"Day {day}."))]
+    thread = store.thread("diary", agent=planner(*steps))
+    thread.put("/title.json", "My diary")
+    for day in range(10):
+        thread.run(f"What happened on day {day}?")
+        thread.put("/draft.json", f"d{day}" * 100)
+        clock.pass_days(1)
+    return thread
+
+
+def note_at(thread: Thread, turn: int) -> str | None:
+    """The note after a turn; None: it was forgotten."""
+    try:
+        return thread.at(f"turn:{turn}").get("/note.json")[:2]
+    except Forgotten:
+        return None
+
+
+def test_values_that_no_state_of_the_last_days_has_go(store: Store, clock: Clock) -> None:
+    """The state at the beginning of the time stays, and those after it; words, calls and the chain are whole."""
+    thread = grown(store, clock)
+    said = [entry.text for entry in thread.transcript()]
+    drafts = [commit for commit in thread.log() if commit.reason == "put"]
+    clock.pass_days(84)  # the time begins after the fifth draft
+
+    planned = store.gc_plan(SUPERSEDED)
+    still = note_at(thread, 1)
+    store.gc(planned)
+
+    assert {lot.why for each in planned.spaces for lot in each.lots} == {"superseded"}
+    assert {lot.kind for each in planned.spaces for lot in each.lots} == {"node", "value"}
+    assert still == "n0"
+    assert [note_at(thread, turn) for turn in range(1, 11)] == [None] * 5 + ["n5", "n6", "n7", "n8", "n9"]
+    assert thread.at(drafts[5]).get("/draft.json")[:2] == "d4"
+    with pytest.raises(Forgotten):
+        thread.at(drafts[6]).get("/draft.json")
+    assert thread.get("/title.json") == "My diary"
+    assert [entry.text for entry in thread.transcript()] == said
+    assert {call.state for call in thread.calls()} == {"succeeded"}
+    assert store.verify().ok
+    assert store.gc_plan(SUPERSEDED).count == 0
+
+
+def test_what_was_forgotten_is_never_taken_for_what_was_not_there(store: Store, clock: Clock) -> None:
+    """A search that ends among forgotten states raises, one that ends after them answers, and moves are refused."""
+    thread = grown(store, clock)
+    clock.pass_days(85)
+    store.gc(store.gc_plan(SUPERSEDED))
+
+    found = thread.bisect(lambda view: view.get("/note.json") >= "n8", good="turn:8")
+    same = thread.bisect(lambda view: view.get("/note.json") >= "n8")
+
+    assert found.digest == same.digest
+    assert found.turn == 9
+    with pytest.raises(Forgotten):
+        thread.bisect(lambda view: view.get("/note.json") != "")
+    with pytest.raises(Forgotten):
+        thread.undo(to="turn:2")
+    with pytest.raises(Forgotten):
+        thread.fork("old", at="turn:2")
+
+
+def test_what_a_merge_needs_stays(store: Store, clock: Clock) -> None:
+    """The state at which two timelines part, however old it is, and the heads."""
+    thread = grown(store, clock)
+    fork = thread.fork("idea", at="turn:2")
+    fork.put("/own.json", 1)
+    clock.pass_days(500)
+
+    store.gc(store.gc_plan(SUPERSEDED))
+    merged = thread.merge("idea")
+
+    assert merged.paths == 1
+    assert (thread.get("/own.json"), thread.get("/note.json")[:2]) == (1, "n9")
+    assert (note_at(thread, 2), note_at(thread, 3)) == ("n1", None)
+    assert store.verify().ok
+
+
+def test_open_work_keeps_every_state_of_its_thread(store: Store, clock: Clock) -> None:
+    """Until the call is decided and the run has ended."""
+    thread = grown(store, clock)
+    waiting = store.thread("diary", agent=planner(use("send", to=1), say("Not sent.")))
+    (asked,) = waiting.run("Send it").approvals
+    clock.pass_days(500)
+
+    kept = store.gc_plan(SUPERSEDED).count
+    waiting.decide(asked.call, "deny")
+    waiting.resume()
+
+    assert kept == 0
+    assert store.gc_plan(SUPERSEDED).count > 0
+    assert note_at(thread, 1) == "n0"
+
+
+def test_a_run_that_can_be_retried_keeps_what_its_calls_have_written(store: Store, clock: Clock) -> None:
+    """It goes on from its last step, although the note of that step was never committed and is old."""
+    thread = store.thread("t", agent=planner(use("note", text="kept"), fail(), say("Noted.")))
+    with pytest.raises(RunFailed):
+        thread.run("Note it", id="m1")
+    clock.pass_days(500)
+
+    store.gc(store.gc_plan(SUPERSEDED))
+    again = store.thread("t", agent=planner(use("note", text="kept"), say("Noted."))).run("Note it", id="m1")
+
+    assert again.status == "succeeded"
+    assert thread.get("/note.json") == "kept" * 100
+    assert store.verify().ok
 
 
 # ---- threads

@@ -14,6 +14,7 @@ import perdure
 from perdure.testing import Script, say, use
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, asker, payer
+from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import BEGAN, Shell
 
 LESS = '{"to": "roofer", "amount": 500}'
@@ -148,6 +149,23 @@ def test_an_approval_says_who_asks_for_what(house: Shell) -> None:
     assert told["repeats"] is None
 
 
+def test_what_to_type_fits_a_real_terminal_and_names_who_decides(empty: Shell) -> None:
+    """At 80 columns a command is on one line, by the short id, which can be typed; the line before says as whom."""
+    with perdure.open(empty.store) as store:  # with ids as Perdure makes them
+        (asked,) = store.thread("house", agent=payer).run("Pay.").approvals
+
+    with PtySession(empty.directory, "approvals", "show", "house", asked.call) as terminal:
+        assert terminal.ended() == 0
+    told = [line for line in terminal.shown.splitlines() if "perdure approvals deny" in line]
+    (words,) = (line.split() for line in told)
+
+    assert len(told[0]) <= 80
+    assert words[:4] == ["perdure", "approvals", "deny", "house"]
+    assert asked.call.endswith(words[4])
+    assert f"recorded under {me()}" in terminal.shown
+    assert empty.ok(*words[1:5], "--json").json["call"]["id"] == asked.call
+
+
 def test_an_approval_of_a_call_that_never_asked_is_a_conflict(house: Shell) -> None:
     """It points at the call."""
     call = house.ok("calls", "--json").json["calls"][0]["id"]
@@ -167,7 +185,7 @@ def test_an_approved_call_goes_on_when_its_run_is_resumed(house: Shell) -> None:
     house("runs", "resume", "house", "--code", CODE)
 
     assert "Approved: pay, " in ended.out
-    assert "Go on: perdure runs resume house" in ended.out
+    assert "A worker goes on, or: perdure runs resume house" in ended.out
     assert nothing_yet == ["cat 13"]
     assert paying.sent == ["cat 13", "roofer 5000"]
 

@@ -62,6 +62,7 @@ def fix(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("threads.ls", "runs.ls", "calls.ls", "approvals.ls", "approvals.show"):
         monkeypatch.setattr(f"perdure.cli.commands.{module}.now", lambda: BEGAN + 3_600_000_000)
     monkeypatch.setattr("perdure.store.open_store.system_clock", lambda: BEGAN + 3_600_000_000)
+    monkeypatch.setattr("perdure.cli.commands.approvals.show.os_user", lambda: "os:ann")
 
 
 def kept(name: str, shown: str) -> str:

@@ -130,6 +130,34 @@ def test_what_is_no_conversation_makes_nothing(empty: Shell, body: object) -> No
     assert [each.name for each in empty.directory.iterdir()] == ["request.json"]
 
 
+def test_a_saved_conversation_is_added_to_the_thread_that_an_option_names(empty: Shell) -> None:
+    """As with the thread before the file; a thread that is there needs no agent again, one that is not needs one."""
+    file = save(empty, ASKED)
+    asked = ("import", file, "--thread", "trip", "--format", "openai-chat", "--json")
+
+    refused = empty(*asked)
+    first = empty.ok(*asked, "--agent", "planner").json
+    again = empty.ok(*asked, "--whole").json
+    twice = empty("import", "trip", file, "--thread", "trip", "--format", "openai-chat", "--json")
+
+    assert (refused.code, refused.error["code"]) == (2, "agent_missing")
+    assert (first["messages"], again["messages"], again["agent"]) == (6, 0, "planner")
+    assert twice.error["code"] == "options_conflict"
+
+
+def test_what_is_no_session_leads_to_the_import_of_a_conversation(empty: Shell) -> None:
+    """Who names a message list alone is told the command for it, and the formats."""
+    file = save(empty, ASKED)
+
+    alone = empty("import", file, "--json")
+    without = empty("import", file, "--thread", "trip", "--json")
+
+    assert alone.error["code"] == "import_format_unknown"
+    assert "--thread ID --agent NAME --format" in alone.error["hint"]
+    assert without.error["code"] == "format_missing"
+    assert all(api in without.error["hint"] for api in APIS)
+
+
 def test_a_thread_of_another_agent_is_left_alone(shell: Shell) -> None:
     """It is a conflict."""
     ended = shell("import", "shopping", save(shell, ASKED), "--format", "openai-chat", "--agent", "planner")

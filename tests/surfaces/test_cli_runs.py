@@ -277,6 +277,8 @@ def test_costs_adds_up_by_what_is_asked_for(shell: Shell) -> None:
     shown = shell.ok("costs").out
     assert "$0.2500" in shown
     assert "1 step of unknown price" in shown
+    assert "$PERDURE_MODELS" in shown
+    assert "$PERDURE_MODELS" not in shell.ok("costs", "t1").out
     assert "1,000 in, 100 out" in shell.ok("runs", "show", "t1").out
     assert "$0.2500" in shell.ok("threads", "show", "t1").out
 
@@ -305,6 +307,18 @@ def test_eval_runs_a_recorded_turn_again_and_pays_nothing(shell: Shell) -> None:
 
 
 # ---- workers
+
+
+def test_a_thread_is_begun_with_its_first_input(empty: Shell) -> None:
+    """With --agent no thread has to be there before; without it, it has to."""
+    ended = empty("runs", "start", "fresh", "Hello.", "--json")
+    empty.ok("init")
+    without = empty("runs", "start", "fresh", "Hello.", "--json")
+    queued = empty.ok("runs", "start", "fresh", "Hello.", "--agent", "baker", "--owner", "ann", "--json").json
+
+    assert (ended.error["code"], without.error["code"]) == ("store_not_found", "thread_not_found")
+    assert queued["run"]["state"] == "created"
+    assert empty.ok("threads", "show", "fresh", "--json").json["owner"] == "ann"
 
 
 def test_an_input_is_queued_and_a_worker_runs_it(bread: Shell) -> None:

@@ -288,9 +288,37 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
     assert goes == {"idle": True, "shopping": True, "busy": False}
     assert "thread busy stays: run" in " ".join(shown.split())
     assert (forks["spaces"][0]["why"], forks["objects"] > 0) == ("old timelines", True)
+    assert forks["spaces"][0]["name"] == "idle"
     assert sorted(each["thread"] for each in done["spaces"]) == ["idle", "shopping"]
     assert [each["id"] for each in shell.ok("threads", "ls", "--json").json["threads"]] == ["busy"]
     assert shell.ok("verify", "--json").json["ok"] is True
+
+
+def test_a_log_says_which_states_were_forgotten(empty: Shell) -> None:
+    """What was said is there as before; a value that is gone is not taken for one that was removed."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("list", agent="helper")
+        for item in ("milk", "eggs", "bread"):
+            with thread.change(f"add {item}") as change:
+                change.say("user", f"We need {item}.")
+                change.put("/item.json", item * 100)
+
+    dry = empty.ok("gc", "--superseded-older-than", "0d").out
+    empty.ok("gc", "--superseded-older-than", "0d", "--apply")
+    logged = empty.ok("threads", "log", "list").out
+    turns = empty.ok("threads", "turns", "list", "--json").json["turns"]
+    values = empty.ok("state", "log", "list", "/item.json", "--json").json["versions"]
+
+    assert "superseded values" in dry
+    assert all(f"We need {item}." in logged for item in ("milk", "eggs", "bread"))
+    assert logged.count("what it changed was forgotten") == 3  # the third one changed a state that is gone
+    assert [turn["forgotten"] for turn in turns] == [True, True, True]
+    assert [(each["forgotten"], each["preview"] is None) for each in values] == [
+        (False, False),
+        *[(True, True)] * 2,
+    ]
+    assert empty("threads", "bisect", "list", "--path", "/item.json", "--exists", "--json").code == 3
+    assert empty.ok("verify", "--json").json["ok"] is True
 
 
 def test_gc_says_first_and_does_it_only_when_told(shell: Shell) -> None:

@@ -150,6 +150,29 @@ def test_a_side_settles_the_conflicts_of_a_merge(shell: Shell, side: str, items:
     assert shell.ok("state", "get", "shopping", "/todos.json", "--json").json["value"] == items
 
 
+def test_a_conflict_says_which_options_settle_it(shell: Shell) -> None:
+    """What is advised are the options of this command."""
+    ended = shell("threads", "merge", "shopping", "what-if", "--json")
+
+    assert ended.error["code"] == "merge_conflict"
+    assert "--theirs" in ended.error["hint"]
+
+
+def test_bisect_finds_what_has_changed_again_since(shell: Shell) -> None:
+    """A value that is no longer so is found before a commit at which it was; without one the error says where to look."""
+    for value in ("1", "9", "2"):
+        shell.ok("state", "put", "shopping", "/price.json", value)
+    asked = ("threads", "bisect", "shopping", "--path", "/price.json", "--above", "5", "--json")
+
+    ended, found = shell(*asked), shell.ok(*asked, "--bad", "HEAD~1").json
+
+    assert ended.error["code"] == "predicate_false_at_end"
+    assert "perdure state log shopping" in ended.error["hint"]
+    at = found["commit"]["digest"]
+    assert shell.ok("state", "get", "shopping", "/price.json", "--at", at, "--json").json["value"] == 9
+    assert shell.ok(*asked, "--at", "HEAD~1").json == found
+
+
 def test_a_path_limits_the_side_of_a_merge(shell: Shell) -> None:
     """A conflict at another path is still one; both paths together settle the merge."""
     shell.ok("state", "put", "shopping", "/a.json", "1")

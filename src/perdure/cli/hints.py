@@ -73,11 +73,18 @@ COMMANDS: Mapping[str, str] = {
     ),
     "file_read_only": "Change the rights; commands that only read need no more than that.",
     "held": "If nothing runs there any more, release it with <runs release THREAD>.",
+    "import_format_unknown": (
+        "Name a file, a directory or a database of one of these tools. A saved conversation of an API goes to a thread: "
+        "<import FILE --thread ID --agent NAME --format openai-chat>."
+    ),
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),
     "memory_item_not_found": "See what there is with <memory ls>.",
     "memory_missing": "Begin threads with --owner.",
+    "merge_conflict": (
+        "Choose a side with --ours or --theirs, for some paths with --path, or make them equal on both timelines."
+    ),
     "model_not_found": (
         "If it is new, add it to your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json."
     ),
@@ -91,6 +98,10 @@ COMMANDS: Mapping[str, str] = {
         "Take the undo back with <threads redo {thread}>, or end the child with <runs cancel THREAD {run}>."
     ),
     "path_not_found": "See what there is with <state ls THREAD>.",
+    "predicate_false_at_end": (
+        "If it was true once, name such a commit with --bad: <state log THREAD PATH> shows every value that the path "
+        "has had. Else ask the opposite."
+    ),
     "price_unknown": "Put the price into your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json.",
     "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
     "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",

@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from perdure.engines.contract import Step
-from perdure.errors import Corrupt, Invalid, NotFound
+from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
 from perdure.history import ancestry, reader
 from perdure.history.ancestry import Point, Stretch
 from perdure.history.space import Space
@@ -236,7 +236,8 @@ def bisect(
 
     `good` is on the same line of first parents; None is the moment before the first
     commit, when nothing is true yet.  A predicate that raises `NotFound` counts as false: what it
-    reads does not exist yet.  Raises `Invalid` unless it is false at `good` and true at `at`.
+    reads does not exist yet.  Raises `Invalid` unless it is false at `good` and true at `at`, and `Forgotten` if
+    retention has removed the state just before the one that is found: it may have been true there.
     """
     if at is None:
         raise Invalid(
@@ -260,20 +261,29 @@ def bisect(
             advice="Name an older one.",
             commit=good,
         )
-    found = newest
+    found, unread = newest, None
     while high - low > 1:
         middle = (low + high) // 2
         step = space.back(at, skip=newest.place.depth - middle, limit=1)[0]
-        if _true_at(predicate, step):
+        try:
+            is_true = _true_at(predicate, step)
+        except Forgotten as gone:  # older states are gone too, so search what is newer
+            low, unread = middle, gone
+            continue
+        if is_true:
             high, found = middle, step
         else:
-            low = middle
+            low, unread = middle, None
+    if unread is not None:
+        raise unread
     return found
 
 
 def _true_at(predicate: Callable[[Step], bool], step: Step) -> bool:
     try:
         return bool(predicate(step))
+    except Forgotten:
+        raise
     except NotFound:
         return False
 

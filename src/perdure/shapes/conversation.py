@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import msgspec
 
+from perdure.errors import Forgotten
 from perdure.history.query import StateChange
 from perdure.model.digest import Digest
 from perdure.model.event import AgentHandedOff
@@ -106,10 +107,15 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]  # that other frameworks have for its commits
     messages: list[MessageShape]
     changed: list[PathShape]
+    forgotten: bool  # a retention policy has removed the state before or after it; what it changed is not known
 
     @classmethod
     def of(cls, turn: Turn, seen: View) -> TurnShape:
         """Return the turn as programs read it; `seen` is a view of its thread."""
+        try:
+            changes = seen.diff(turn.before, turn.after).state
+        except Forgotten:
+            changes = None
         return cls(
             number=turn.number,
             position=turn.position,
@@ -127,7 +133,8 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             text=turn.text,
             names=list(turn.names),
             messages=[MessageShape.of(entry) for entry in turn.entries],
-            changed=[PathShape.of(change) for change in seen.diff(turn.before, turn.after).state],
+            changed=[PathShape.of(change) for change in changes or ()],
+            forgotten=changes is None,
         )
 
 

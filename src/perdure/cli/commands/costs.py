@@ -25,6 +25,10 @@ _COLUMNS = (
     Column("tokens out", right=True),
     Column("cost", right=True),
 )
+_UNPRICED = (
+    "Steps of unknown price add nothing. Prices come from the catalog of models and from your models file: "
+    "$PERDURE_MODELS, else ~/.config/perdure/models.json."
+)
 
 
 class Costs(CostPage, Answer, frozen=True, kw_only=True):
@@ -51,6 +55,8 @@ class Costs(CostPage, Answer, frozen=True, kw_only=True):
                 for each, name in rows
             ],
         )
+        if self.total.cost.unpriced:
+            screen.wrap((_UNPRICED, "quiet"))
 
 
 def costs(

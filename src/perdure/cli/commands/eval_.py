@@ -119,7 +119,8 @@ def eval_(
         str | None, Parameter(name="--to", metavar="BACKEND", help="The backend; the agent's own if left out")
     ] = None,
     turns: Annotated[
-        list[int] | None, Parameter(name="--turn", metavar="N", help="Only this turn; may be repeated")
+        list[int] | None,
+        Parameter(name="--turn", metavar="N", negative=(), help="Only this turn; may be repeated"),
     ] = None,
     score: Annotated[
         str | None,

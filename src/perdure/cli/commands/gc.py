@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -15,6 +16,7 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
+from perdure.history.retention.planner import space_of
 from perdure.shapes.text import now, size
 from perdure.store.plumbing.handles import Ids
 from perdure.store.upkeep import retention
@@ -22,7 +24,7 @@ from perdure.store.upkeep import retention
 __all__ = ["Collected", "SpaceShape", "gc"]
 
 _COLUMNS = (
-    Column("space", "name", is_id=True),
+    Column("what", "name", is_id=True),
     Column("why", gives_way=True),
     Column("objects", right=True),
     Column("bytes", right=True),
@@ -33,6 +35,7 @@ class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
     """What goes of one space."""
 
     space: str
+    name: str  # of its thread; `agent:` and `memory:` before that of an agent or an owner
     why: str
     objects: int | None  # null: the whole space
     bytes: int | None  # null: unknown before it is done
@@ -56,7 +59,7 @@ class Collected(Answer, frozen=True, kw_only=True):
             return
         shown = [
             (
-                each.space,
+                each.name,
                 _shown_why(each),
                 "all" if each.objects is None else f"{each.objects:,}",
                 "" if each.bytes is None else size(each.bytes),
@@ -102,6 +105,13 @@ def gc(
             help="Delete what only timelines need that nothing was committed to for this long; never main, and none with open work",
         ),
     ] = None,
+    superseded_older_than: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME",
+            help="Delete values of threads that no state since then has had; messages, calls and commits stay",
+        ),
+    ] = None,
     threads_older_than: Annotated[
         str | None,
         Parameter(
@@ -124,6 +134,7 @@ def gc(
         staged_after_days=None if unfinished_older_than is None else days(unfinished_older_than),
         removed_threads=removed,
         timelines_after_days=None if timelines_older_than is None else days(timelines_older_than),
+        superseded_after_days=None if superseded_older_than is None else days(superseded_older_than),
         threads_after_days=None if threads_older_than is None else days(threads_older_than),
     )
     if apply and policy == RetentionPolicy():
@@ -134,26 +145,28 @@ def gc(
         )
     with engine(everywhere, read_only=not apply) as opened, working("Looking", quiet=everywhere.json):
         planned = retention.plan(opened, policy, now())
+        names = {each.space: space_of(opened, each.space).label for each in planned.spaces}
         done = retention.carry_out(opened, planned, ids=Ids(now)) if apply else None
-    return _planned(planned) if done is None else _done(planned, done)
+    return _planned(planned, names) if done is None else _done(planned, done, names)
 
 
-def _planned(plan: RetentionPlan) -> Collected:
+def _planned(plan: RetentionPlan, names: Mapping[str, str]) -> Collected:
     return Collected(
         applied=False,
         policy=_said(plan.policy),
-        spaces=[_space(each) for each in plan.spaces],
+        spaces=[_space(each, names[each.space]) for each in plan.spaces],
         objects=plan.count,
         bytes=plan.bytes,
     )
 
 
-def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...]) -> Collected:
+def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...], names: Mapping[str, str]) -> Collected:
     why = {each.space: _why(each) for each in plan.spaces}
     threads = {each.space: each.thread for each in plan.spaces}
     spaces = [
         SpaceShape(
             space=each.space,
+            name=names[each.space],
             why=why[each.space],
             objects=None if each.dropped else each.count,
             bytes=each.freed,
@@ -171,9 +184,10 @@ def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...]) -> Collected:
     )
 
 
-def _space(plan: SpacePlan) -> SpaceShape:
+def _space(plan: SpacePlan, name: str) -> SpaceShape:
     return SpaceShape(
         space=plan.space,
+        name=name,
         why=_why(plan),
         objects=None if plan.dropped else plan.count,
         bytes=None if plan.dropped else plan.bytes,
@@ -194,7 +208,7 @@ def _why(plan: SpacePlan) -> str:
     return ", ".join(sorted({_WORDS.get(lot.why, lot.why) for lot in plan.lots}))
 
 
-_WORDS = {"staged": "unfinished", "timeline": "old timelines"}
+_WORDS = {"staged": "unfinished", "timeline": "old timelines", "superseded": "superseded values"}
 
 
 def _said(policy: RetentionPolicy) -> dict[str, int | bool]:
@@ -216,6 +230,10 @@ def _show_policies(screen: Screen) -> None:
             (
                 "  --timelines-older-than 90d",
                 "what only timelines need that nothing was committed to since; never main",
+            ),
+            (
+                "  --superseded-older-than 1y",
+                "values that no state since then has had; messages, calls and commits stay",
             ),
             ("  --threads-older-than 1y", "whole threads that nothing was written to since"),
         ]

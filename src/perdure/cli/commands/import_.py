@@ -16,12 +16,13 @@ from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
-from perdure.errors import Invalid, Refused
+from perdure.errors import Invalid, NotFound, Refused
 from perdure.integrations.importers.import_sessions import import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
+from perdure.providers import registry
 from perdure.runtime.import_messages import read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
@@ -129,16 +130,24 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
 _Source: TypeAlias = Annotated[
     str,
     Parameter(
-        name="SOURCE", help="A file, directory or database with sessions; with FILE, the id of the thread"
+        name="SOURCE", help="A file, directory or database with sessions; with --thread, a saved conversation"
     ),
 ]
 _File: TypeAlias = Annotated[
     str | None,
     Parameter(
         name="FILE",
-        help="A request, a reply or a message list, JSON; - is the input",
+        help="A saved conversation, JSON, that is added to the thread SOURCE; - is the input",
         allow_leading_hyphen=True,
         show_default=False,
+    ),
+]
+_Thread: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--thread",
+        metavar="ID",
+        help="SOURCE is a request, a reply or a message list, JSON, that is added to this thread",
     ),
 ]
 _Format: TypeAlias = Annotated[
@@ -146,7 +155,7 @@ _Format: TypeAlias = Annotated[
     Parameter(
         name="--format",
         metavar="NAME",
-        help="The tool of the sessions, such as codex, found if left out; of a FILE, the wire format",
+        help="The tool of the sessions, such as codex, found if left out; of a saved conversation, the wire format, such as openai-chat",
     ),
 ]
 _Agent: TypeAlias = Annotated[
@@ -163,11 +172,11 @@ _Owner: TypeAlias = Annotated[
 _Provider: TypeAlias = Annotated[
     str | None,
     Parameter(
-        name="--provider", metavar="NAME", help="With FILE: the provider of the assistant, such as openai"
+        name="--provider", metavar="NAME", help="With --thread: the provider of the assistant, such as openai"
     ),
 ]
 _Model: TypeAlias = Annotated[
-    str | None, Parameter(name="--model", metavar="NAME", help="With FILE: the model of the assistant")
+    str | None, Parameter(name="--model", metavar="NAME", help="With --thread: the model of the assistant")
 ]
 _Whole: TypeAlias = Annotated[
     bool,
@@ -175,7 +184,7 @@ _Whole: TypeAlias = Annotated[
         name="--whole",
         negative=(),
         show_default=False,
-        help="With FILE: it begins with the whole transcript; add only the rest",
+        help="With --thread: it begins with the whole transcript; add only the rest",
     ),
 ]
 
@@ -185,6 +194,7 @@ def import_(
     file: _File = None,
     /,
     *,
+    thread: _Thread = None,
     format: _Format = None,
     agent: _Agent = None,
     owner: _Owner = None,
@@ -201,14 +211,17 @@ def import_(
     address of a PostgreSQL server with LangGraph's tables. Each session becomes a thread, each branch a timeline.
     Nothing is executed. Import again to add what is new. Exits with 5 if a file was refused.
 
-    With FILE, one request, reply or message list is added to the thread SOURCE.
-    Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
+    With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
+    says the same. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
     made if they are not there. Messages with ids that the thread has already are left out.
     """
-    if file is not None:
+    if thread is not None and file is not None:
+        advice = "Leave one of them out."
+        raise _refused("a thread was named twice, before FILE and with --thread", "options_conflict", advice)
+    if thread is not None or file is not None:
         return _import_messages(
-            source,
-            file,
+            source if thread is None else thread,
+            source if file is None else file,
             format=format,
             agent=agent,
             owner=owner,
@@ -220,9 +233,9 @@ def import_(
             everywhere=everywhere,
         )
     if provider or model or whole or op_id or timeline != MAIN:
-        advice = "Leave them out, or name a thread and a FILE."
+        advice = "Leave them out, or name the thread that SOURCE is added to with --thread."
         raise _refused(
-            "--provider, --model, --whole, --timeline and --op-id belong to a FILE",
+            "--provider, --model, --whole, --timeline and --op-id are for a saved conversation",
             "options_conflict",
             advice,
         )
@@ -233,7 +246,7 @@ def _import_sessions(
     source: str, format: str | None, agent: str | None, owner: str | None, everywhere: Everywhere
 ) -> ImportedSessions:
     if format is not None and format not in FORMATS:
-        advice = f"A wire format needs THREAD and FILE; sessions are of {', '.join(FORMATS)}."
+        advice = f"A wire format needs --thread; sessions are of {', '.join(FORMATS)}."
         raise _refused(f"'{format}' is no tool whose sessions are known", "import_format_unknown", advice)
     find_sources(source, format)  # before anything is made
     with (
@@ -287,11 +300,13 @@ def _import_messages(
     everywhere: Everywhere,
 ) -> Imported:
     if format is None:
-        raise _refused("no format was named", "format_missing", "Give --format API, such as openai-chat.")
-    if agent is None:
-        raise _refused("no agent was named", "agent_missing", "Give --agent NAME.")
+        advice = f"Give it with --format: {', '.join(registry.APIS)}."
+        raise _refused("the format of the conversation was not named", "format_missing", advice)
     given = read_json(file)
     read(given, format)  # before anything is made
+    if agent is None and not _has_thread(everywhere.store, thread):
+        advice = "Give --agent NAME, the agent whose thread it becomes."
+        raise _refused(f"there is no thread '{thread}', and no agent was named", "agent_missing", advice)
     with open_store(everywhere.store) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
@@ -306,6 +321,15 @@ def _import_messages(
             head=HeadShape.of(placed.head),
             losses=losses_of(losses),
         )
+
+
+def _has_thread(address: str, thread: str) -> bool:
+    try:
+        with open_store(address, read_only=True) as store:
+            store.thread(thread)
+    except NotFound:
+        return False
+    return True
 
 
 def _refused(why: str, code: str, advice: str) -> Invalid:

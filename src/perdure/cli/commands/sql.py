@@ -29,7 +29,7 @@ WHERE v.type = 'view' GROUP BY v.name ORDER BY v.name
 """
 _EXAMPLES = (
     "SELECT id, agent_id, created_at FROM conversations",
-    "SELECT sequence_number, event_type, payload_json FROM conversation_events WHERE in_main",
+    "SELECT event_type, created_at FROM conversation_events",
     "SELECT hash, parent_hash FROM state_commits",
     "SELECT content FROM state_values WHERE content LIKE '%milk%'",
 )

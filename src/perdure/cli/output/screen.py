@@ -180,9 +180,13 @@ class Screen:
         self._console.print(line, soft_wrap=True)
 
     def suggest(self, label: str, *words: str, store: str | None = None) -> None:
-        """Print a command to go on with, as it can be typed or copied; `store` where it is another than the command's."""
+        """Print a command to go on with, as it can be typed or copied; `store` where it is another than the command's.
+
+        Ids that Perdure made are shown as tables show them, so that the command fits the line.
+        """
         named = store or self._store
-        self.say((label, "quiet"), f"perdure {shlex.join((*words, *(('--store', named) if named else ())))}")
+        typed = [self.short_id(word) for word in words]
+        self.say((label, "quiet"), f"perdure {shlex.join((*typed, *(('--store', named) if named else ())))}")
 
     def wrap(self, *parts: Part, indent: int = 0, label: Part = "") -> None:
         """Print a paragraph, indented, and wrapped at words where the width has a limit.

@@ -1,7 +1,8 @@
 """Plans what a policy would remove, space by space, and carries a plan out.
 
 Commits, changesets and moves always stay, so that the chain verifies.  Values, nodes,
-bodies, artifacts and checkpoints are removed if only removable commits need them.
+bodies, artifacts and checkpoints are removed if only removable commits need them; of a superseded state only its
+values, nodes and lists are.
 
 `carry_out` marks each space again and removes nothing that a write has begun to need since the plan.
 
@@ -26,15 +27,18 @@ from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy
 from perdure.history.retention.reachability import (
     AbandonedCommit,
     Doomed,
+    EndedWork,
+    FindEndedWork,
     Living,
     OpenLines,
     abandoned,
     left_behind,
     retired_heads,
     roots,
+    superseded,
     unliving,
 )
-from perdure.history.space import ALIVE, Space, label_of
+from perdure.history.space import ALIVE, THREADS, Space, label_of
 from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
 from perdure.model import canonical
@@ -55,10 +59,17 @@ __all__ = [
 class ForeignReads:
     """What commits have read in other spaces; found on first use."""
 
-    def __init__(self, engine: Engine, policy: RetentionPolicy, now: int, open_lines: OpenLines) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        policy: RetentionPolicy,
+        now: int,
+        open_lines: OpenLines,
+        ended_work: FindEndedWork,
+    ) -> None:
         """Read every space of `engine`, but only when `found` is first called."""
         self._engine, self._policy, self._now = engine, policy, now
-        self.open_lines = open_lines
+        self.open_lines, self.ended_work = open_lines, ended_work
         self._found: Digests | None = None
 
     def found(self) -> Digests:
@@ -85,10 +96,14 @@ def removable(
     left = list(left_behind(space, since)) if since is not None else []
     retired = retired_heads(space, policy, now, elsewhere.open_lines)
     uploads = list(abandoned(space, policy, now))
-    if not uploads and not retired and not any(each.may_go for each in left):
+    replaced = _superseded_since(space, policy, now, elsewhere)
+    if not uploads and not retired and replaced is None and not any(each.may_go for each in left):
         return
-    living = Living(space)
-    for digest in roots(space, policy, now, retired):
+    living = Living(space, has_states=replaced is None)
+    ended = EndedWork() if replaced is None else elsewhere.ended_work(space, replaced)
+    for patch in ended.patches:
+        living.close(patch)
+    for digest in roots(space, policy, now, retired, ended.patches):
         living.mention(digest)
     for each in (*left, *(AbandonedCommit(commit, True) for commit in retired.values())):
         for step in unliving(space, each.commit, living):
@@ -99,10 +114,19 @@ def removable(
         doomed.commit(each.commit)
     for commit in retired.values():
         doomed.commit(commit, retired=True)
+    for step in () if replaced is None else superseded(space, replaced, retired, ended.failed):
+        doomed.state(step)
     for cell in uploads:
         doomed.chunks(upload_of(cell).chunks)
     doomed.save()
     yield from doomed.objects() if doomed else ()
+
+
+def _superseded_since(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> int | None:
+    """Return the time since when the states of a space stay; None: all of them, as on a thread with open work."""
+    since = policy.superseded_since(now)
+    is_idle = since is not None and space.name.startswith(THREADS) and not elsewhere.open_lines(space)
+    return since if is_idle else None
 
 
 def _is_read(step: Step, elsewhere: ForeignReads) -> bool:
@@ -148,15 +172,24 @@ def _no_open_lines(_: Space) -> Mapping[str, str]:
     return {}
 
 
+def _no_ended_work(_space: Space, _since: int) -> EndedWork:
+    return EndedWork()
+
+
 def plan(
-    engine: Engine, policy: RetentionPolicy, now: int, *, open_lines: OpenLines = _no_open_lines
+    engine: Engine,
+    policy: RetentionPolicy,
+    now: int,
+    *,
+    open_lines: OpenLines = _no_open_lines,
+    ended_work: FindEndedWork = _no_ended_work,
 ) -> RetentionPlan:
     """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed.
 
-    `open_lines` names the timelines that stay because of open work; `perdure.store.upkeep.retention` knows it, and also
-    plans what becomes of whole threads.
+    `open_lines` names the timelines that stay because of open work, `ended_work` what ended runs still need;
+    `perdure.store.upkeep.retention` knows both, and also plans what becomes of whole threads.
     """
-    elsewhere = ForeignReads(engine, policy, now, open_lines)
+    elsewhere = ForeignReads(engine, policy, now, open_lines, ended_work)
     planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in spaces(engine))
     return RetentionPlan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
 
@@ -206,13 +239,14 @@ def carry_out(
     ids: Callable[[], str],
     cache: NodeCache | None = None,
     open_lines: OpenLines = _no_open_lines,
+    ended_work: FindEndedWork = _no_ended_work,
 ) -> tuple[SpaceRemoval, ...]:
     """Remove what `plan` names, marking each space again; `ids` makes the op_ids of the writes.
 
     What has become reachable since the plan stays.  `cache` is the node cache of this process, which
     is emptied; None: it has none.
     """
-    elsewhere = ForeignReads(engine, plan.policy, plan.now, open_lines)
+    elsewhere = ForeignReads(engine, plan.policy, plan.now, open_lines, ended_work)
     done: list[SpaceRemoval] = []
     for planned in plan.spaces:
         space = space_of(engine, planned.space, ids)
@@ -277,6 +311,7 @@ def _why(policy: RetentionPolicy) -> str:
         "undone": policy.undone_after_days,
         "staged": policy.staged_after_days,
         "on a timeline without a commit": policy.timelines_after_days,
+        "replaced by later states": policy.superseded_after_days,
     }
     rules = " or ".join(f"{what} for {count} days" for what, count in days.items() if count is not None)
     return f"the retention policy: nothing live needs it, and it was {rules}"

@@ -18,6 +18,9 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     timelines_after_days: int | None = (
         None  # what only timelines need that nothing was committed to since; None: never
     )
+    superseded_after_days: int | None = (
+        None  # values of threads that no state since then has, while messages, calls and commits stay; None: never
+    )
     threads_after_days: int | None = None  # whole threads that nothing was written to since; None: never
 
     def undone_since(self, now: int) -> int | None:
@@ -32,6 +35,10 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the time before which the content of a timeline without commits since may be removed; None: none may."""
         return None if self.timelines_after_days is None else now - self.timelines_after_days * _DAY
 
+    def superseded_since(self, now: int) -> int | None:
+        """Return the time since when every state stays; None: every state stays."""
+        return None if self.superseded_after_days is None else now - self.superseded_after_days * _DAY
+
     def threads_since(self, now: int) -> int | None:
         """Return the time before which a thread without writes since may be removed; None: none may."""
         return None if self.threads_after_days is None else now - self.threads_after_days * _DAY
@@ -40,7 +47,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Lot(msgspec.Struct, frozen=True):
     """Objects of one kind that would be removed for one reason."""
 
-    why: str  # undone, staged, timeline
+    why: str  # undone, staged, timeline, superseded
     kind: str
     count: int
     bytes: int

@@ -11,6 +11,10 @@ A timeline is *retired* if the newest move of its head is a commit that was made
 with open work, and one that was sealed, moved back or begun without a commit since stay: when that was is not known.
 What `promote` has left of an old `main` is retired once a commit was made on `main` after it, long enough ago.
 
+A state of a live commit is *superseded* if every commit after it was made before the policy's time.  The states at that
+time and since stay, and so do those of heads, of failed runs, and of commits at which timelines part, which merges need.  Only
+nodes, values and lists go with it: the changeset stays with its messages, and so does every artifact.
+
 `Living` marks the commits that the roots reach: every ancestor of a live commit is live, through merges
 too.  It does not collect the objects of live commits, since these are nearly everything.
 
@@ -52,10 +56,13 @@ __all__ = [
     "AbandonedCommit",
     "abandoned",
     "OpenLines",
+    "EndedWork",
+    "FindEndedWork",
     "left_behind",
     "retired_heads",
     "roots",
     "Living",
+    "superseded",
     "read_objects",
     "unliving",
     "Doomed",
@@ -77,10 +84,29 @@ OpenLines: TypeAlias = Callable[[Space], Mapping[str, str]]
 """Returns the timelines of a thread with work that is open, each with what it is."""
 
 
-def roots(space: Space, policy: RetentionPolicy, now: int, retired: Container[str] = ()) -> Iterator[Digest]:
+class EndedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runs of a thread without open work need: those that failed can be retried, the others need nothing."""
+
+    patches: frozenset[Digest] = (
+        frozenset()
+    )  # of calls that were settled before a time; no run applies them any more
+    failed: frozenset[str] = frozenset()  # ids of runs
+
+
+FindEndedWork: TypeAlias = Callable[[Space, int], EndedWork]
+"""Returns the ended work of a thread, before a time."""
+
+
+def roots(
+    space: Space,
+    policy: RetentionPolicy,
+    now: int,
+    retired: Container[str] = (),
+    settled: Container[Digest] = (),
+) -> Iterator[Digest]:
     """Yield the digests that must stay, some maybe of other spaces; raises `Corrupt` if the commit of a head is missing.
 
-    `retired` are timelines whose heads need not stay.
+    `retired` are timelines whose heads need not stay, `settled` patches of calls that commits have applied.
     """
     for hold in loops.holds(space.engine, space.name):
         if hold.head.commit is not None and hold.head.timeline not in retired:
@@ -92,8 +118,9 @@ def roots(space: Space, policy: RetentionPolicy, now: int, retired: Container[st
             yield from stored_objects.mentioned(cell.value or b"")
     for entry in loops.entries(space.engine, space.name):
         yield from stored_objects.mentioned(entry.body)
-        for patch in _PATCH.findall(entry.body):
-            yield from _values(space, Digest(patch.decode()))
+        for found in _PATCH.findall(entry.body):
+            if (patch := Digest(found.decode())) not in settled:
+                yield from _values(space, patch)
 
 
 def _values(space: Space, patch: Digest) -> Iterator[Digest]:
@@ -150,6 +177,47 @@ def _replaced(space: Space, since: int) -> set[Digest]:
     return found
 
 
+def superseded(
+    space: Space, since: int, retired: Container[str] = (), failed: Container[str] = ()
+) -> Iterator[Step]:
+    """Yield the commits whose states were replaced before that time; the line of each is walked twice.
+
+    `retired` are timelines whose content goes anyway, `failed` runs that may go on from the states of their commits.
+    """
+    heads = [
+        hold.head.commit
+        for hold in loops.holds(space.engine, space.name)
+        if hold.head.commit and hold.head.timeline not in retired
+    ]
+    kept, parents = Digests(), Digests()
+    kept.update(heads)
+    for step in _every_step(space, heads):
+        can_go_on = step.commit.run is not None and step.commit.run in failed
+        kept.update((step.digest,) if can_go_on else ())
+        for parent in step.commit.parents:
+            if can_go_on or step.commit.at >= since or not parents.add(parent):
+                kept.add(parent)
+    for step in _every_step(space, heads):
+        if step.commit.at < since and step.digest not in kept:
+            yield step
+
+
+def _every_step(space: Space, heads: Iterable[Digest]) -> Iterator[Step]:
+    """Yield the commits of all these lines, each once."""
+    seen, left = Digests(), list(heads)
+    while left:
+        tip: Digest | None = left.pop()
+        while tip is not None and tip not in seen:
+            page = space.back(tip, limit=_REACHABLE_PAGE)
+            tip = next(iter(page[-1].commit.parents), None)
+            for step in page:
+                if not seen.add(step.digest):
+                    tip = None
+                    break
+                left += step.commit.parents[1:]
+                yield step
+
+
 def abandoned(space: Space, policy: RetentionPolicy, now: int) -> Iterator[Cell]:
     """Yield the cells of uploads that are older than the policy allows."""
     since = policy.staged_since(now)
@@ -178,9 +246,9 @@ _BATCH = 64
 class Living:
     """The set of live commits and kept objects; `mention` and `commit` add to it."""
 
-    def __init__(self, space: Space) -> None:
-        """Begin empty."""
-        self._space = space
+    def __init__(self, space: Space, *, has_states: bool = True) -> None:
+        """Begin empty; without `has_states` a context that was shown does not keep the state that it was made from."""
+        self._space, self._has_states = space, has_states
         self.commits = Digests()
         self.kept = Digests()  # objects that are mentioned, with what they are made of
         self.reads = Digests()  # what these commits have read in other spaces
@@ -192,6 +260,11 @@ class Living:
         """Mark a commit and all its ancestors as live; raises `Corrupt`."""
         self._lines.append(tip)
         self._finish()
+
+    def close(self, body: Digest) -> None:
+        """Mark a body, but nothing that it mentions; call this before anything is mentioned."""
+        self.kept.add(body)
+        self._opened.add(body)
 
     def mention(self, digest: Digest) -> None:
         """Mark the object of this digest, and the objects that it needs; nothing if this space has no such object."""
@@ -249,8 +322,10 @@ class Living:
         match found.kind:
             case Kind.COMMIT:
                 self._lines.append(found.digest)
-            case Kind.NODE:
+            case Kind.NODE if self._has_states:
                 self.tree(found.digest)
+            case Kind.NODE:
+                pass  # the commits that stay name their states
             case Kind.ARTIFACT:
                 self.kept.add(found.digest)
                 self.kept.update(stored_objects.parts_of(found))
@@ -323,6 +398,10 @@ class Doomed:
         self._staged = Digests()
         self._retired = Digests()  # those of `_undone` that a retired timeline needs
         self._is_retired = False  # what is collected now
+        self._superseded = Digests()  # those of `_undone` that superseded states have
+        self._is_superseded = False  # what is collected now
+        self._state_commits = Digests()  # commits whose states are superseded
+        self._state_changesets = Digests()  # and their changesets, which stay
         self._saved = Digests()
         self._parts: dict[Digest, tuple[Digest, ...]] = {}  # of undone artifacts and list nodes
         self._nodes: list[Digest] = []  # saved, and still to save what is below
@@ -338,6 +417,14 @@ class Doomed:
         for step in unliving(self._space, tip, self._living):
             if self._commits.add(step.digest):
                 self._step(step)
+
+    def state(self, step: Step) -> None:
+        """Collect the nodes, values and lists of a superseded state."""
+        self._is_retired, self._is_superseded = False, True
+        self._state_commits.add(step.digest)
+        self._state_changesets.add(step.commit.changeset)
+        self._tree(step.commit.root)
+        self._is_superseded = False
 
     def chunks(self, digests: Iterable[Digest]) -> None:
         """Collect the chunks of an upload."""
@@ -375,8 +462,14 @@ class Doomed:
             digests = [Digest(part[at : at + 2 * _DIGEST]) for at in range(0, len(part), 2 * _DIGEST)]
             for found in self._read([digest for digest in digests if not self._is_safe(digest)]):
                 if found.kind in _REMOVABLE:
-                    why = "timeline" if found.digest in self._retired else "undone"
-                    yield "staged" if found.digest in self._staged else why, found
+                    yield self._why(found.digest), found
+
+    def _why(self, digest: Digest) -> str:
+        if digest in self._staged:
+            return "staged"
+        if digest in self._superseded:
+            return "superseded"
+        return "timeline" if digest in self._retired else "undone"
 
     def __contains__(self, digest: Digest) -> bool:
         """True if the digest was collected."""
@@ -396,6 +489,8 @@ class Doomed:
                 self._gathered += bytes.fromhex(digest)
                 if self._is_retired:
                     self._retired.add(digest)
+                if self._is_superseded:
+                    self._superseded.add(digest)
 
     def _step(self, step: Step) -> None:
         self._doom((step.commit.changeset, *stored_objects.of_changeset(step.changeset)))
@@ -415,6 +510,8 @@ class Doomed:
         self._tops += bytes.fromhex(root)
         if self._is_retired:
             self._retired.add(root)
+        if self._is_superseded:
+            self._superseded.add(root)
         batch, left = [root], list[Digest]()
         while batch or left:
             for found in read_objects(self._space, batch):
@@ -428,7 +525,15 @@ class Doomed:
     def _look(self, found: Object) -> None:
         """Save what `found` names, unless `found` is to be removed itself."""
         doomed = found.digest in self
+        is_state = found.digest in self._superseded
         match found.kind:
+            case Kind.CHANGESET if not doomed and found.digest in self._state_changesets:
+                named = stored_objects.of_changeset(decode_changeset(found.body))
+                self._save(each for each in named if each not in self._superseded)
+            case Kind.ARTIFACT if is_state:  # messages may name it
+                self._saved.update((found.digest, *stored_objects.parts_of(found)))
+            case Kind.COMMIT if found.digest in self._state_commits:
+                pass
             case Kind.NODE if not doomed:
                 self._save_named(found)
             case Kind.CHANGESET if not doomed:
@@ -437,6 +542,7 @@ class Doomed:
                 self._save_nodes((decode_commit(found.body).root,))
             case Kind.ARTIFACT | Kind.LIST if doomed:
                 self._parts[found.digest] = stored_objects.parts_of(found)
+                self._is_retired, self._is_superseded = found.digest in self._retired, is_state
                 self._doom(self._parts[found.digest])
             case Kind.ARTIFACT | Kind.LIST:
                 self._save(stored_objects.parts_of(found))

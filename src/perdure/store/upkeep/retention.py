@@ -24,6 +24,7 @@ from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history import retention, timelines
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.history.retention.planner import space_of
+from perdure.history.retention.reachability import EndedWork
 from perdure.history.space import ALIVE, STORE, Space
 from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
@@ -37,7 +38,7 @@ from perdure.runtime.session import records
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.run_fence import UNSETTLED
 
-__all__ = ["carry_out", "open_lines", "plan"]
+__all__ = ["carry_out", "ended_work", "open_lines", "plan"]
 
 
 def open_lines(space: Space) -> Mapping[str, str]:
@@ -59,9 +60,27 @@ def open_lines(space: Space) -> Mapping[str, str]:
     return found
 
 
+def ended_work(space: Space, since: int) -> EndedWork:
+    """Return the runs of a thread that failed, and the patches of calls that were settled before that time.
+
+    The commit of its round has applied such a patch, or never will, unless its run failed: that one can be retried.
+    """
+    runs = {run.id: run.state for run in _runs(space)}
+    patches = {
+        call.record.patch
+        for call in calls.every(space)
+        if call.record.patch is not None
+        and call.record.at < since
+        and call.record.state not in UNSETTLED
+        and runs.get(call.record.run or "", "failed") in ENDED - {"failed"}
+    }
+    failed = {run for run, state in runs.items() if state == "failed"}
+    return EndedWork(patches=frozenset(patches), failed=frozenset(failed))
+
+
 def plan(engine: Engine, policy: RetentionPolicy, now: int) -> RetentionPlan:
     """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
-    found = retention.plan(engine, policy, now, open_lines=open_lines)
+    found = retention.plan(engine, policy, now, open_lines=open_lines, ended_work=ended_work)
     since = policy.threads_since(now)
     if since is None:
         return found
@@ -82,7 +101,12 @@ def carry_out(
     others = tuple(each for each in plan.spaces if each.thread is None)
     done = [_remove(engine, each, plan, ids) for each in threads]
     rest = msgspec.structs.replace(plan, spaces=others)
-    return (*done, *retention.carry_out(engine, rest, ids=ids, cache=cache, open_lines=open_lines))
+    return (
+        *done,
+        *retention.carry_out(
+            engine, rest, ids=ids, cache=cache, open_lines=open_lines, ended_work=ended_work
+        ),
+    )
 
 
 def _idle_threads(engine: Engine, since: int) -> Iterator[SpacePlan]:

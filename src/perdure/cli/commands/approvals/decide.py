@@ -74,7 +74,9 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
         screen.say(f"{self.summary}{again}: ", (call.tool, "tool"), *moved, ", ", (call.id, "name"))
         self.show_change(screen)
         if call.run and call.state in ("approved", "denied"):
-            screen.suggest("Go on: ", "runs", "resume", self.thread, call.run, "--code", "MODULE:NAME")
+            screen.suggest(
+                "A worker goes on, or: ", "runs", "resume", self.thread, call.run, "--code", "MODULE:NAME"
+            )
 
     def show_change(self, screen: Screen) -> None:
         """Print what the decision changes; nothing for most."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from perdure.cli.commands.calls.show import show_json
 from perdure.cli.input.stores import reading
+from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, AnyTimeline, CallId, Everywhere, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import difference
@@ -81,7 +82,7 @@ class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
         screen.suggest("        ", "approvals", "deny", *place, "--why", "TEXT")
         screen.suggest("        ", "approvals", "edit", *place, "--value", "JSON")
         screen.suggest("        ", "approvals", "answer", *place, "--value", "JSON")
-        screen.say(("The decision is recorded as yours, os:USER; --by records another name.", "quiet"))
+        screen.wrap((f"The decision is recorded under {os_user()}; --by records another name.", "quiet"))
 
 
 def until(expires_at: str | None, on_timeout: str) -> str:

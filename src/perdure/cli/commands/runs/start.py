@@ -48,6 +48,12 @@ def start(
             metavar="TIME", help="Not before this time, such as 2026-01-31T09:00+01:00; UTC without a zone"
         ),
     ] = None,
+    agent: Annotated[
+        str | None, Parameter(metavar="NAME", help="Begin the thread for this agent if it is not there")
+    ] = None,
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", help="The owner of a thread that is begun: a user, a customer")
+    ] = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
 ) -> QueuedRun:
@@ -58,7 +64,8 @@ def start(
     """
     due = None if at is None else _time(at)
     with writing(everywhere) as store:
-        found = store.thread(thread, timeline=timeline)
+        found = store.thread(thread, agent=agent, owner=owner)
+        found = found if timeline == MAIN else found.on(timeline)
         run = found.start(text, id=id) if due is None else found.schedule(text, due, id=id)
         return QueuedRun(thread=thread, run=RunShape.now(found, found_run(found, run, None)))
 

@@ -24,8 +24,8 @@ from perdure.cli.options import (
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count, moment
-from perdure.cli.output.screen import Column, Screen
-from perdure.errors import NotFound
+from perdure.cli.output.screen import Cell, Column, Screen
+from perdure.errors import Forgotten, NotFound
 from perdure.history.changes.patch_builder import Touched
 from perdure.history.tree import Entry
 from perdure.model.head import MAIN
@@ -57,6 +57,7 @@ class PathVersion(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None
     size: int | None
     preview: str | None
+    forgotten: bool  # a retention policy has removed what it held
 
 
 class PathLog(StateOf, Answer, frozen=True, kw_only=True):
@@ -73,7 +74,7 @@ class PathLog(StateOf, Answer, frozen=True, kw_only=True):
             [
                 (
                     str(each.turn or ""),
-                    each.preview if each.preview is not None else ("removed", "removed"),
+                    _shown(each),
                     each.reason,
                     moment(each.at),
                     digest(each.commit),
@@ -126,7 +127,12 @@ def _writers(seen: View, path: str) -> Iterator[LogEntry]:
 
 def _version(seen: View, path: str, entry: LogEntry) -> PathVersion:
     then = seen.at(entry)
-    held = _held(then, path)
+    try:
+        held = _held(then, path)
+        shown, is_forgotten = preview(then, held) if held else None, False
+    except Forgotten:
+        held = shown = None
+        is_forgotten = True
     return PathVersion(
         commit=entry.digest,
         turn=entry.turn,
@@ -135,12 +141,21 @@ def _version(seen: View, path: str, entry: LogEntry) -> PathVersion:
         run=entry.run,
         digest=held.value if held else None,
         size=held.size if held else None,
-        preview=preview(then, held) if held else None,
+        preview=shown,
+        forgotten=is_forgotten,
     )
+
+
+def _shown(version: PathVersion) -> Cell:
+    if version.forgotten:
+        return ("forgotten", "quiet")
+    return version.preview if version.preview is not None else ("removed", "removed")
 
 
 def _held(view: View, path: str) -> Entry | None:
     try:
         return view.entry(path)
+    except Forgotten:
+        raise
     except NotFound:
         return None

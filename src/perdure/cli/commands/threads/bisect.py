@@ -13,12 +13,12 @@ from cyclopts import Parameter
 
 from perdure.cli.input.lookup import resolve, view_at
 from perdure.cli.input.stores import reading
-from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
+from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.head import MAIN
@@ -96,6 +96,8 @@ class Question:
 def _holds(view: View, path: str) -> bool:
     try:
         view.entry(path)
+    except Forgotten:
+        raise
     except NotFound:
         return False
     return True
@@ -148,20 +150,28 @@ def bisect(
             metavar="REF", help="A commit at which it was not true yet; before the first commit if left out"
         ),
     ] = None,
+    bad: Annotated[
+        str | None,
+        Parameter(
+            name=("--bad", "--at"),
+            metavar="REF",
+            help="A commit at which it is true; the head of the timeline if left out",
+        ),
+    ] = None,
     timeline: Timeline = MAIN,
-    at: At = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Turned:
     """Find the first commit at which a condition on a value became true
 
-    Give one condition on the value at one path. It must be false at the old end of the timeline and
-    true at the new end; a timeline of n commits takes about log2(n) tests.
+    Give one condition on the value at one path. It must be false at the old end and true at the new end; a timeline
+    of n commits takes about log2(n) tests. Where the value has changed again since, name a commit at which it was
+    still so with --bad: `perdure state log` shows every value that the path has had.
     """
     words, asked = question.words, question.asked_of()
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         old = None if good is None else resolve(found, good)
-        first = view_at(found, at).bisect(asked, good=old)
+        first = view_at(found, bad).bisect(asked, good=old)
         return Turned(
             thread=found.id,
             timeline=timeline,
