@@ -32,11 +32,14 @@ types: $(dev)
 imports: $(dev)
 	$(python) .venv/bin/lint-imports --no-logo
 
+# One worker more than there are cores: a third of the time of a test is waiting, for a process, a server or a lease.
+workers = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
 pytest: $(dev)
-	$(python) -m pytest -n auto --dist worksteal
+	$(python) -m pytest -n $(workers) --dist worksteal
 
 deep: $(dev)
-	PERDURE_DEEP=1 $(python) -m pytest -n auto --dist worksteal --timeout 7200
+	PERDURE_DEEP=1 $(python) -m pytest -n $(workers) --dist worksteal --timeout 7200
 
 # A replicated cluster on this machine, in an environment of its own.  As root its servers run as `nobody`, who must be
 # able to run this Python and to read this directory: make cluster PYTHON=/usr/bin/python3

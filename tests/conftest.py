@@ -7,6 +7,7 @@ every change.  Temporary files stand in memory where there is room: a third of a
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Generator
@@ -16,12 +17,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import selection
 from tests.engines.postgres.server import MISSING, OLDER, Server, ServerNotStarted, shared_server
 from tests.engines.postgres.stores import SERVER
 
-settings.register_profile("short", deadline=None, print_blob=True, max_examples=40)
+settings.register_profile("short", deadline=None, print_blob=True, max_examples=20)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("deep" if os.environ.get("PERDURE_DEEP") else "short")
+
+gc.disable()  # what is imported and collected is a million objects, and none of them is garbage
 
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES_MIN = 4 << 30  # a run needs less than one
@@ -32,6 +36,18 @@ if (
     and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES_MIN
 ):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what only a deep run does."""
+    selection.leave_out(items)
+
+
+def pytest_collection_finish() -> None:
+    """Spare what was imported from the search for garbage, and search in what the tests make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,8 @@ def test_errors_are_expected_by_their_code() -> None:
     found = {
         str(path.relative_to(ROOT)): lines
         for path in sorted((ROOT / "tests").rglob("*.py"))
-        if (lines := expected_by_words(ast.parse(path.read_text(encoding="utf-8"))))
+        if "match=" in (text := path.read_text(encoding="utf-8"))  # to parse all of them takes seconds
+        and (lines := expected_by_words(ast.parse(text)))
     }
 
     assert {name: lines for name, lines in found.items() if name not in BY_WORDS} == {}

@@ -233,7 +233,7 @@ def streams(path: str, forks: str) -> object:
         events = thread.stream("pay")
         next(events)
         followed = thread.follow()
-        next(followed)
+        next(followed, None)  # None: a quick run has ended already
         for count, event in enumerate(events):
             if count == number % 6:
                 pid = os.fork()

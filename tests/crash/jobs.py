@@ -9,22 +9,32 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
+from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from threading import Thread as Worker
 from typing import Literal
 
 import perdure
-from perdure.engines.contract import Hold, Move, Receipt
+from perdure.engines.contract import CellWrite, Hold, Move, Receipt
 from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit import apply
 from perdure.errors import PerdureError, StaleHead
 from perdure.model.head import Head
+from perdure.testing.engines.builders import write
 from tests.crash import points, turns
 from tests.crash.historian import Seen, Wrote
 from tests.crash.processes import Pipe
 
-__all__ = ["Log", "apply_together", "be_blind", "change_together", "turn_until_killed", "write_and_read"]
+__all__ = [
+    "Log",
+    "apply_together",
+    "be_blind",
+    "change_together",
+    "turn_until_killed",
+    "write_and_read",
+    "write_two_cells",
+]
 
 GATE_SECONDS = 60.0
 
@@ -68,6 +78,17 @@ def change_together(pipe: Pipe, path: str, gate: Barrier, rounds: int, how: str 
             answers.append(stale)
         gate.wait(GATE_SECONDS)
     pipe.send(answers)
+
+
+def write_two_cells(pipe: Pipe, path: str, times: int, written: Synchronized[int]) -> None:
+    """Write two cells together so many times, and tell in shared memory how often that was done."""
+    engine = SqliteEngine(Path(path))
+    for number in range(times):
+        cells = (CellWrite(name=name, expected=number, value=b"1") for name in ("a", "b"))
+        engine.apply(write(f"both {number}", *cells))
+        written.value = number + 1
+    engine.close()
+    pipe.send("done")
 
 
 def turn_until_killed(

@@ -20,7 +20,9 @@ ANSWER_SECONDS = 120.0  # far beyond what any job takes; it only turns a hang in
 Pipe = Connection
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["perdure.store.open_store", "perdure.engines.sqlite", "tests.crash.jobs"])
+context.set_forkserver_preload(
+    ["perdure.store.open_store", "perdure.engines.sqlite", "tests.crash.preloaded", "tests.crash.jobs"]
+)
 
 
 class Other:

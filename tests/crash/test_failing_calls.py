@@ -36,10 +36,10 @@ SPACE_TAKING = frozenset({DiskCall.WRITE, DiskCall.TRUNCATE, DiskCall.SYNC, Disk
 
 # Which calls fail, how, how often, and how many of them one is tried of.
 FAULTS = {
-    "EIO once": (EVERY, None, 1, sized(5, 1)),
-    "EIO for ever": (EVERY, None, None, sized(7, 1)),
-    "ENOSPC once": (SPACE_TAKING, apsw.SQLITE_FULL, 1, sized(7, 1)),
-    "ENOSPC for ever": (SPACE_TAKING, apsw.SQLITE_FULL, None, sized(7, 1)),
+    "EIO once": (EVERY, None, 1, sized(23, 1)),
+    "EIO for ever": (EVERY, None, None, sized(31, 1)),
+    "ENOSPC once": (SPACE_TAKING, apsw.SQLITE_FULL, 1, sized(31, 1)),
+    "ENOSPC for ever": (SPACE_TAKING, apsw.SQLITE_FULL, None, sized(31, 1)),
 }
 
 

@@ -22,7 +22,7 @@ from tests.crash import forks
 from tests.crash.campaign import sized
 from tests.crash.processes import running
 
-FORKS = sized(12, 200)
+FORKS = sized(6, 200)
 
 
 @pytest.fixture

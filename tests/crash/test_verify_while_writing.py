@@ -12,7 +12,7 @@ import perdure
 from perdure.engines.contract import Fact
 from tests.crash.campaign import sized
 
-VERIFICATIONS = sized(40, 400)
+VERIFICATIONS = sized(15, 400)
 
 
 @perdure.tool(effect="external_write")

@@ -29,7 +29,7 @@ from tests.crash.campaign import SEED, sized
 from tests.crash.working import AT_ONCE, LEASE_SECONDS, agents, lines_of, opened, requests_of
 from tests.engines.postgres.stores import new_store
 
-RUNS = sized(40, 500)
+RUNS = sized(20, 500)
 WORKERS = 3
 KINDS = ("say", "pay", "pay_later", "pay_approved", "scheduled", "delegate")
 PATIENCE_SECONDS = sized(240, 1_800)

@@ -11,20 +11,27 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from time import sleep
 
 import pytest
 
 import perdure
+from perdure.engines.contract import CellOf, CellWrite
+from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.commit.caches import Recent
+from perdure.engines.sqlite.commit.file_lock import FileLock
+from perdure.testing.engines.builders import SPACE, write
 from tests.crash import jobs
 from tests.crash.campaign import SEED, sized
 from tests.crash.historian import Line, Seen, Wrote, faults
 from tests.crash.jobs import Log
-from tests.crash.processes import running
+from tests.crash.processes import context, running
 
 PROCESSES, THREADS = 2, 8
-SECONDS = sized(6.0, 60.0)
+SECONDS = sized(2.5, 60.0)
 
 
 def written(path: Path, seconds: float, how: str = "") -> list[Log]:
@@ -70,6 +77,53 @@ def test_nothing_is_lost_doubled_or_read_out_of_order(tmp_path: Path) -> None:
     with perdure.open(path, read_only=True) as store:
         check_own_counts(store, logs)
         assert store.verify().faults == ()
+
+
+@pytest.mark.parametrize("knows", ["the count", "that it holds the lock"])
+def test_no_read_is_older_than_what_another_process_had_written_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows: str
+) -> None:
+    """Threads of the reader's process take the lock and write elsewhere meanwhile.
+
+    Control: where holding the lock is taken for knowing what was written before it, old answers are given.
+    """
+    path, ended = tmp_path / "store.db", Event()
+    written, times = context.Value("q", 0), sized(300, 20_000)
+    cells = CellOf(SPACE, "a"), CellOf(SPACE, "b")
+    faults: list[tuple[int, ...]] = []
+    if knows != "the count":
+        monkeypatch.setattr(Recent, "_has_begun", property(lambda _: True, lambda _, to: None), raising=False)
+        acquire = FileLock.acquire
+        monkeypatch.setattr(
+            FileLock, "acquire", lambda lock, seconds: (acquire(lock, seconds), sleep(0.001))[0]
+        )
+
+    def write_elsewhere(engine: SqliteEngine) -> None:
+        for number in count():
+            if ended.is_set():
+                return
+            cell = CellWrite(name="c", expected=number, value=b"1")
+            engine.apply(write(f"elsewhere {number}", cell, space="elsewhere"))
+
+    def read(engine: SqliteEngine) -> None:
+        while not ended.is_set():
+            before = written.value
+            found = [0 if cell is None else cell.revision for cell in engine.answers(cells)]
+            if min(found) < before or found[0] != found[1]:
+                faults.append((before, *found))
+
+    with closing(SqliteEngine(path)) as engine:
+        crowd = [Thread(target=work, args=[engine]) for work in (write_elsewhere, read, read)]
+        with running(jobs.write_two_cells, str(path), times, written) as other:
+            for each in crowd:
+                each.start()
+            answer = other.answer()
+            ended.set()
+        for each in crowd:
+            each.join()
+
+    assert (answer, written.value) == ("done", times)
+    assert bool(faults) == (knows != "the count")
 
 
 def check_own_counts(store: perdure.Store, logs: list[Log]) -> None:

@@ -42,10 +42,14 @@ def _package() -> _Source:
     return _Source({each.name: each.tree for each in modules()})
 
 
-def codes(trees: Mapping[str, ast.Module] | None = None) -> set[Coded]:
+def codes(trees: Mapping[str, ast.Module] | None = None) -> frozenset[Coded]:
     """Return each code that the source gives to an error, as a literal that a reader of the call can find."""
-    source = _package() if trees is None else _Source(trees)
-    return {found for module in source.trees for found in source.codes_of(module)}
+    return _codes_of_the_package() if trees is None else _Source(trees).codes()
+
+
+@cache
+def _codes_of_the_package() -> frozenset[Coded]:
+    return _package().codes()
 
 
 def _codes_table() -> str:
@@ -102,6 +106,10 @@ class _Source:
 
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self.trees = trees
+
+    def codes(self) -> frozenset[Coded]:
+        """What all modules give to errors."""
+        return frozenset(found for module in self.trees for found in self.codes_of(module))
 
     @cached_property
     def bases(self) -> dict[str, str]:
@@ -251,19 +259,14 @@ class _Values:
 def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, _Function | None, str]]:
     """Yield each call with the function and the name of the class that it is in."""
 
-    def inside(
-        node: ast.AST, scope: _Function | None, owner: str
-    ) -> Iterator[tuple[ast.Call, _Function | None, str]]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Call):
-                yield child, scope, owner
-            yield from inside(
-                child,
-                child if isinstance(child, _Function) else scope,
-                child.name if isinstance(child, ast.ClassDef) else owner,
-            )
-
-    return inside(tree, None, "")
+    pending: list[tuple[ast.AST, _Function | None, str]] = [(tree, None, "")]
+    while pending:
+        node, scope, owner = pending.pop()
+        if isinstance(node, ast.Call):
+            yield node, scope, owner
+        inner = node if isinstance(node, _Function) else scope
+        of = node.name if isinstance(node, ast.ClassDef) else owner
+        pending += [(child, inner, of) for child in reversed(list(ast.iter_child_nodes(node)))]
 
 
 def _arguments(parameters: list[str], call: ast.Call) -> dict[str, ast.expr]:

@@ -9,9 +9,10 @@ import pytest
 
 import perdure
 from perdure import Store
+from tests.selection import engines
 
 
-@pytest.fixture(params=["memory:", "agents.db"])
+@pytest.fixture(params=engines("agents.db", "memory:"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A new store."""
     url = str(request.param)

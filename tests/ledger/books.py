@@ -21,8 +21,9 @@ from perdure.model.head import MAIN
 from perdure.model.message import Message, Text, encode_message
 from perdure.projections.calls import Book, decode_transition
 from tests.history.hand import Hand
+from tests.selection import engines
 
-ENGINES = ("memory", "sqlite")
+ENGINES = engines("sqlite", "memory")
 OPENAI, ANTHROPIC = "openai:gpt", "anthropic:claude"
 
 

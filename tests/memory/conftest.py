@@ -12,13 +12,14 @@ import pytest
 import perdure
 from perdure import Store
 from tests.engines.postgres.stores import new_store
+from tests.selection import engines
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: more threads only wait for each other
 
 _names = count()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=engines("sqlite", "memory", "postgres"))
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that does not exist yet and can be opened several times."""
     if request.param == "memory":

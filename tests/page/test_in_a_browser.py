@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=browser.mi
 _FETCHED_BYTES_MAX = 300_000
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.deep)])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store on each engine that a server process can open."""
     return new_store(request) if request.param == "postgres" else str(tmp_path / "agents.db")

@@ -103,7 +103,7 @@ def committed(hand: Hand, ops: Ops) -> None:
     commit(hand.space, hand.head(), proposal, op_id=hand.space.ids())
 
 
-@settings(max_examples=400 if DEEP else 60, deadline=None)
+@settings(max_examples=400 if DEEP else 20, deadline=None)
 @given(begun=LISTS, history=HISTORIES)
 def test_the_stored_tree_is_the_one_that_is_built_from_scratch(
     begun: tuple[int, int, int], history: list[list[Act]]
@@ -126,7 +126,7 @@ def test_the_stored_tree_is_the_one_that_is_built_from_scratch(
     assert report.ok, [str(fault) for fault in report.faults]
 
 
-@settings(max_examples=200 if DEEP else 40, deadline=None)
+@settings(max_examples=200 if DEEP else 20, deadline=None)
 @given(begun=LISTS, history=HISTORIES)
 def test_a_write_has_nothing_that_no_list_needs(
     begun: tuple[int, int, int], history: list[list[Act]]

@@ -277,6 +277,7 @@ def test_a_run_on_a_model_that_ends_warns_once(day: str) -> None:
 @each_vendor
 def test_connections_are_closed_when_the_thread_that_opened_them_ends(vendor: Vendor, tmp_path: Path) -> None:
     """A program that runs agents on short-lived threads keeps no sockets of theirs."""
+    gc.freeze()  # what was there before is not searched for garbage below
     with (
         playing(vendor.streamed(), vendor.streamed()) as place,
         perdure.open(tmp_path / "agents.db") as store,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,6 +151,51 @@ def test_more_text_is_never_fewer_tokens() -> None:
     ):
         assert 0 < units(text) < units(text * 2)
         assert units(text) <= 2.5 * len(text)
+
+
+def units_by_patterns(text: str) -> float:
+    """The definition of a unit, one pattern for each kind of run."""
+    words = re.findall(r"[A-Za-z]+", text)
+    return (
+        0.966 * len(words)
+        + sum(0.146 * max(0, len(word) - 7) + 0.25 * max(0, len(word) - 20) for word in words)
+        + 0.5 * len(re.findall(r"[a-z][A-Z]|[A-Z]{3}", text))
+        + 1.5 * len(re.findall(r"[0-9]{1,3}", text))
+        + sum(0.88 + 0.284 * max(0, len(run) - 2) for run in re.findall(r"[!-/:-@\[-`{-~]+", text))
+        + sum(0.363 + len(run) / 80 for run in re.findall(r"[^\S\n]{2,}", text))
+        + sum(0.617 + len(run) / 80 for run in re.findall(r"\n+", text))
+        + 0.42 * len(re.findall("[\u0080-\u1fff]", text))
+        + 0.908 * len(re.findall("[\u2000-\uffff]", text))
+        + 2.0 * len(re.findall("[\U00010000-\U0010ffff]", text))
+    )
+
+
+PIECES = st.text(alphabet=st.characters(codec=None), max_size=3) | st.sampled_from(
+    [
+        "aB",
+        "ABC",
+        "word",
+        "Words",
+        "x" * 25,
+        "1",
+        "2345",
+        " ",
+        "  ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\x1c",
+        "\x7f",
+        "\xa0",
+        "{}",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=40).map("".join))
+def test_shapes_count_as_many_units_as_patterns(text: str) -> None:
+    """Counting runs by their shape is quicker than searching for them, and counts the same."""
+    assert units(text) == pytest.approx(units_by_patterns(text))
 
 
 @given(st.text(alphabet=st.characters(codec=None), max_size=300), st.text(max_size=40))

@@ -40,11 +40,11 @@ def read_as(source: str) -> str:
 OTHERS = [(source, target) for source in SOURCES for target in APIS if target != read_as(source)]
 
 
-def contexts(wire: Wire, source: str) -> Iterator[tuple[Record, Context]]:
-    """What was asked in a format and taken, as contexts."""
-    for record in wire.requests(source):
-        if record.status == 200:
-            yield record, _context(record)
+def contexts(wire: Wire, source: str, *, every: int = 1, start: int = 0) -> Iterator[tuple[Record, Context]]:
+    """What was asked in a format and taken, as contexts: all in a deep run, else each `every`-th from `start` on."""
+    taken = [record for record in wire.requests(source) if record.status == 200]
+    for record in taken if DEEP else taken[start::every]:
+        yield record, _context(record)
 
 
 _read: dict[str, Context] = {}

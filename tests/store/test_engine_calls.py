@@ -19,6 +19,7 @@ from perdure.engines.memory import MemoryEngine
 from perdure.errors import Corrupt, Moved
 from perdure.testing import Script, say, use
 from perdure.testing.engines.builders import SPACE, write
+from tests.selection import engines
 from tests.store.engine_calls import CountingEngine, opened
 
 _names = count()
@@ -246,7 +247,7 @@ BOUNDS: dict[Scene, int] = {
 }
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=engines("sqlite", "memory"))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that does not exist yet."""
     return f"memory:calls-{next(_names)}" if request.param == "memory" else str(tmp_path / "agents.db")

@@ -16,6 +16,7 @@ from perdure.model.event import AgentHandedOff, BackendSwitched
 from perdure.testing import Script, say, step, use
 from tests.coded import raises
 from tests.engines.postgres.stores import new_store
+from tests.selection import engines
 from tests.switching.scenes import PICTURE
 
 
@@ -43,7 +44,7 @@ def billing(*steps: Any, backend: str = "script:test") -> Agent:
     )
 
 
-@pytest.fixture(params=["memory:", "file", "postgres"])
+@pytest.fixture(params=engines("file", "memory:", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
     """An empty store on each engine."""
     url = {"memory:": lambda: "memory:", "file": lambda: str(tmp_path / "store.db")}

@@ -19,13 +19,14 @@ from perdure.model.event import MomentNamed
 from perdure.model.names import moment_label
 from perdure.store import git_export
 from tests.coded import raises
+from tests.selection import engines
 from tests.store.engine_calls import opened
 from tests.store.git_export.looking import git
 
 ONE, TWO = "langgraph:1ef0c9a2-6b5e-6d3a-8000", "adk:evt/7"
 
 
-@pytest.fixture(params=["memory:", "sqlite"])
+@pytest.fixture(params=engines("sqlite", "memory:"))
 def thread(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
     """A thread of either engine."""
     url = tmp_path / "agents.db" if request.param == "sqlite" else request.param
@@ -199,7 +200,7 @@ def test_the_awaitable_block_gives_names_too() -> None:
     assert asyncio.run(steps()) == (1, (ONE,))
 
 
-@pytest.mark.parametrize("url", ["memory:", "sqlite"])
+@pytest.mark.parametrize("url", engines("sqlite", "memory:"))
 @pytest.mark.parametrize("commits", [1, 300])
 def test_a_name_is_found_by_one_call(
     url: str, commits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,11 +14,12 @@ from perdure.errors import Invalid, NotFound
 from perdure.history import artifact_names
 from perdure.model.event import ArtifactCreated
 from tests.coded import raises
+from tests.selection import engines
 
 _names = count()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=engines("sqlite", "memory"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store with nothing in it."""
     url = str(tmp_path / "agents.db") if request.param == "sqlite" else f"memory:named-{next(_names)}"

@@ -18,6 +18,7 @@ from perdure.errors import Forgotten, NotFound, RunFailed, StaleHead
 from perdure.history.space import ALIVE
 from perdure.testing import Script, fail, say, use
 from tests.engines.postgres.stores import new_store
+from tests.selection import engines
 from tests.store.engine_calls import CountingEngine
 
 DAY = 24 * 3_600 * 1_000_000
@@ -48,7 +49,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory:", "file", "postgres"])
+@pytest.fixture(params=engines("file", "memory:", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Generator[Store]:
     """An empty store on each engine."""
     url = {"memory:": lambda: "memory:", "file": lambda: str(tmp_path / "store.db")}

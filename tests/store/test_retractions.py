@@ -16,10 +16,11 @@ from perdure.history import reader
 from perdure.model.head import Head
 from perdure.testing import Script, say
 from tests.coded import raises
+from tests.selection import engines
 from tests.switching.checkpoint.works import space_of
 
 
-@pytest.fixture(params=["memory:", "sqlite"])
+@pytest.fixture(params=engines("sqlite", "memory:"))
 def thread(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
     """A thread of either engine with four messages."""
     url = tmp_path / "agents.db" if request.param == "sqlite" else request.param

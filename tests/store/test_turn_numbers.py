@@ -13,6 +13,7 @@ from perdure import Agent, Call, Store, Thread
 from perdure.errors import NotFound
 from perdure.testing import Script, say, step, use
 from tests.engines.postgres.stores import new_store
+from tests.selection import engines
 
 
 @perdure.tool(effect="external_write", ask=True)
@@ -74,7 +75,7 @@ ASIDES: dict[str, Callable[[Thread], None]] = {
 }
 
 
-@pytest.fixture(params=["memory:", "file", "postgres"])
+@pytest.fixture(params=engines("file", "memory:", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
     """An empty store on each engine."""
     url = {"memory:": lambda: "memory:", "file": lambda: str(tmp_path / "store.db")}

@@ -32,6 +32,7 @@ from perdure.store.worker import Worked
 from perdure.testing import Script, say, step, use
 from tests.coded import raises
 from tests.engines.postgres.stores import new_store
+from tests.selection import engines
 from tests.store.copies import engine_of
 from tests.store.engine_calls import CountingEngine
 
@@ -65,7 +66,7 @@ def agent(*steps: Any, name: str = "planner") -> Agent:
     return Agent(name, backend=Script(*(steps or [say("Done.")] * 50)), tools=[nap, ask, send])
 
 
-@pytest.fixture(params=["memory:", "file", "postgres"])
+@pytest.fixture(params=engines("file", "memory:", "postgres"))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store."""
     if request.param == "postgres":

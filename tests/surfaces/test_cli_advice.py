@@ -223,62 +223,65 @@ def test_a_fact_with_a_strange_name_is_quoted() -> None:
     assert "`perdure runs cancel THREAD 'a; rm -rf /'`" in advice_for(error)
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        ("threads show shoping", "'shopping'"),
-        ("threads show Shopping", "'shopping'"),
-        ("threads ls --agent helpr", "helper"),
-        ("threads ls --owner an", "ann"),
-        ("threads show shopping --timeline what-of", "what-if"),
-        ("threads show shopping --at what-of", "'what-if'"),
-        ("threads fork shopping x --at tun:2", "'turn:2'"),
-        ("threads diff shopping ask-mlik-main", "'ask-milk-main'"),
-        ("threads context shopping --to antropic:claude-sonnet-5-5", "'anthropic'"),
-        ("threads context shopping --to anthropic:claude-sonet-5-5", "'claude-sonnet-5-5'"),
-        ("threads render shopping --to anthropic:claude-sonet-5-5", "'claude-sonnet-5-5'"),
-        ("threads switch shopping --to opnai:gpt-5.6", "'openai'"),
-        ("checkpoints derive shopping --to opnai:gpt-5.6", "'openai'"),
-        ("state get shopping /todo.json", "'/todos.json'"),
-        ("state blame shopping /todo.json", "'/todos.json'"),
-        ("state log shopping /todo.json", "'/todos.json'"),
-        ("state rm shopping /todo.json", "'/todos.json'"),
-        ("state get shopping /note/a.txt", "'/notes/a.txt'"),
-        ("state ls --agent helpr", "'helper'"),
-        ("runs ls shopping --timeline what-of", "what-if"),
-        ("calls ls shopping --timeline what-of", "what-if"),
-        ("agents show helpr", "'helper'"),
-        ("agents export helpr", "'helper'"),
-        ("agents switch helpr --to openai:gpt-5.6", "'helper'"),
-        ("memory show aisel --owner ann", "'aisle'"),
-        ("memory show aisle --owner an", "'ann'"),
-        ("memory ls --owner an", "ann"),
-        ("memory ls --owner ann --scope usr", "user"),
-        ("memory search seats --owner an", "ann"),
-        ("export shopping --format opena-chat", "'openai-chat'"),
-        ("models ls opneai", "'openai'"),
-        ("models show gpt5", "openai:gpt-5.6"),
-        ("chat helpr", "'helper'"),
-        ("thread shw shopping", "'show'"),
-        ("thraeds", "'threads'"),
-    ],
-)
-def test_a_mistyped_name_is_told_what_it_may_have_meant(street: Shell, words: str, meant: str) -> None:
+MISTYPED = [
+    ("threads show shoping", "'shopping'"),
+    ("threads show Shopping", "'shopping'"),
+    ("threads ls --agent helpr", "helper"),
+    ("threads ls --owner an", "ann"),
+    ("threads show shopping --timeline what-of", "what-if"),
+    ("threads show shopping --at what-of", "'what-if'"),
+    ("threads fork shopping x --at tun:2", "'turn:2'"),
+    ("threads diff shopping ask-mlik-main", "'ask-milk-main'"),
+    ("threads context shopping --to antropic:claude-sonnet-5-5", "'anthropic'"),
+    ("threads context shopping --to anthropic:claude-sonet-5-5", "'claude-sonnet-5-5'"),
+    ("threads render shopping --to anthropic:claude-sonet-5-5", "'claude-sonnet-5-5'"),
+    ("threads switch shopping --to opnai:gpt-5.6", "'openai'"),
+    ("checkpoints derive shopping --to opnai:gpt-5.6", "'openai'"),
+    ("state get shopping /todo.json", "'/todos.json'"),
+    ("state blame shopping /todo.json", "'/todos.json'"),
+    ("state log shopping /todo.json", "'/todos.json'"),
+    ("state rm shopping /todo.json", "'/todos.json'"),
+    ("state get shopping /note/a.txt", "'/notes/a.txt'"),
+    ("state ls --agent helpr", "'helper'"),
+    ("runs ls shopping --timeline what-of", "what-if"),
+    ("calls ls shopping --timeline what-of", "what-if"),
+    ("agents show helpr", "'helper'"),
+    ("agents export helpr", "'helper'"),
+    ("agents switch helpr --to openai:gpt-5.6", "'helper'"),
+    ("memory show aisel --owner ann", "'aisle'"),
+    ("memory show aisle --owner an", "'ann'"),
+    ("memory ls --owner an", "ann"),
+    ("memory ls --owner ann --scope usr", "user"),
+    ("memory search seats --owner an", "ann"),
+    ("export shopping --format opena-chat", "'openai-chat'"),
+    ("models ls opneai", "'openai'"),
+    ("models show gpt5", "openai:gpt-5.6"),
+    ("chat helpr", "'helper'"),
+    ("thread shw shopping", "'show'"),
+    ("thraeds", "'threads'"),
+]
+
+
+def test_a_mistyped_name_is_told_what_it_may_have_meant(street: Shell, subtests: pytest.Subtests) -> None:
     """And nothing is done by the guess."""
     before = street.ok("verify", "--json").json
 
-    ended = street(*words.split())
+    for words, meant in MISTYPED:
+        with subtests.test(words):
+            ended = street(*words.split())
 
-    assert re.search(rf"Did you mean .*{re.escape(meant)}", ended.err + ended.out), ended
+            assert re.search(rf"Did you mean .*{re.escape(meant)}", ended.err + ended.out), ended
+
     assert street.ok("verify", "--json").json == before
 
 
-@pytest.mark.parametrize(
-    "words", ["threads show zzzzz", "state get shopping /zzz", "agents show zzzzz", "qqq"]
-)
-def test_a_name_that_is_close_to_nothing_is_no_reason_to_guess(street: Shell, words: str) -> None:
+def test_a_name_that_is_close_to_nothing_is_no_reason_to_guess(
+    street: Shell, subtests: pytest.Subtests
+) -> None:
     """Control: there is no guess where nothing is near."""
-    assert "Did you mean" not in street(*words.split()).err
+    for words in ("threads show zzzzz", "state get shopping /zzz", "agents show zzzzz", "qqq"):
+        with subtests.test(words):
+            assert "Did you mean" not in street(*words.split()).err
 
 
 def test_a_mistyped_checkpoint_is_told_what_it_may_have_meant(street: Shell) -> None:

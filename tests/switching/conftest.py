@@ -10,17 +10,13 @@ import pytest
 
 import perdure
 from perdure import Store
-from tests.engines.postgres.stores import leave_out, new_store
+from tests.engines.postgres.stores import new_store
+from tests.selection import engines
 
 _names = count()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out most of the tests on a server."""
-    leave_out(items, Path(__file__).parent)
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=engines("sqlite", "memory", "postgres"))
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that does not exist yet and can be opened several times."""
     if request.param == "memory":
@@ -35,7 +31,7 @@ def store(store_url: str) -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=engines("sqlite", "postgres"))
 def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that other processes can open."""
     return new_store(request) if request.param == "postgres" else str(tmp_path / "agents.db")

@@ -35,7 +35,7 @@ POINTS: tuple[Point, ...] = (
     "switch_written",
 )
 INSIDE: tuple[Point, ...] = ("switch_checkpointed", "switch_checked", "switch_written")
-ROUNDS = sized(12, 400)
+ROUNDS = sized(6, 400)
 
 
 class Found(msgspec.Struct, frozen=True):

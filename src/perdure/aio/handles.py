@@ -492,7 +492,8 @@ async def _followed(
                 continue
             if following.is_watching:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), _WAIT_SECONDS)
+                    async with asyncio.timeout(_WAIT_SECONDS):  # `wait_for` may lose a cancellation
+                        await news.wait()
             else:
                 await env.store_runtime.news.wait(
                     env.space, following.seen, following.wait_seconds, event=news

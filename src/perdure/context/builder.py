@@ -510,7 +510,7 @@ class _ContextBuilder:
         room, text = self._budget.room, lead.text
         begin = text if room is None else text[: int(_WEIGHED_MIN * room * _LEAD_SHARE_MAX)]
         if len(begin) < len(text):
-            weight = self._budget.scale.message(Message(lead.role, (Text(begin),)))
+            weight = self._turns.weight(Message(lead.role, (Text(begin),)))
             if not self._budget.holds(self._around() + weight, _LEAD_SHARE_MAX):
                 return weight
         return self._turns.weight(lead)

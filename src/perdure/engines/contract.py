@@ -12,7 +12,7 @@ unknown, not failed: it is `InDoubt`, and the same write with the same `op_id` s
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any, Protocol, TypeAlias
@@ -38,6 +38,7 @@ __all__ = [
     "Hold",
     "Instant",
     "LabelOf",
+    "Labels",
     "LedgerOf",
     "Move",
     "OpOf",
@@ -277,6 +278,7 @@ class LabelOf(msgspec.Struct, frozen=True, gc=False):
 
 
 Question: TypeAlias = HeadOf | CellOf | LedgerOf | OpOf | LabelOf
+Labels: TypeAlias = Collection[str]  # names of commits, as `Engine.labelled` takes them
 Answer: TypeAlias = Any
 """What the method for one question returns: a hold, a cell, the end of a ledger, a recorded write, or digests."""
 
@@ -338,7 +340,7 @@ class Engine(Protocol):
         ...
 
     def steps(
-        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False, labels: Labels = ()
     ) -> Sequence[Step]:
         """Return the commits from `at` backwards along first parents, newest first, after skipping `skip`.
 
@@ -346,6 +348,8 @@ class Engine(Protocol):
         (logarithmic).  Raises `NotFound` with the fact `commit` if the space has no commit `at`.
         With `bodies` each has those bodies that the engine reads along with it, each under its own digest; any
         may be absent, and `objects` says why.
+        With `labels` only the newest commit of these `limit` for each label is returned: the one that has it, or the
+        last of the run of that id.  The commits between them may be followed as skipped ones are, by their places.
         """
         ...
 

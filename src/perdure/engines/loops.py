@@ -18,9 +18,10 @@ from typing import TypeVar
 
 import msgspec
 
-from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry
+from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry, Step
 from perdure.errors import Conflict, Corrupt, Unavailable
 from perdure.model.commit import MoveRecord
+from perdure.model.digest import Digest
 
 __all__ = [
     "ATTEMPTS_MAX",
@@ -35,6 +36,7 @@ __all__ = [
     "moves",
     "pages",
     "spaces",
+    "steps",
 ]
 
 _T = TypeVar("_T")
@@ -181,6 +183,19 @@ def entries(
         after,
         lambda entry: entry.position,
     )
+
+
+def steps(
+    engine: Engine, space: str, at: Digest, *, skip: int, limit: int, bodies: bool = False
+) -> Iterator[Step]:
+    """Yield the commits from `at` backwards along first parents, at most `limit` of them."""
+    here: Digest | None = at
+    size = _PAGE_MIN
+    while here is not None and limit > 0:
+        page = engine.steps(space, here, skip=skip, limit=min(limit, size), bodies=bodies)
+        yield from page
+        here = page[-1].commit.first_parent if page else None
+        skip, limit, size = 0, limit - len(page), min(4 * size, _PAGE_MAX)
 
 
 def spaces(engine: Engine) -> Iterator[str]:

@@ -35,6 +35,7 @@ from perdure.engines.contract import (
     Hold,
     Instant,
     LabelOf,
+    Labels,
     LedgerEntry,
     LedgerOf,
     Move,
@@ -292,7 +293,7 @@ class MemoryEngine:
             return [digest for digest in digests if digest not in found.objects]
 
     def steps(
-        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False, labels: Labels = ()
     ) -> Sequence[Step]:
         with self._reading(space) as found:
             depth = found.mark(at).place.depth - skip
@@ -302,7 +303,7 @@ class MemoryEngine:
                 step = found.step(here)
                 steps.append(msgspec.structs.replace(step, bodies=found.bodies_of(step)) if bodies else step)
                 here = found.mark(here).parent
-            return steps
+            return steps if not labels else shared_rules.newest_labelled(steps, labels)
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
         with self._reading(space) as found:
@@ -348,13 +349,11 @@ class MemoryEngine:
         limit: int,
     ) -> Sequence[Cell]:
         with self._reading(space) as found:
-            full = [filed for filed in found.cells.values() if filed.cell.value is not None]
+            full = {name: filed for name, filed in found.cells.items() if filed.cell.value is not None}
         matching = [
             filed
-            for filed in full
-            if filed.cell.name.startswith(prefix)
-            and filed.cell.name > after
-            and (before is None or filed.cell.name < before)
+            for name, filed in full.items()
+            if name.startswith(prefix) and name > after and (before is None or name < before)
         ]
         matching.sort(key=lambda filed: filed.cell.name, reverse=descending)
         return [filed.checked() for filed in matching[:limit]]

@@ -6,6 +6,9 @@ whether anything at all may have changed, and one read of the standings of all s
 
 No wake-up is lost.  A thread first registers what it waits for.  Then the standings are read, unless they are known
 and the cheap test says that they are still the same.
+
+An engine whose store is reached from many machines may also have a `LiveChannel`, which carries what is worth nothing
+later: the words of a run while its model writes them.
 """
 
 from __future__ import annotations
@@ -14,15 +17,60 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from threading import Event, Lock
+from typing import Protocol
 
 from perdure.errors import PerdureError
 from perdure.model.fork_safety import renew_in_child
 
-__all__ = ["Waiters"]
+__all__ = ["LiveChannel", "Waiters"]
 
 _IDLE_SECONDS = 2.0  # how long the thread stays while no thread waits
 _PAUSE = 10  # after a look the thread pauses for so many times what the look took
 _PAUSE_SECONDS_MAX = 0.5
+
+
+class LiveChannel(Protocol):
+    """Carries messages on topics between the processes of a store.  None is stored, any may be lost, none comes twice.
+
+    A sender offers a topic and sends on it only while a process asks.  Messages of one sender arrive in order.
+    Every method returns at once, except `poll`; a forked child has no topic.
+    """
+
+    def offer(self, topic: str, asked: Callable[[bool], None]) -> None:
+        """Call `asked`, from any thread, when a process asks for the topic; True: it wants all of it, not only news."""
+        ...
+
+    def withdraw(self, topic: str) -> None:
+        """Offer a topic no longer."""
+        ...
+
+    def send(self, topic: str, message: bytes) -> None:
+        """Send a message, which is UTF-8 text without NUL or line breaks, soon; one that is too much is left out."""
+        ...
+
+    def listen(self, topic: str) -> None:
+        """Keep what is sent on a topic for `received`."""
+        ...
+
+    def leave(self, topic: str) -> None:
+        """Listen to a topic no longer."""
+        ...
+
+    def ask(self, topic: str, *, whole: bool) -> None:
+        """Ask those who offer a topic to send; `whole`: all of it, not only news."""
+        ...
+
+    def poll(self) -> None:
+        """Read what has arrived on all topics; one thread at a time calls this."""
+        ...
+
+    def received(self, topic: str) -> list[bytes]:
+        """Return the messages that `poll` has read since the last call, in order."""
+        ...
+
+    def rest(self) -> None:
+        """Release what listening needs; the next `poll` begins again."""
+        ...
 
 
 class _Wait:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
     from perdure.engines.memory import MemoryStore
+    from perdure.engines.news import LiveChannel
+    from perdure.engines.postgres.engine import PostgresEngine
     from perdure.engines.search_contract import SearchIndex
     from perdure.engines.sqlite.sql import Entries, Sql
 
@@ -46,6 +48,7 @@ __all__ = [
     "check_vectors",
     "export_tables",
     "file_of",
+    "live_channel",
     "open_engine",
     "open_search",
     "open_sql",
@@ -173,6 +176,13 @@ def open_search(url: str, owner: str | None, *, read_only: bool) -> SearchIndex:
     store = path.resolve()  # one index, whichever link is used
     file = f"{sha256(owner.encode()).hexdigest()}.db"  # a name found in data never becomes a path
     return SqliteSearch(store.with_name(f"{store.name}-memory") / file, read_only=read_only)
+
+
+def live_channel(engine: Engine) -> LiveChannel | None:
+    """Return what carries the words of live runs to processes of other machines; None: the engine has nothing for it."""
+    if type(engine).__module__ != "perdure.engines.postgres.engine":
+        return None
+    return cast("PostgresEngine", engine).live
 
 
 def place_of(url: str) -> str:

@@ -6,13 +6,13 @@ on its line, how the ledger is chained, which ids name a commit.  `EngineCounter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from struct import unpack
 
 import msgspec
 
-from perdure.engines.contract import Cell, Fence, Hold, Move, Place, Rebuilt, Write
+from perdure.engines.contract import Cell, Fence, Hold, Move, Place, Rebuilt, Step, Write
 from perdure.errors import Conflict, Corrupt, InDoubt, Invalid, Moved, NotFound, Sealed, StaleHead
 from perdure.model.commit import Changeset, Commit, LedgerRead, MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -43,6 +43,7 @@ __all__ = [
     "event_labels",
     "jump_of_child",
     "labels",
+    "newest_labelled",
     "placed",
     "rebuilt",
     "sealed_cell",
@@ -220,6 +221,19 @@ def event_labels(events: Iterable[Event]) -> dict[str, None]:
             found[moment_label(event.name)] = None
         elif isinstance(event, MessageRetracted):
             found[retraction_label(event.message)] = None
+    return found
+
+
+def newest_labelled(steps: Iterable[Step], labels: Collection[str]) -> list[Step]:
+    """Return the first of `steps`, newest first, for each label: it has the label, or is of the run of that id."""
+    left, found = set(labels), list[Step]()
+    for step in steps if left else ():
+        named = left.intersection((step.commit.run or "", *event_labels(step.changeset.events)))
+        if named:
+            found.append(step)
+            left -= named
+            if not left:
+                break
     return found
 
 

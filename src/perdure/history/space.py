@@ -28,7 +28,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from perdure.engines import loops
-from perdure.engines.contract import Answer, Cell, CellWrite, Engine, Fence, HeadOf, Hold, Question, Step
+from perdure.engines.contract import (
+    Answer,
+    Cell,
+    CellWrite,
+    Engine,
+    Fence,
+    HeadOf,
+    Hold,
+    Labels,
+    Question,
+    Step,
+)
 from perdure.errors import Corrupt, Forgotten, NotFound, StaleHead
 from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model.commit import NO_READS, Reads
@@ -274,10 +285,14 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
                 high = middle
         return self.turn(at, low)
 
-    def back(self, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False) -> Sequence[Step]:
-        """Commits from `at` backwards along first parents, newest first; raises as `step` does."""
+    def back(
+        self, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False, labels: Labels = ()
+    ) -> Sequence[Step]:
+        """Commits from `at` backwards along first parents, newest first, or those with `labels`; raises as `step` does."""
         try:
-            return self._checked(self.engine.steps(self.name, at, skip=skip, limit=limit, bodies=bodies))
+            return self._checked(
+                self.engine.steps(self.name, at, skip=skip, limit=limit, bodies=bodies, labels=labels)
+            )
         except NotFound as error:
             raise self.absence(at) from error
 

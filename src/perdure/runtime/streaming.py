@@ -314,8 +314,8 @@ class Following:
                 found.append(TextSoFar(text, self._follower.cursor, message, reasoning))
             return found
         is_live = self._is_live()
-        if is_live:
-            self._env.store_runtime.feeds.listen(space.name, timeline)
+        if is_live and self._lease is not None:
+            self._env.store_runtime.feeds.listen(space.name, timeline, self._lease.run)
         goes_on = self._wait or is_live
         news = space.engine.wait({space.name: self.seen}, timeout if goes_on else 0, woken=self._woken)
         if news:

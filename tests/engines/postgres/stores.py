@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from uuid import uuid4
-from zlib import crc32
 
 import pytest
 
 from perdure.testing.engines.subject import StoredEdit
-from tests.crash.campaign import sized
 from tests.engines.postgres.server import MISSING
 
-__all__ = ["GRANTS", "SERVER", "edited", "leave_out", "new_store", "new_url", "url_in", "url_of"]
+__all__ = ["GRANTS", "SERVER", "edited", "new_store", "new_url", "url_in", "url_of"]
 
 SERVER = "PERDURE_TEST_POSTGRES"  # the address of the database, also for the processes that a test starts
-
-_ONE_OF = sized(4, 1)
 
 # What the how-to page tells an operator to grant.
 GRANTS = (
@@ -49,20 +45,6 @@ def new_store(request: pytest.FixtureRequest) -> str:
         pytest.skip(MISSING)
     request.getfixturevalue("postgres")
     return new_url()
-
-
-def leave_out(items: list[pytest.Item], directory: Path) -> None:
-    """Leave out most tests of a directory that also run on a server, always the same ones, unless it is a deep run.
-
-    For a `conftest` that offers every engine: the laws of the engines are tried on the server in full.
-    """
-    items[:] = [
-        item
-        for item in items
-        if "[postgres" not in item.name
-        or not item.path.is_relative_to(directory)
-        or crc32(item.name.encode()) % _ONE_OF == 0
-    ]
 
 
 def url_of(tenant: str) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING or not MISSING:
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
+POLL_SECONDS = 0.1  # each look is a new connection
 SETTINGS = ["", "-c client_min_messages=error", "-c synchronous_commit=off"]
 
 
@@ -49,7 +50,7 @@ class Primary:
         deadline = time.monotonic() + 20
         while bool(self.server.sql("SHOW synchronous_standby_names")[0][0]) != bool(expected):
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
         time.sleep(0.3)  # the checkpointer tells the others, and nothing says when it has
 
     def end_wait(self, of: str, waiting: Future[Any], *, by: str = "pg_cancel_backend") -> None:
@@ -60,7 +61,7 @@ class Primary:
         ):
             assert not waiting.done(), waiting.result()
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
 
     def end_waits(self, of: Mapping[str, Future[Any]]) -> None:
         """End each wait for the standby of the clients of these names, until all of them have their answers."""
@@ -72,7 +73,7 @@ class Primary:
                 f"WHERE wait_event = 'SyncRep' AND application_name IN ({names})"
             )
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
 
     def wait_for(self, event: str, of: str, *events: str) -> None:
         """Wait until a client waits for `event`, or one of the other `events`."""
@@ -82,7 +83,7 @@ class Primary:
             f"SELECT 1 FROM pg_stat_activity WHERE wait_event IN ({named}) AND application_name = '{of}'"
         ):
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
 
     def open(self, name: str, options: str = "") -> PostgresEngine:
         """Open the store as a client of this name."""

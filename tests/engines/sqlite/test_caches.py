@@ -152,6 +152,62 @@ def test_what_is_known_and_what_is_looked_up_are_from_one_moment(
     assert (hold.head.version, seat.revision) == (2, 1)
 
 
+def test_while_this_process_writes_elsewhere_only_what_is_not_known_is_looked_up_and_once(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a hundred runs share a store some thread always writes, and the others' answers were all read again."""
+    asked = (HeadOf(SPACE, "main"), CellOf(SPACE, "seat"))
+    found = answered(engine, monkeypatch)
+    answers: list[Sequence[Answer]] = []
+
+    def ask(statement: str) -> None:
+        if statement.startswith("COMMIT"):
+            answers.append(engine.answers(asked))
+
+    spied(engine, before=ask, after=ask)
+    engine.apply(write("there", SEAT, space="elsewhere"))
+
+    assert [(hold.head, seat) for hold, seat in answers] == [(AFTER_MILK, None)] * 2
+    assert found == [CellOf(SPACE, "seat")]
+
+
+def test_what_is_read_in_the_middle_of_a_write_that_changes_it_is_not_remembered(
+    engine: SqliteEngine,
+) -> None:
+    """It is old as soon as COMMIT is through."""
+    asked = (HeadOf(SPACE, "main"), CellOf(SPACE, "seat"))
+    answers: list[Sequence[Answer]] = []
+
+    def ask(statement: str) -> None:
+        if statement.startswith("COMMIT"):
+            answers.append(engine.answers(asked))
+
+    spied(engine, before=ask, after=ask)
+    engine.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS), SEAT))
+
+    seen = [(hold.head.version, seat and seat.revision) for hold, seat in (*answers, engine.answers(asked))]
+    assert seen == [(1, None), (2, 1), (2, 1)]
+
+
+def test_a_reader_that_asks_when_the_lock_was_just_taken_sees_what_others_wrote_before(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that took the lock has not yet compared the count, and what this process saw may be old."""
+    assert head(engine) == AFTER_MILK
+    other.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+    acquire, seen = FileLock.acquire, list[Head]()
+
+    def asked_at_once(self: FileLock, seconds: float) -> bool:
+        was_left = acquire(self, seconds)
+        seen.append(head(engine))
+        return was_left
+
+    monkeypatch.setattr(FileLock, "acquire", asked_at_once)
+    engine.apply(write("there", SEAT, space="elsewhere"))
+
+    assert seen == [Head("main", 2, EGGS.digest)]
+
+
 def test_an_answer_that_need_not_be_fresh_is_what_this_process_last_saw(
     engine: SqliteEngine, other: SqliteEngine
 ) -> None:

@@ -12,7 +12,8 @@ from perdure.engines.contract import CellWrite, Engine, Write
 from perdure.engines.loops import DamagedCell, listed_or_damaged
 from perdure.engines.registry import open_engine
 from perdure.errors import Corrupt
-from perdure.model.digest import Kind, digest_of
+from perdure.model.digest import Digest, Kind, digest_of
+from perdure.testing.engines.builders import SPACE, Pen
 
 
 def opened(path: Path) -> Engine:
@@ -80,3 +81,43 @@ def test_a_list_that_lost_a_cell_is_not_trusted(damaged: Path) -> None:
 
     engine.close()
     assert refused.value.code == "listed_cells_damaged"
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> tuple[Path, Digest]:
+    """A store with a line of nine commits, each with a message, and its last commit."""
+    path = tmp_path / "line.db"
+    engine = opened(path)
+    pen = Pen(engine)
+    for number in range(9):
+        pen.commit(f"item {number}", messages=[f"m-{number}"])
+    assert pen.tip is not None
+    engine.close()
+    return path, pen.tip.digest
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE log SET prev = prev - 1 WHERE depth = 5",
+        "UPDATE log SET prev = NULL WHERE depth = 5",
+        "UPDATE log SET depth = 4 WHERE depth = 5",
+        "UPDATE log SET changeset = replace(changeset, 'm-2', 'm-3') WHERE depth = 2",
+        "DELETE FROM log WHERE depth = 5",
+    ],
+)
+def test_a_label_is_not_looked_for_past_a_damaged_row(line: tuple[Path, Digest], edit: str) -> None:
+    """A commit behind a row that does not lead to it is not said to be on the line; without the edit it is."""
+    path, tip = line
+    engine = opened(path)
+    (found,) = engine.steps(SPACE, tip, limit=9, labels=["m-2"])
+    engine.close()
+    with closing(sqlite3.connect(path)) as database, database:
+        assert database.execute(edit).rowcount == 1
+    engine = opened(path)
+
+    with pytest.raises(Corrupt):
+        engine.steps(SPACE, tip, limit=9, labels=["m-2"])
+
+    engine.close()
+    assert found.place.depth == 2

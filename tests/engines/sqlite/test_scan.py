@@ -23,6 +23,7 @@ from perdure.engines.sqlite.maintenance import scan
 from perdure.engines.sqlite.maintenance.scan import facts_of
 from perdure.errors import Corrupt
 from perdure.model.digest import Digest
+from tests.crash.campaign import sized
 
 OF_COMMITS = [
     "prev",
@@ -251,7 +252,7 @@ def test_a_changeset_that_is_called_another_kind_is_named(path: Path) -> None:
     assert found == [True, False]
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(sized(30, 120)))
 def test_a_scan_says_of_each_row_what_a_look_at_that_row_alone_says(path: Path, seed: int) -> None:
     """The quick way through a batch of rows passes over nothing that the thorough one names."""
     _edited(path, seed)

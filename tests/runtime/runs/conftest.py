@@ -11,17 +11,13 @@ import pytest
 
 import perdure
 from perdure import Store
-from tests.engines.postgres.stores import leave_out, new_store
+from tests.engines.postgres.stores import new_store
+from tests.selection import engines
 
 _names = count()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out most of the tests on a server."""
-    leave_out(items, Path(__file__).parent)
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=engines("sqlite", "memory", "postgres"))
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that does not exist yet and can be opened several times."""
     if request.param == "memory":

@@ -10,11 +10,13 @@ import os
 import pickle
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 
+from perdure.errors import NotFound
+from perdure.providers import registry
 from tests.crash.processes import Other, Pipe, running
 
 __all__ = ["Died", "Nursery", "nursery"]
@@ -60,6 +62,8 @@ def nursery() -> Generator[Nursery]:
 
 
 def _bear(pipe: Pipe) -> None:
+    with suppress(NotFound):
+        registry.target("script:model")  # reads what other packages register, which no child has to do again
     while True:
         try:
             work, args = pipe.recv()

@@ -37,13 +37,14 @@ def cases(path: Path, point: Point) -> list[Case]:
     """Every effect, idempotent or not, with a hook or not, at the moments of a window, in one round or in five.
 
     The long form has all of them.  The short form has one moment of each effect that is neither idempotent nor has a
-    hook, and of one other variant, which differs between neighbouring windows.
+    hook, and one case of another variant, which differs between neighbouring windows.
     """
     turns = count()
     found: list[Case] = []
     plain, *others = product((False, True), (False, True))
-    variants = sized([plain, others[WINDOWS.index(point) % len(others)]], [plain, *others])
-    for effect, (idempotent, hook) in product(EFFECTS, variants):
+    window = WINDOWS.index(point)
+    short = [*product(EFFECTS, [plain]), *product(EFFECTS[-1 - window % 3 :][:1], [others[window % 3]])]
+    for effect, (idempotent, hook) in sized(short, [*product(EFFECTS, [plain, *others])]):
         moments = [(False, nth) for nth in range(1, CALLS + 1) if point != "after_result"]
         moments += [(True, nth) for nth in range(1, TOGETHER.get(point, CALLS) + 1)]
         for together, nth in sized([moments[next(turns) % len(moments)]], moments):

@@ -16,6 +16,7 @@ from perdure.model.message import Block
 from perdure.store.plumbing.handles import Ids
 from perdure.testing import Script, say, use
 from tests.coded import raises
+from tests.selection import engines
 from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])
@@ -28,7 +29,7 @@ def data(body: bytes, declared: str = "image/png") -> str:
     return f"data:{declared};base64,{base64.b64encode(body).decode()}"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=engines("sqlite", "memory"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
     with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:

@@ -20,6 +20,7 @@ from perdure.model.message import Block
 from perdure.providers.contract import Finished, ModelEvent
 from perdure.providers.wire.server_tools import MEDIA_TYPE
 from perdure.store.plumbing.handles import Ids
+from tests.selection import engines
 from tests.switching.scenes import PICTURE
 
 PNG = base64.b64decode(PICTURE.uri.partition(",")[2])
@@ -57,7 +58,7 @@ class Painter:
         yield Finished(message=self.said[spoken])
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=engines("sqlite", "memory"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store in memory, and one in a file."""
     with perdure.open("memory:" if request.param == "memory" else tmp_path / "agents.db") as opened:

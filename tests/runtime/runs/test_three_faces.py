@@ -18,6 +18,7 @@ from perdure.runtime.agent.plugin import Moment, Plugin
 from perdure.testing import Script, fail, say, step, use
 from perdure.testing.script import Item
 from tests.runtime.runs.injecting import Nameless, engine, opened
+from tests.selection import engines
 
 POLICIES: list[HeadPolicy] = ["each_step", "on_success"]
 FACES = ["run", "stream", "aio.run", "aio.stream"]
@@ -125,7 +126,7 @@ def made(tmp_path: Path, engine: str, face: str, planner: Agent, policy: HeadPol
     return by(url, planner, policy, streamed=face.endswith("stream"))
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+@pytest.mark.parametrize("engine", engines("sqlite", "memory"))
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_face_makes_the_same_commits(
@@ -140,7 +141,7 @@ def test_every_face_makes_the_same_commits(
         assert other == first
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+@pytest.mark.parametrize("engine", engines("sqlite", "memory"))
 def test_every_face_makes_the_same_commits_with_plugins(tmp_path: Path, engine: str) -> None:
     """Hooks at every phase, plain and async, write in the same order."""
 
@@ -163,7 +164,7 @@ def test_every_face_makes_the_same_commits_with_plugins(tmp_path: Path, engine: 
     assert all(other == first for other in others)
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+@pytest.mark.parametrize("engine", engines("sqlite", "memory"))
 def test_calls_side_by_side_leave_the_same_state(tmp_path: Path, engine: str) -> None:
     """Which of them ends first is chance; what they leave, in which order, is not."""
     parts = [use("book", flight=flight) for flight in "ABC"]
@@ -183,7 +184,7 @@ def test_another_script_makes_other_commits(tmp_path: Path) -> None:
     assert [each[1:] for each in one] != [each[1:] for each in two]
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+@pytest.mark.parametrize("engine", engines("sqlite", "memory"))
 def test_resuming_and_deciding_make_the_same_commits(tmp_path: Path, engine: str) -> None:
     """Approved and resumed: by either face, in stores of their own."""
 
@@ -207,7 +208,7 @@ def test_resuming_and_deciding_make_the_same_commits(tmp_path: Path, engine: str
     assert plain(urls[0]) == asyncio.run(awaited(urls[1]))
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+@pytest.mark.parametrize("engine", engines("sqlite", "memory"))
 def test_calls_by_hand_and_cancelling_make_the_same_commits(tmp_path: Path, engine: str) -> None:
     """One call without an agent, then a waiting run that is cancelled: by either face."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -20,7 +21,7 @@ from perdure.runtime.events import (
     RunEnded,
     TextDelta,
 )
-from perdure.runtime.session.broadcast import Watcher
+from perdure.runtime.session.broadcast import NewsThread, Watcher
 from perdure.runtime.streaming import Follower, cursor_at
 from perdure.testing import Script, say, step, think, use
 from perdure.testing.script import Item
@@ -339,3 +340,19 @@ def test_a_result_that_could_not_be_written_is_not_said_to_have_succeeded(store_
         seen.extend(thread_of(injecting.store, use("fill"), say("Done."), tools=(fill,)).stream("go"))
 
     assert "succeeded" not in [event.state for event in seen if isinstance(event, CallProgress)]
+
+
+def test_a_wait_for_news_that_is_cancelled_as_news_comes_is_cancelled() -> None:
+    """Otherwise a stream that its server ends would go on until its next event."""
+
+    async def cancelled_with_news(thread: Thread) -> bool:
+        news = asyncio.Event()
+        waits = asyncio.ensure_future(NewsThread().wait(thread._space, 10**9, 60.0, event=news))
+        await asyncio.sleep(0.05)
+        news.set()
+        waits.cancel()
+        await asyncio.wait([waits])
+        return waits.cancelled()
+
+    with perdure.open("memory:") as store:
+        assert asyncio.run(cancelled_with_news(store.thread("t", agent="a")))

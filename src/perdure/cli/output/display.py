@@ -10,7 +10,7 @@ from typing import Any, cast
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Part, Screen
 from perdure.shapes.conversation import MessageShape, PathShape
-from perdure.shapes.text import shortened
+from perdure.shapes.text import shortened, size
 
 __all__ = ["MARKS", "difference", "digest", "show_changed", "show_message", "words_of"]
 
@@ -77,10 +77,24 @@ def _block(block: dict[str, Any]) -> str:
             return cast("str", text)
         case {"type": "reasoning_summary", "text": text}:
             return f"(thinking) {text}"
-        case {"type": kind, "uri": uri, "mimeType": media_type}:
+        case {"type": kind, "uri": str(uri), "mimeType": str(media_type)}:
+            if uri.startswith("data:"):
+                return _inline(kind, uri, media_type)
             return f"[{kind} {media_type} {uri}]"
         case _:
             return json.dumps(block)
+
+
+def _inline(kind: object, uri: str, media_type: str) -> str:
+    """Return what a data URL holds in words; its bytes are no words."""
+    from perdure.model.message import File
+    from perdure.providers.wire import media, server_tools
+
+    block = File(uri=uri, mime_type=media_type)
+    if server_tools.is_account(block):
+        return server_tools.told(block)
+    held = media.inline(uri)
+    return f"[{kind} {media_type}{'' if held is None else f', {size(len(held.bytes))}'}]"
 
 
 def _text(args: object) -> str:

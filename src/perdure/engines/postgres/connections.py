@@ -51,6 +51,7 @@ __all__ = [
     "Row",
     "bytea_array",
     "integer_array",
+    "text_array",
 ]
 
 ANSWER_SECONDS = 15.0  # longer than the server waits for a lock
@@ -59,7 +60,7 @@ _PREPARE_FROM_USES = 3
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NAME_TENANT = "SELECT set_config('perdure.tenant', $1, true)"
 _BYTEA, _INT8, _TEXT, _BOOL = 17, 20, 25, 16
-_BYTEA_ARRAY, _INT8_ARRAY, _INT4_ARRAY = 1001, 1016, 1007
+_BYTEA_ARRAY, _INT8_ARRAY, _INT4_ARRAY, _TEXT_ARRAY = 1001, 1016, 1007, 1009
 _BINARY = pq.Format.BINARY
 _OK = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
 _WAITED_FOR_STANDBY = b"01000"  # a warning of COMMIT: the transaction may not be replicated
@@ -96,6 +97,14 @@ def bytea_array(items: Sequence[bytes | None]) -> Encoded:
             parts.append(_length(len(item)))
             parts.append(item)
     return Encoded(_BYTEA_ARRAY, b"".join(parts))
+
+
+def text_array(items: Sequence[bytes]) -> Encoded:
+    """Return an array of texts, each in UTF-8, in the server's binary form."""
+    parts = [_head(1, 0, _TEXT, len(items), 1)] if items else [_EMPTY(0, 0, _TEXT)]
+    for item in items:
+        parts += _length(len(item)), item
+    return Encoded(_TEXT_ARRAY, b"".join(parts))
 
 
 def integer_array(items: Sequence[int], *, short: bool = False) -> Encoded:
@@ -248,14 +257,18 @@ class Connection:
 
     def notifications(self) -> list[str]:
         """Return the payloads that have arrived since the last call, without waiting."""
+        return [payload.decode("utf-8", "replace") for _, payload in self.named_notifications()]
+
+    def named_notifications(self) -> list[tuple[str, bytes]]:
+        """Return the channels and the payloads that have arrived since the last call, without waiting."""
         try:
             if self._poll.poll(0):
                 self._pg.consume_input()
         except psycopg.OperationalError as error:
             raise self._lost(str(error)) from error
-        heard: list[str] = []
+        heard: list[tuple[str, bytes]] = []
         while (notice := self._pg.notifies()) is not None:
-            heard.append(notice.extra.decode("utf-8", "replace"))
+            heard.append((notice.relname.decode("utf-8", "replace"), notice.extra))
         return heard
 
     @contextmanager

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import psycopg
 
+from perdure.engines import loops
 from perdure.engines.contract import (
     Answer,
     Cell,
@@ -27,6 +28,7 @@ from perdure.engines.contract import (
     Hold,
     Instant,
     LabelOf,
+    Labels,
     LedgerEntry,
     LedgerOf,
     OpOf,
@@ -38,7 +40,7 @@ from perdure.engines.contract import (
     Write,
     Written,
 )
-from perdure.engines.news import Waiters
+from perdure.engines.news import LiveChannel, Waiters
 from perdure.engines.postgres import reads, scan, schema, upkeep
 from perdure.engines.postgres.commit.next_commit import NEXT, KnownEnds, end_after, next_answer, prepare_next
 from perdure.engines.postgres.commit.write import (
@@ -70,7 +72,7 @@ from perdure.engines.postgres.news import LISTEN_SECONDS, NewsOfOthers
 from perdure.engines.postgres.presence import Clock, HolderPresence
 from perdure.engines.postgres.questions import AskedBeside, question_of, questions_together
 from perdure.engines.postgres.reads import StoreQuestion
-from perdure.engines.shared_rules import check_write
+from perdure.engines.shared_rules import check_write, newest_labelled
 from perdure.errors import InDoubt, PerdureError, Unsupported
 from perdure.model.commit import LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
@@ -332,8 +334,11 @@ class PostgresEngine:
         return self._ask(reads.missing(self._tenant, space, digests))
 
     def steps(
-        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False, labels: Labels = ()
     ) -> Sequence[Step]:
+        if labels:
+            every = loops.steps(self, space, at, skip=skip, limit=limit, bodies=bodies)
+            return newest_labelled(every, labels)
         return self._ask(reads.steps(self._tenant, space, at, skip, limit, bodies=bodies))
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
@@ -426,6 +431,11 @@ class PostgresEngine:
     ) -> Mapping[str, int]:
         self._check_open()
         return self._waiters.wait(seen, seconds, woken)
+
+    @property
+    def live(self) -> LiveChannel | None:
+        """What carries the words of live runs to other machines; None: no notification can be heard."""
+        return self._news.live if self._pool.prepares and not self._read_only else None
 
     def _standings(self, spaces: Iterable[str]) -> Mapping[str, int]:
         return self._news.standings(spaces, self._retried)

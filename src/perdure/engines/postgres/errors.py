@@ -58,6 +58,10 @@ def translated(error: StatementFailed, left: str, place: str) -> PerdureError:
         case "57014":
             advice = "Raise statement_timeout of this role, or try again."
             return unavailable(f"{place} cancelled a statement", "statement_cancelled", advice)
+        case "40001" | "40P01":
+            return unavailable(
+                f"{place} ended a transaction because of another one ({error.message})", "transaction_aborted"
+            )
         case "55P03":
             return unavailable(f"another client holds a lock at {place}", "store_locked")
         case "XX001" | "XX002":

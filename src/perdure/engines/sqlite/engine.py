@@ -34,6 +34,7 @@ from perdure.engines.contract import (
     Hold,
     Instant,
     LabelOf,
+    Labels,
     LedgerEntry,
     LedgerOf,
     OpOf,
@@ -317,8 +318,12 @@ class SqliteEngine:
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
         def objects(db: Database) -> list[Object]:
-            self._rows.look(db)
-            return self._rows.objects(db, self._space(db, space), digests)
+            rows, number = self._rows, self._space(db, space)
+            alone = rows.whole(db, number, digests[0]) if len(digests) == 1 else None
+            if alone is not None:
+                return [alone]
+            rows.look(db)
+            return rows.objects(db, number, digests)
 
         return self._read(objects)
 
@@ -330,11 +335,15 @@ class SqliteEngine:
         return self._read(missing)
 
     def steps(
-        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False
+        self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False, labels: Labels = ()
     ) -> Sequence[Step]:
         def steps(db: Database) -> list[Step]:
             row = reads.back(db, self._commit_row(db, space, at), skip)
-            return [] if row is None else reads.steps_from(db, row, limit, bodies=bodies)
+            if row is None:
+                return []
+            if labels:
+                return reads.labelled_from(db, row, limit, labels, bodies=bodies)
+            return reads.steps_from(db, row, limit, bodies=bodies)
 
         return self._read(steps)
 

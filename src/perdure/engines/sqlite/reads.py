@@ -6,7 +6,7 @@ chain.  History is followed along first parents, by steps, by far jumps, or in o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import cast
 
 import msgspec
@@ -19,13 +19,14 @@ from perdure.engines.shared_rules import (
     check_hold,
     damaged,
     event_labels,
+    newest_labelled,
     rebuilt,
     unmoved,
 )
 from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.format.commits import LINE_COLUMNS, hashed_step, line_of, step_of
-from perdure.engines.sqlite.format.index import Index, label_keys, object_key, version_key
+from perdure.engines.sqlite.format.commits import LINE_COLUMNS, hashed_step, line_of, step_of, steps_apart
+from perdure.engines.sqlite.format.index import Index, label_keys, object_key, run_key, split, version_key
 from perdure.engines.sqlite.format.pack import move_of
 from perdure.engines.sqlite.format.rows import FROM_FAR, IS_PLACED, JUMP, LogRow, Rows, columns_of
 from perdure.errors import Corrupt, NotFound
@@ -49,6 +50,7 @@ __all__ = [
     "commit_row",
     "commits_from",
     "labelled",
+    "labelled_from",
     "last_of_turn",
     "moves",
     "steps_from",
@@ -269,6 +271,20 @@ SELECT {LINE_COLUMNS}, iif(n <= ?2, CAST(l.changeset AS BLOB), NULL), iif(n <= ?
     iif(n <= ?3, CAST(l.bodies AS BLOB), NULL)
 FROM back CROSS JOIN log l ON l.id = back.id
 """
+# The same without the commits: of each row only what says which labels it may have.
+_FOLLOWED = """
+WITH RECURSIVE back(id, prev, space, depth, run, keys, n) AS (
+    SELECT id, prev, space, depth, run, keys, 1 FROM log WHERE id = ?1 UNION ALL
+    SELECT l.id, l.prev, l.space, l.depth, l.run, l.keys, n + 1
+    FROM back JOIN log l ON l.id = back.prev AND l.space = back.space AND l.depth = back.depth - 1 WHERE n < ?2
+)
+SELECT id, depth, run, keys FROM back
+"""
+_APART = (
+    f"SELECT {LINE_COLUMNS}, CAST(l.changeset AS BLOB), l.pack, iif(?2, CAST(l.bodies AS BLOB), NULL), "
+    f"{LINE_COLUMNS.replace('l.', 'p.')} FROM json_each(?1) AS wanted CROSS JOIN log l ON l.id = wanted.value "
+    "LEFT JOIN log p ON p.id = l.prev"
+)
 _PLACE = "SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?"
 _JUMPS = f"SELECT 1 {FROM_FAR} WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}"
 
@@ -342,6 +358,44 @@ def steps_from(db: Database, row: int, limit: int, *, bodies: bool = False) -> l
         return line_of(found, limit)
     finally:
         found.close()  # after damage too, so that a second look reads the disk
+
+
+def labelled_from(
+    db: Database, row: int, limit: int, labels: Collection[str], *, bodies: bool = False
+) -> list[Step]:
+    """Return the newest of the commits from `row` backwards for each label; only the rows that seem to have one are read whole."""
+    if limit <= 0:
+        return []
+    rows = msgspec.json.encode(_rows_with(db, row, limit, labels)).decode()
+    return newest_labelled(steps_apart(db.execute(_APART, (rows, bodies)).fetchall()), labels)
+
+
+def _rows_with(db: Database, row: int, limit: int, labels: Collection[str]) -> list[int]:
+    """Return the newest row for each label among `limit` rows of a line, as far as keys tell; raise `Corrupt` if it breaks off."""
+    keys = {key: (label, other) for label in labels for key, other in (label_keys(label),)}
+    runs = {run_key(label): label for label in labels}
+    left, found = set(labels), list[int]()
+    count, last, before = 0, row, None
+    rows = db.execute(_FOLLOWED, (row, limit))
+    try:
+        for number, depth, run, held in rows:
+            if not isinstance(held, bytes):
+                raise _not_followed(number)
+            count, last, before = count + 1, number, depth
+            own = split(held)
+            named = {keys[key][0] for key in own if key in keys and keys[key][1] in own}
+            if run in runs:
+                named.add(runs[run])
+            if not named.isdisjoint(left):
+                found.append(number)
+                left -= named
+                if not left:
+                    return found
+    finally:
+        rows.close()
+    if count < limit and before != 0:  # it did not end with the first commit
+        raise _not_followed(last)
+    return found
 
 
 def _parent(db: Database, line: _RowPlace) -> _RowPlace | None:

@@ -1,21 +1,12 @@
-"""Wakes those who watch: broadcasts what goes on in a live run to watchers in this process, and waits for news of threads.
+"""Wakes those who watch: broadcasts what goes on in a live run to watchers, and waits for news of threads.
 
 A feed hands out text as the model writes it, and after every commit a notice that says how far to
 read: so text never comes after the message that it is part of.  Watchers read durable events from
 the store, never from here, so a watcher in another process, or a late one, sees the same.  A watcher that
-does not read delays neither the run nor other watchers.
+does not read delays neither the run nor other watchers.  `live_text` carries what a run says to other processes.
 
 An engine's `wait` blocks the thread that calls it.  For coroutines one thread of the process calls it, for all that wait
 on a store, and ends when none does.  A forked child begins without it.
-
-Carries what a live run says to other processes of the same store: text, calls and notices of commits.
-
-Each live run of a timeline has one small file in a directory beside the store.  The process of the run appends lines
-to it, and processes that follow the timeline read them as they come.  Nothing of it is durable or needed: a reader that
-misses it gets the finished message from the store.  The directory exists only while another process asks for it, so a
-program that nobody follows writes nothing.
-
-A file is bounded: it begins anew after a message once it is large, and text beyond the bound is left out.
 """
 
 from __future__ import annotations
@@ -24,10 +15,8 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
-from pathlib import Path
 from threading import Condition, Event, Lock
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,166 +26,11 @@ from perdure.history.space import Space
 from perdure.model.digest import Digest
 from perdure.model.fork_safety import renew_in_child
 from perdure.runtime.events import CallProgress, Live, ReasoningDelta, TextDelta
+from perdure.runtime.session.live_text import LiveCarrier, LiveReader, LiveWriter, PartialMessage, RunPlace
 
 __all__ = ["Feed", "Feeds", "CommitNotice", "NewsThread", "Watcher", "waker"]
 
-
 _POLL_SECONDS = 0.01
-_BYTES_ANEW = 256 * 1024  # a file that is larger begins anew after a message
-_BYTES_MAX = 4 * 1024 * 1024
-_READ_MAX = 64 * 1024
-
-_decoder = msgspec.json.Decoder(list[Any])
-
-
-def spool_file(directory: Path, space: str, timeline: str) -> Path:
-    """Return the file of a timeline's live run."""
-    name = sha256(msgspec.json.encode([space, timeline])).hexdigest()[:32]
-    return directory / f"{name}.jsonl"
-
-
-class PartialMessage(NamedTuple):
-    """What a model has said so far of the message that it is writing."""
-
-    id: str | None = None  # None: it says nothing, or the id is not known
-    text: str = ""
-    reasoning: str = ""
-
-
-class SpoolWriter:
-    """Writes what one run says, from the moment on at which another process asks for it."""
-
-    def __init__(self, directory: Path, space: str, timeline: str, run: str) -> None:
-        """Write nothing yet."""
-        self._directory, self._run = str(directory), run
-        self._space, self._timeline = space, timeline
-        self._path: Path | None = None  # None: it was not needed yet
-        self._file: int | None = None
-        self._message: str | None = None  # whose words were written last
-        self._size = 0
-
-    def tell(self, item: Live, *, at: Digest | None, spoken: Callable[[], PartialMessage]) -> None:
-        """Write an item; a file that is begun now has what was `spoken` before it, after the commit `at`."""
-        if not self._is_open(at, spoken) or self._size > _BYTES_MAX:
-            return
-        if not isinstance(item, CallProgress) and item.message != self._message:
-            self._write(["message", item.message, ""])
-            self._message = item.message
-        match item:
-            case TextDelta():
-                self._write(["text", item.text])
-            case ReasoningDelta():
-                self._write(["reasoning", item.text])
-            case CallProgress():
-                self._write(["call", msgspec.structs.asdict(item)])
-
-    def committed(
-        self, commit: Digest | None, *, is_spoken: bool, spoken: Callable[[], PartialMessage]
-    ) -> None:
-        """Write the notice of a commit; `is_spoken`: it holds the message that was being written."""
-        if not self._is_open(commit, spoken):
-            return
-        self._write(["commit", commit, is_spoken])
-        if is_spoken and self._size > _BYTES_ANEW:
-            self._close()
-            self._is_open(commit, spoken)
-
-    def end(self) -> None:
-        """Write that nothing more comes, and remove the file."""
-        if self._file is not None:
-            self._write(["end"])
-            if self._path is not None:
-                with suppress(OSError):
-                    self._path.unlink()
-            self._close()
-
-    def _is_open(self, at: Digest | None, spoken: Callable[[], PartialMessage]) -> bool:
-        if self._file is not None:
-            return True
-        if not os.access(self._directory, os.F_OK):  # without a Path: every commit of a run asks
-            return False
-        if self._path is None:
-            self._path = spool_file(Path(self._directory), self._space, self._timeline)
-        new = self._path.with_suffix(f".{os.getpid()}.new")
-        try:
-            self._file = os.open(
-                new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600
-            )
-            self._size, so_far = 0, spoken()
-            self._message = so_far.id
-            self._write(["begin", self._run, at, so_far.text])
-            if so_far.id is not None:
-                self._write(["message", so_far.id, so_far.reasoning])
-            new.replace(self._path)
-        except OSError:
-            self._close()
-            return False
-        return True
-
-    def _write(self, line: list[Any]) -> None:
-        assert self._file is not None
-        try:
-            self._size += os.write(self._file, msgspec.json.encode(line) + b"\n")
-        except OSError:  # the disk is full, or the directory was removed: followers read the store
-            self._close()
-
-    def _close(self) -> None:
-        if self._file is not None:
-            with suppress(OSError):
-                os.close(self._file)
-        self._file = None
-
-
-class SpoolReader:
-    """Reads the file of a run that lives in another process, line by line."""
-
-    def __init__(self, path: Path) -> None:
-        """Open the file; raises `OSError` if there is none."""
-        self._path = path
-        self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        self._inode = os.fstat(self._file).st_ino
-        self._left = b""
-        self.is_over = False
-
-    def read(self) -> list[list[Any]]:
-        """Return the new lines; if the file was replaced, those of the next one follow."""
-        found = self._lines()
-        if self.is_over:
-            return found
-        try:
-            inode = os.stat(self._path).st_ino
-        except OSError:
-            found += self._lines()
-            self.is_over = True
-            return found
-        if inode != self._inode:
-            found += self._lines()
-            os.close(self._file)
-            try:
-                self._file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
-            except OSError:
-                self._file, self.is_over = -1, True
-                return found
-            self._inode, self._left = os.fstat(self._file).st_ino, b""
-            found += self._lines()
-        return found
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _lines(self) -> list[list[Any]]:
-        found: list[list[Any]] = []
-        while self._file >= 0 and (piece := os.read(self._file, _READ_MAX)):
-            *whole, self._left = (self._left + piece).split(b"\n")
-            for line in whole:
-                with suppress(msgspec.DecodeError):
-                    found.append(_decoder.decode(line))
-        if any(line[:1] == ["end"] for line in found):
-            self.is_over = True
-        return found
 
 
 class PollThread:
@@ -293,7 +127,7 @@ class Feed:
         self._reasoning: list[str] = []
         self._over = False
         self._at: Digest | None = None
-        self.spool: SpoolWriter | None = None  # what other processes read; None: there is no such place
+        self.writers: tuple[LiveWriter, ...] = ()  # what other processes read
         self.is_mirror = False  # the run lives in another process
 
     @property
@@ -304,8 +138,8 @@ class Feed:
     def tell(self, item: Live) -> None:
         """Give an item to every watcher."""
         with self._lock:
-            if self.spool is not None:
-                self.spool.tell(item, at=self._at, spoken=self._spoken)
+            for writer in self.writers:
+                writer.tell(item, at=self._at, spoken=self._spoken)
             if type(item) is TextDelta:
                 self._message = item.message
                 self._text.append(item.text)
@@ -329,8 +163,8 @@ class Feed:
                 self._message = None
                 self._text.clear()
                 self._reasoning.clear()
-            if self.spool is not None:
-                self.spool.committed(commit, is_spoken=spoken, spoken=self._spoken)
+            for writer in self.writers:
+                writer.committed(commit, is_spoken=spoken, spoken=self._spoken)
             watchers = tuple(self._watchers)
         for watcher in watchers:
             watcher.give(CommitNotice(commit))
@@ -356,11 +190,18 @@ class Feed:
         """End every watcher's queue: the run is over, or waits."""
         with self._lock:
             self._over = True
-            if self.spool is not None:
-                self.spool.end()
+            for writer in self.writers:
+                writer.end()
             watchers = tuple(self._watchers)
         for watcher in watchers:
             watcher.end()
+
+    def answer(self, *, whole: bool) -> None:
+        """Answer a process that asks what the run says: with the whole text so far, or with where it ends."""
+        with self._lock:
+            if not self._over:
+                for writer in self.writers:
+                    writer.answer(self._at, self._spoken, whole=whole)
 
     def resume_at(self, at: Digest | None, text: str) -> None:
         """Set where the run is, as another process says: the last commit, and the text since."""
@@ -383,27 +224,35 @@ class Feed:
         return PartialMessage(self._message, "".join(self._text), "".join(self._reasoning))
 
 
+class _Mirror(NamedTuple):
+    """A run of another process, as it is told here."""
+
+    feed: Feed
+    reader: LiveReader
+
+
 class Feeds:
     """The feeds of the runs of a store, by space and timeline: of this process, and as mirrors of others.
 
-    A mirror reads what another process writes to the spool, and tells it to its
-    watchers here.
+    A mirror reads what another process tells through a carrier, and tells it to its watchers here.
     """
 
-    def __init__(self, spool: Path | None = None) -> None:
-        """Start with no run; `spool` is the directory that processes of the store share, None: there is none."""
-        self._spool = spool
-        self._tail: PollThread | None = None
-        self._mirrors: dict[tuple[str, str], tuple[Feed, SpoolReader]] = {}
-        self._listening: set[tuple[str, str]] = set()  # timelines whose run lives in another process
+    def __init__(self, carriers: Sequence[LiveCarrier] = ()) -> None:
+        """Start with no run; `carriers` are the ways to other processes of the store."""
+        self._carriers = tuple(carriers)
+        self._thread = PollThread(self._poll)
+        self._mirrors: dict[tuple[str, str], _Mirror] = {}
+        self._listening: dict[tuple[str, str], RunPlace] = {}  # runs that live in another process
         self._lock = Lock()
         self._live: dict[tuple[str, str], Feed] = {}
         self._awaited: dict[tuple[str, str], list[Callable[[], None]]] = {}
 
     def begin(self, space: str, timeline: str, feed: Feed) -> None:
         """Register the feed of a run that has begun, and wake those who wait for one."""
-        if self._spool is not None:
-            feed.spool = SpoolWriter(self._spool, space, timeline, feed.run)
+        place = RunPlace(space, timeline, feed.run)
+        feed.writers = tuple(
+            carrier.writer(place, lambda whole: feed.answer(whole=whole)) for carrier in self._carriers
+        )
         with self._lock:
             self._live[space, timeline] = feed
             awaited = self._awaited.get((space, timeline), ())
@@ -422,89 +271,99 @@ class Feeds:
             if left:
                 self._awaited[space, timeline] = left
             else:
-                self._listening.discard((space, timeline))
+                self._listen_no_more(space, timeline)
 
     def find(self, space: str, timeline: str) -> Feed | None:
         """Return the feed of the run on a timeline; None if none is known to live there."""
         with self._lock:
-            found = self._live.get((space, timeline))
-            if found is None and (space, timeline) in self._mirrors:
-                return self._mirrors[space, timeline][0]
-            return found
+            mirror = self._mirrors.get((space, timeline))
+            return self._live.get((space, timeline)) or (None if mirror is None else mirror.feed)
 
-    def listen(self, space: str, timeline: str) -> None:
-        """Ask the other process in which the run of a timeline lives to tell what it says; `wake` is called then."""
-        if self._spool is None:
-            return
+    def listen(self, space: str, timeline: str, run: str) -> None:
+        """Ask the other process in which a run lives to tell what it says; `wake` is called then."""
+        place = RunPlace(space, timeline, run)
         with self._lock:
-            if (space, timeline) in self._listening:
+            if not self._carriers or self._listening.get((space, timeline)) == place:
                 return
-            self._listening.add((space, timeline))
-            self._tail = self._tail or PollThread(self._poll)
-        with suppress(OSError):
-            self._spool.mkdir(mode=0o700, exist_ok=True)
-        self._tail.start()
+            self._listen_no_more(space, timeline)
+            self._listening[space, timeline] = place
+            for carrier in self._carriers:
+                carrier.ask(place)
+        self._thread.start()
+
+    def _listen_no_more(self, space: str, timeline: str) -> None:
+        place = self._listening.pop((space, timeline), None)
+        if place is not None:
+            for carrier in self._carriers:
+                carrier.leave(place)
 
     def drop(self, space: str, timeline: str, feed: Feed) -> None:
         """End a mirror: the process of its run has gone without a word."""
         with self._lock:
-            found = self._mirrors.get((space, timeline))
-            if found is None or found[0] is not feed:
+            mirror = self._mirrors.get((space, timeline))
+            if mirror is None or mirror.feed is not feed:
                 return
             del self._mirrors[space, timeline]
-            found[1].close()
+            mirror.reader.close()
+            self._listen_no_more(space, timeline)
+            for carrier in self._carriers:
+                carrier.remove(RunPlace(space, timeline, feed.run))
         feed.end()
-        if self._spool is not None:
-            with suppress(OSError):
-                spool_file(self._spool, space, timeline).unlink()
 
     def _poll(self) -> bool:
-        """Read what other processes have written; False if nothing is listened for any more."""
-        assert self._spool is not None
+        """Read what other processes tell; False if nothing is listened for any more."""
         with self._lock:
-            listening = tuple(self._listening | set(self._mirrors))
-        for space, timeline in listening:
-            self._poll_one(self._spool, space, timeline)
+            listening, mirrors = tuple(self._listening.values()), tuple(self._mirrors.items())
+        for carrier in self._carriers:
+            carrier.poll()
+        for (space, timeline), mirror in mirrors:
+            self._read(space, timeline, mirror)
+        for place in listening:
+            self._find_reader(place)
         with self._lock:
             if self._listening or self._mirrors:
                 return True
-        with suppress(OSError):
-            self._spool.rmdir()  # only if it is empty
+            for carrier in self._carriers:
+                carrier.rest()
         return False
 
-    def _poll_one(self, spool: Path, space: str, timeline: str) -> None:
+    def _find_reader(self, place: RunPlace) -> None:
+        """Make a mirror of a run once a carrier has something of it."""
+        key = place.space, place.timeline
         with self._lock:
-            found = self._mirrors.get((space, timeline))
-            is_live = (space, timeline) in self._live
-        if is_live:
-            return
-        if found is None:
-            try:
-                reader = SpoolReader(spool_file(spool, space, timeline))
-            except OSError:
+            if key in self._live or key in self._mirrors:
                 return
+        for carrier in self._carriers:
+            reader = carrier.reader(place)
+            if reader is None:
+                continue
             feed, lines = Feed(""), reader.read()
             feed.is_mirror = True
             _mirror(feed, lines)
             with self._lock:
-                if feed.run and not reader.is_over:
-                    self._mirrors[space, timeline] = feed, reader
-                    awaited = self._awaited.get((space, timeline), ())
-                else:
-                    awaited = ()
+                if not feed.run or reader.is_over or key in self._mirrors or key not in self._listening:
                     reader.close()
+                    continue
+                self._mirrors[key] = _Mirror(feed, reader)
+                awaited = self._awaited.get(key, ())
+                for other in self._carriers:
+                    if other is not carrier:
+                        other.leave(place)
             for wake in awaited:
                 wake()
             return
-        feed, reader = found
+
+    def _read(self, space: str, timeline: str, mirror: _Mirror) -> None:
+        feed, reader = mirror
         with self._lock:
-            if (space, timeline) not in self._mirrors:
+            if self._mirrors.get((space, timeline)) is not mirror:
                 return
             lines = reader.read()
             is_other = any(line[:1] == ["begin"] and line[1] != feed.run for line in lines)
             if reader.is_over or is_other:
                 del self._mirrors[space, timeline]
                 reader.close()
+                self._listen_no_more(space, timeline)
         _mirror(feed, [] if is_other else lines)
         if reader.is_over or is_other:
             feed.end()
@@ -589,8 +448,10 @@ class NewsThread:
                     raise
             self._woken.set()
         try:
+            # `asyncio.wait_for` of Python 3.11 loses a cancellation that comes together with the event.
             with suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await event.wait()
         finally:
             with self._lock, suppress(ValueError):  # it was called, or this is a forked child
                 self._waits.remove(wait)

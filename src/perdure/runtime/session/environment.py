@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from perdure.engines.contract import LedgerOf
+from perdure.engines.news import LiveChannel
 from perdure.history.space import Space, TimelineContext
 from perdure.memory import OwnerMemory
 from perdure.model.digest import Digest
@@ -32,6 +33,7 @@ from perdure.providers.profile import BackendRef
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.broadcast import Feeds, NewsThread
 from perdure.runtime.session.lease_keeper import LeaseKeeper
+from perdure.runtime.session.live_text import ChannelCarrier, LiveCarrier, SpoolCarrier
 from perdure.runtime.session.prompt_cache import PromptCache
 from perdure.runtime.tools.waiting import ChildRequest
 from perdure.switching.current_backend import RecordedBackend, recorded_at
@@ -182,20 +184,32 @@ class WorkerPool(ThreadPoolExecutor):
 class StoreRuntime:
     """What the runs of one open store share.  In a forked child it has no run, no watcher and no thread."""
 
-    def __init__(self, owners: LeaseKeeper | None = None, *, spool: Path | None = None) -> None:
+    def __init__(
+        self,
+        owners: LeaseKeeper | None = None,
+        *,
+        spool: Path | None = None,
+        channel: LiveChannel | None = None,
+    ) -> None:
         """Start with no run; `owners` renews leases, None: with the usual times.
 
-        `spool` is the directory through which processes tell each other what live runs say; None: there is none.
+        Processes tell each other what live runs say through the directory `spool` and through the engine's `channel`;
+        None: there is none.
         """
         self.owners = owners or LeaseKeeper()
-        self._spool = spool
+        self._spool, self._channel = spool, channel
         self.news = NewsThread()
         self._tool_threads: WorkerPool | None = None
         self._begin()
         renew_in_child(self)
 
     def _begin(self) -> None:
-        self.feeds, self.prompt_cache, self.lines = Feeds(self._spool), PromptCache(), BackendCache()
+        carriers: list[LiveCarrier] = []
+        if self._spool is not None:
+            carriers.append(SpoolCarrier(self._spool))
+        if self._channel is not None:
+            carriers.append(ChannelCarrier(self._channel))
+        self.feeds, self.prompt_cache, self.lines = Feeds(carriers), PromptCache(), BackendCache()
         self.imports = IdentifiedImports()
         self._lock = threading.Lock()
         self._background: set[threading.Thread] = set()

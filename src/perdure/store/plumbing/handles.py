@@ -299,7 +299,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
             from perdure.runtime.session.environment import StoreRuntime
 
             # Two threads may both append one; both then use the first.
-            self.runtimes.append(StoreRuntime(spool=self.spool))
+            self.runtimes.append(StoreRuntime(spool=self.spool, channel=registry.live_channel(self.engine)))
         return self.runtimes[0]
 
     @property

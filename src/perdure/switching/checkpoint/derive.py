@@ -22,7 +22,6 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.errors import Forgotten, Unavailable
-from perdure.history import reader
 from perdure.history.space import Space
 from perdure.ledger.decisions import took_in
 from perdure.ledger.snapshot import CallAtPosition, outcome_of
@@ -94,7 +93,7 @@ def recalling(memory: OwnerMemory | None, space: str, commit: Digest | None) -> 
 CALLS_MAX = 16  # other calls that are listed, the newest
 ARGS_MAX = 400  # characters of the arguments of one call
 MESSAGE_MAX = 400
-_COMMITS_A_CALL = 8  # commits that are read to find the request of one call; a run with one call has four
+_COMMITS_A_CALL = 8  # commits that are followed to find the request of one call; a run with one call has five
 
 _FORGOTTEN = "(forgotten)"
 
@@ -192,24 +191,21 @@ def _last_here(
 def _last_requests(
     space: Space, seen: Window, listed: Sequence[CallAtPosition], commit: Digest | None
 ) -> tuple[Set[str], Mapping[Digest, bytes]]:
-    """Return names in the last commits of the line, those of most calls, and the arguments that these commits hold.
+    """Return the names of the calls that the last commits of the line request, and the arguments that these hold.
 
-    Calls of one line were requested a few commits after one another, so reading these commits in pages costs less than
-    looking for the commit of each call.  A call that is not found here may still be in the history.
+    Calls of one line were requested a few commits after one another, so following these costs less than looking for
+    the commit of each call.  A call that is not found here may still be in the history.
     """
     left = {known.record.label for known in listed if known.record.label} - seen.names
-    wanted = {known.record.args for known in listed}
+    if commit is None or not left:
+        return set(), {}
     names: set[str] = set()
     read: dict[Digest, bytes] = {}
-    for step in reader.steps(space, commit, limit=_COMMITS_A_CALL * len(left), bodies=True):
-        named = [event.id for event in step.changeset.events]
+    for step in space.back(commit, limit=_COMMITS_A_CALL * len(left), bodies=True, labels=left):
+        names.update(event.id for event in step.changeset.events)
         if step.commit.run is not None:
-            named.append(step.commit.run)
-        names.update(named)
-        left.difference_update(named)
-        read.update({digest: body for digest, body in step.bodies.items() if digest in wanted})
-        if not left:
-            break
+            names.add(step.commit.run)
+        read.update(step.bodies)
     return names, read
 
 

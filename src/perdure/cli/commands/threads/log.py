@@ -80,8 +80,11 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
                 "  ",
                 digest(turn.after),
             )
-            for name in turn.names:
+            for name in turn.names if self.whole else turn.names[:_NAMES_SHOWN]:
                 screen.cut("  ", ("named ", "quiet"), (name, "name"))
+            if not self.whole and len(turn.names) > _NAMES_SHOWN:
+                more = len(turn.names) - _NAMES_SHOWN
+                screen.say((f"  and {count(more, 'more name')}; --full shows all", "quiet"))
             for message in turn.messages:
                 show_message(screen, message, whole=self.whole)
             show_changed(screen, turn.changed, whole=self.whole)
@@ -180,6 +183,7 @@ def _what(commit: CommitShape) -> str:
     return ", ".join(part for part in parts if part)
 
 
+_NAMES_SHOWN = 2  # of a turn, as another program's ids of its messages
 _TEXT_LENGTH = 60
 _NAME_MAX = 24  # characters of a timeline's name in the graph
 _WIDE = 110

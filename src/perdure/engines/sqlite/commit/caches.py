@@ -18,6 +18,7 @@ durable, nor what has just been replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from threading import Lock
 from typing import Any, TypeAlias, TypeVar
 
@@ -306,9 +307,18 @@ def _of(held: dict[int, dict[str, _T]], space: int) -> dict[str, _T]:
 
 
 _NEVER = -2  # a count that no lock file has
+_TRIES = 3  # to answer from memory while this process writes to the same spaces
 _SORTED_MAX = 512  # answers: to sort out more would cost more than to read a few again
 _REMEMBERED = (HeadOf, CellOf, LedgerOf)
 _UNSEEN: Any = object()
+
+
+class _Moment(msgspec.Struct, gc=False):
+    """When questions were asked."""
+
+    change: int  # the last one before
+    turn: int | None  # in which this process has the lock; None: it has not
+    writes: int  # how many there were, where it has not
 
 
 class Recent:
@@ -331,26 +341,35 @@ class Recent:
         self._generation: object = None  # of the rows that were changed in place, at that row
         self._names: dict[int, str] = {}  # of spaces, by number
         self._turns = 0  # how often this process has had the lock
-        self._changes = (
-            0  # how often something that was seen was dropped: answers from before and after do not mix
-        )
+        self._has_begun = False  # this process has the lock, and what is seen is as of then
+        # Whenever something that was seen is dropped it gets a number: answers from before and after do not mix.
+        self._next_change = count(1).__next__
+        self._change = 0  # the last of them
+        self._change_of: dict[str, int] = {}  # the last one of each space that this process wrote to
+        self._change_of_all = 0  # the last one of spaces that are not known
+        self._dropped: set[Question] = set()  # what this process changes while it has the lock
 
     def ask(
         self, questions: Sequence[Question], read: Callable[[Sequence[Question]], Sequence[Answer]]
     ) -> Sequence[Answer]:
-        """Answer questions, all of them by `read` if one is not known."""
-        # First: later writes may be missed.
-        changes = self._changes
-        writes = self._writes if self._lock.is_held else self._lock.writes()
-        if writes > self._writes >= 0 and self._row is not None:
-            self._catch_up(self._row, writes)
-            changes = self._changes
-        if writes == self._writes:
+        """Answer questions as of one moment, by `read` where they are not known."""
+        writes = -1
+        for _ in range(_TRIES):
+            change, turn = self._change, self._turns  # first: later writes may be missed
+            if not (self._has_begun and self._lock.is_held):
+                turn, writes = None, self._lock.writes()
+                if writes > self._writes >= 0 and self._row is not None:
+                    self._catch_up(self._row, writes)
+                    change = self._change
+                if writes < 0 or writes != self._writes:
+                    break
+            elif self._writes < 0:
+                return read(questions)
             try:
                 found = list(map(self._seen.__getitem__, questions))
             except KeyError:  # one was not asked for since
-                found = self._completed(questions, read, writes)
-            if found is not None and changes == self._changes:
+                return self._completed(questions, read, _Moment(change, turn, writes))
+            if not self._has_changed(questions, change):
                 return found
         fresh = read(questions)
         if writes >= 0:
@@ -359,32 +378,69 @@ class Recent:
 
     def recall(self, questions: Sequence[Question]) -> Sequence[Answer] | None:
         """Answer questions as this process last saw them, without looking whether others have written; None if it cannot."""
-        changes, seen = self._changes, self._seen
+        change, seen = self._change, self._seen
         try:
             found = list(map(seen.__getitem__, questions)) if self._writes >= 0 else None
         except KeyError:
             return None
-        return found if changes == self._changes else None
+        return None if self._has_changed(questions, change) else found
+
+    def _has_changed(self, questions: Sequence[Question], change: int) -> bool:
+        """True if an answer to one of the questions was dropped after that change."""
+        if change == self._change:
+            return False
+        changed = self._change_of
+        return self._change_of_all > change or any(
+            [changed.get(each.space, 0) > change for each in questions]
+        )
+
+    def _drop_all(self) -> None:
+        """Note, before it is done, that anything that was seen may be dropped."""
+        self._change_of_all = self._change = self._next_change()
+        self._change_of.clear()
 
     def _completed(
         self,
         questions: Sequence[Question],
         read: Callable[[Sequence[Question]], Sequence[Answer]],
-        writes: int,
-    ) -> list[Answer] | None:
-        """Answer questions of which some are known at that count, reading only the others; None if any process has written since."""
+        moment: _Moment,
+    ) -> Sequence[Answer]:
+        """Answer questions of which some are not known, reading only these if nothing changes meanwhile."""
         seen = self._seen
         known = {each: found for each in questions if (found := seen.get(each, _UNSEEN)) is not _UNSEEN}
-        if not known or writes < 0 or self._lock.is_held:
-            return None
         others = [each for each in questions if each not in known]
         fresh = read(others)
-        # No process has written meanwhile and none is about to, so all answers are from one moment.
-        if self._lock.writes() != writes or self._lock.is_held:
-            return None
-        self._note(others, fresh, writes)
+        if not self._is_noted(questions, others, fresh, moment) and known:
+            return read(questions)
         known.update(zip(others, fresh, strict=True))
         return [known[each] for each in questions]
+
+    def _is_noted(
+        self,
+        questions: Sequence[Question],
+        others: Sequence[Question],
+        fresh: Sequence[Answer],
+        moment: _Moment,
+    ) -> bool:
+        """Note what was read of some questions; False if it may be from another moment than what is known of the rest.
+
+        What this process is writing was dropped before it became true, so it is not among what is known.  It is not
+        noted either: it may have been read before it became true, and noted after.
+        """
+        lock = self._lock
+        if moment.turn is None and lock.writes() != moment.writes:
+            return False
+        with self._mutex:
+            if moment.turn is None:
+                is_same = not lock.is_held and moment.writes == self._writes
+            else:
+                is_same = lock.is_held and self._has_begun and moment.turn == self._turns
+            if not is_same or self._has_changed(questions, moment.change):
+                return False
+            for question, answer in zip(others, fresh, strict=True):
+                if isinstance(question, _REMEMBERED) and question not in self._dropped:
+                    self._seen[question] = answer
+        return True
 
     def _note(self, questions: Sequence[Question], found: Sequence[Answer], writes: int) -> None:
         with self._mutex:
@@ -409,7 +465,7 @@ class Recent:
             # Rows of a write that this process has under way may come to nothing.
             if self._lock.is_held or turns != self._turns or row != self._row or writes <= self._writes:
                 return
-            self._changes += 1  # first
+            self._drop_all()  # first
             self._seen = self._unchanged(self._seen, generation, names)
             self._row, self._generation = newest, generation
             self._writes = writes  # last
@@ -444,10 +500,11 @@ class Recent:
         with self._mutex:
             self._turns += 1
             if writes != self._writes or writes < 0 or len(self._seen) > _HELD_MAX:
-                self._changes += 1
+                self._drop_all()
                 is_behind = writes > self._writes >= 0 and self._row is not None
                 self._hidden = self._seen if is_behind else {}
                 self._seen, self._writes = {}, writes
+            self._has_begun = True
 
     def show(self, db: Database, generation: object) -> None:
         """In a transaction, once the index knows all rows: use again what others have not changed."""
@@ -457,15 +514,17 @@ class Recent:
 
     def unknow(self, write: Write) -> None:
         """Drop what this write changes, before it becomes true."""
-        self._changes += 1  # first
         seen, space = self._seen, write.space
-        for move in write.moves:
-            seen.pop(HeadOf(space, move.timeline), None)
+        changed: list[Question] = [HeadOf(space, move.timeline) for move in write.moves]
         if write.cells:
-            for cell in write.cells:
-                seen.pop(CellOf(space, cell.name), None)
+            changed += [CellOf(space, cell.name) for cell in write.cells]
         if write.entries:
-            seen.pop(LedgerOf(space), None)
+            changed.append(LedgerOf(space))
+        with self._mutex:
+            self._change = self._change_of[space] = self._next_change()  # first
+            self._dropped.update(changed)
+            for each in changed:
+                seen.pop(each, None)
 
     def know(self, write: Write, holds: Sequence[Hold], receipt: Receipt) -> None:
         """Take in what this write has changed."""
@@ -482,12 +541,14 @@ class Recent:
 
     def forget(self) -> None:
         """Drop everything, because anything may change."""
-        self._changes += 1
+        self._drop_all()
         self._seen = {}
 
     def end(self, writes: int, row: int | None, generation: object) -> None:
         """Note that this process has let go of the lock, and how many writes there were; -1 if the count is not certain."""
         with self._mutex:
+            self._has_begun = False
             self._hidden = {}
+            self._dropped.clear()
             self._row, self._generation = row, generation
             self._writes = _NEVER if writes < 0 else writes

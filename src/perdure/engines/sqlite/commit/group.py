@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import Lock, get_ident
 from types import CodeType
 from typing import TypeVar
@@ -190,11 +191,17 @@ class WriteGroup:
             if not self._lead_or_wait(ticket):
                 ticket.outcome()
             try:
-                return self._locked(self._in_transaction, work, left, wait_seconds)
+                return self._locked(self._in_transaction, partial(self._forgetting, work), left, wait_seconds)
             finally:
                 self._forget_copies()
         finally:
             surely(self._leave, ticket)
+
+    def _forgetting(self, work: Callable[[Database], int], connection: Database) -> int:
+        """Run `work`, which may change anything, and drop what was seen before that becomes true."""
+        done = work(connection)
+        self._recent.forget()
+        return done
 
     @property
     def is_in_doubt(self) -> bool:
@@ -579,7 +586,6 @@ class WriteGroup:
         try:
             self._begin()
             done = work(self._db)
-            self._recent.forget()
         except BaseException as error:
             self._roll_back()
             if isinstance(error, apsw.Error):

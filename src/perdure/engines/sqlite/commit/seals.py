@@ -313,11 +313,16 @@ def _stored_cells(db: Database, space: int, name: str) -> int:
 
     A listing of cells skips empty ones, so a cell that an edit emptied would be missed there.
     """
-    found = db.execute(_PARTS, (space,)).fetchall()
-    if any([is_empty for _, is_empty in found]):
+    parts: list[bytes] = []
+    has_empty = 0
+    # A list of so many rows would start Python's collector again and again; a row that is dropped at once does not.
+    for part, is_empty in db.execute(_PARTS, (space,)):
+        parts.append(part)
+        has_empty |= is_empty
+    if has_empty:
         for cell, digest, revision, position, listed in db.execute(_EMPTY, (space,)).fetchall():
             shared_rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
-    return shared_rules.sealed_parts([part for part, _ in found])
+    return shared_rules.sealed_parts(parts)
 
 
 def _cell_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:

@@ -58,13 +58,14 @@ from perdure.model.commit import (
 )
 from perdure.model.digest import PREFIXES, Digest, Kind, Object, digest_of
 
-__all__ = ["LINE_COLUMNS", "hashed_step", "is_placed", "line_of", "step_of"]
+__all__ = ["LINE_COLUMNS", "hashed_step", "is_placed", "line_of", "step_of", "steps_apart"]
 
 # The rows of a line, each read after its child: what IS_PLACED compares is then compared without a join.
 LINE_COLUMNS = (
     "l.id, l.prev, l.space, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.digest, l.root, l.jump"
 )
 
+_ROW_COLUMNS = 15  # LINE_COLUMNS, and the texts and the pack of a row
 _WINDOW = 128  # rows: what they hold fits into the processor's cache
 _WINDOW_MIN = 3  # rows: fewer are read sooner one by one
 _COMMIT_AT = KINDS.index(Kind.COMMIT)
@@ -165,18 +166,29 @@ def line_of(rows: Iterable[Sequence[Any]], limit: int) -> list[Step]:
         size = min(_WINDOW, limit - len(steps))
         window = [row, *islice(rest, size)]
         row = window[size] if len(window) > size else None  # of the parent of the window's last
-        _add_steps(steps, window, size)
+        above: list[Sequence[Any] | None] = [
+            parent if parent[0] == child[1] else None for child, parent in pairwise(window)
+        ]
+        if len(window) <= size:
+            above.append(None)
+        _add_steps(steps, window[:size], above)
     return steps
 
 
-def _add_steps(steps: list[Step], rows: list[Sequence[Any]], size: int) -> None:
-    """Add the commits of the first `size` rows, newest first; a row after them is that of the last one's parent."""
-    above: list[Sequence[Any] | None] = [
-        parent if parent[0] == row[1] else None for row, parent in pairwise(rows)
-    ]
-    if len(rows) <= size:
-        above.append(None)
-    rows = rows[:size]
+def steps_apart(rows: Sequence[Sequence[Any]]) -> list[Step]:
+    """Return the commits of rows that do not follow one another: each has the columns of its first parent's row after its own."""
+    steps: list[Step] = []
+    for start in range(0, len(rows), _WINDOW):
+        window = rows[start : start + _WINDOW]
+        above = [None if row[_ROW_COLUMNS] is None else row[_ROW_COLUMNS:] for row in window]
+        _add_steps(steps, [row[:_ROW_COLUMNS] for row in window], above)
+    return steps
+
+
+def _add_steps(
+    steps: list[Step], rows: Sequence[Sequence[Any]], above: Sequence[Sequence[Any] | None]
+) -> None:
+    """Add the commits of rows; `above` are those of their first parents, None where a row has none."""
     parents = [None if parent is None else parent[9] for parent in above]
     found = _read_window(rows, parents) if len(rows) >= _WINDOW_MIN else None
     last, key = None, None

@@ -298,6 +298,37 @@ class Rows:
                 found.append(self._object(connection, digest, places))
         return found
 
+    def whole(self, connection: Database, space: int | None, digest: Digest) -> Object | None:
+        """Return an object that is stored whole where a node of a large map mostly is; None if it has to be looked for.
+
+        A caller need not `look` before: rows that this process remembers are used after a look, others are read now.
+        """
+        key = object_key(digest)
+        for row in () if space is None else self._likely_rows(connection, space, key):
+            for at in row.index_of(key) if row.space == space else ():
+                item = row.pack.items[at]
+                if item.form == PackForm.WHOLE and digest_of(kind_of(item), item.data) == digest:
+                    return Object(kind_of(item), digest, item.data)
+        return None
+
+    def _likely_rows(self, connection: Database, space: int, key: bytes) -> Iterator[Packed]:
+        last, epoch = self._last, self._epoch
+        if last is not None and key in last.keys:
+            self.look(connection)
+            if self._epoch == epoch:
+                yield last
+        if key in self.index.keys_of(space) or not self.index.names_rows:
+            return
+        for values in connection.execute(_PACKED_AT, places_of(space, key)).fetchall():
+            row = self._cache.get(values[0])
+            if row is not None:
+                self.look(connection)
+                row = self._cache.get(values[0])
+            if row is None:
+                row = _packed(values)
+                self._keep(connection, row, epoch)
+            yield row
+
     def _near(
         self, connection: Database, space: int, keys: Sequence[bytes]
     ) -> dict[bytes, list[tuple[Packed, int]]]:

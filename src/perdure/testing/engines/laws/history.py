@@ -8,11 +8,11 @@ The laws of names: whatever text names a thing, it names that thing and no other
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import pytest
 
-from perdure.engines.contract import CellWrite, Engine, Place
+from perdure.engines.contract import CellWrite, Engine, Place, Step
 from perdure.errors import Corrupt, NotFound
 from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -50,13 +50,25 @@ def tangled(engine: Engine, *, seed: int, size: int) -> dict[Digest, Made]:
     while len(known) < size:
         pen = draw.choice(pens)
         also = draw.choice(list(known.values())) if known and pen.tip and draw.random() < 0.2 else None
-        new = pen.commit(f"commit {len(known)}", also=also, run=draw.choice([None, "run-1", "run-2"]))
+        new = pen.commit(
+            f"commit {len(known)}",
+            also=also,
+            run=draw.choice([None, "run-1", "run-2"]),
+            messages=[f"m-{len(known)}"],
+        )
         known[new.digest] = new
         if draw.random() < 0.2:
             pen.move(draw.choice([None, *known.values()]), Act.UNDO)
         if draw.random() < 0.1:
             pens.append(pen.fork(f"line-{len(pens)}"))
     return known
+
+
+def newest_of_each(line: Sequence[Step], labels: Collection[str]) -> list[Step]:
+    """Return the commits of a line, newest first, that are the newest with one of these message ids or run ids."""
+    names = [{step.commit.run, *(event.id for event in step.changeset.events)} for step in line]
+    first = {next((at for at, named in enumerate(names) if label in named), -1) for label in labels}
+    return [line[at] for at in sorted(first - {-1})]
 
 
 class HistoryLaws(EngineSubject):
@@ -299,6 +311,18 @@ class HistoryLaws(EngineSubject):
         pen.commit("bread", run="run-1")
 
         assert list(engine.labelled(SPACE, "run-1")) == [second.digest]
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_labels_leave_the_newest_commit_for_each_on_the_line(self, engine: Engine, seed: int) -> None:
+        """From any commit, among any number before it; a commit of another line is not returned."""
+        known, draw = tangled(engine, seed=seed, size=40), random.Random(seed)
+        labels = {*draw.sample([f"m-{number}" for number in range(40)], 9), "run-1", "absent"}
+
+        for tip in known.values():
+            skip, limit = draw.randrange(3), draw.randrange(1, 40)
+            line = engine.steps(SPACE, tip.digest, skip=skip, limit=limit)
+            found = engine.steps(SPACE, tip.digest, skip=skip, limit=limit, labels=labels)
+            assert list(found) == newest_of_each(line, labels)
 
     def test_a_name_used_on_two_lines_names_both_oldest_first(self, engine: Engine) -> None:
         """The same message on two lines is two commits, in the order they were written."""

@@ -1,0 +1,210 @@
+"""Transactions that the server ends because of others (40001, 40P01): tried again where that is safe, else a typed error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from perdure.errors import Unavailable, Unsupported
+from perdure.testing.engines.builders import SPACE, Pen, made, moved, write
+from tests.coded import raises
+from tests.engines.postgres.conftest import Opener
+from tests.engines.postgres.server import MISSING, Server
+from tests.engines.postgres.stores import new_url
+
+if TYPE_CHECKING or not MISSING:
+    import psycopg
+
+    from perdure.engines.postgres import errors, presence
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+WAIT_SECONDS = 60.0
+DEADLOCK, SERIALIZATION = "40P01", "40001"
+
+
+@pytest.fixture
+def states(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The SQLSTATE of each statement that the server refuses."""
+    found: list[str] = []
+    begin = errors.StatementFailed.__init__
+
+    def noted(self: Any, sqlstate: str, message: str) -> None:
+        found.append(sqlstate)
+        begin(self, sqlstate, message)
+
+    monkeypatch.setattr(errors.StatementFailed, "__init__", noted)
+    return found
+
+
+@pytest.fixture
+def role(postgres: Server) -> Iterator[str]:
+    """A role whose settings a test changes."""
+    name = f"settings_{uuid4().hex[:12]}"
+    # Of two that wait for each other the one that looks first is ended.
+    postgres.sql(f"CREATE ROLE {name} LOGIN SUPERUSER", f"ALTER ROLE {name} SET deadlock_timeout = '3s'")
+    yield name
+    postgres.sql(f"DROP ROLE {name}")
+
+
+@contextmanager
+def deadlocked(postgres: Server, role: str, url: str) -> Generator[ThreadPoolExecutor]:
+    """Let the first write of `role` in this block wait for one who waits for it; the server ends the write."""
+    tenant = (url.rpartition("=")[2],)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(postgres.url()) as other:
+        other.execute("SET deadlock_timeout = '60s'")
+        other.execute("SELECT 1 FROM perdure.heads WHERE tenant = %s FOR UPDATE", tenant)
+        yield pool
+        _until_waiting(postgres, role)
+        other.execute("SELECT 1 FROM perdure.spaces WHERE tenant = %s FOR UPDATE", tenant)
+        other.rollback()
+
+
+def _until_waiting(postgres: Server, role: str) -> None:
+    """Wait until a session of the role waits for a lock."""
+    waiting = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}' AND wait_event_type = 'Lock'"
+    end = time.monotonic() + WAIT_SECONDS
+    while postgres.sql(waiting) != [(1,)]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class TestDeadlock:
+    """A write and a transaction of somebody else wait for each other."""
+
+    def test_the_write_is_made_once_when_it_is_tried_again(
+        self, postgres: Server, role: str, open_engine: Opener, states: list[str]
+    ) -> None:
+        """The server has undone the first attempt, so the engine repeats it, and its caller notices nothing."""
+        url = new_url()
+        pen = Pen(open_engine(url))
+        bread = made("bread", pen.commit("milk"))
+        engine = open_engine(url.replace("postgres@", f"{role}@"))
+
+        with deadlocked(postgres, role, url) as pool:
+            receipt = pool.submit(engine.apply, write("op", bread, moved(pen.head, bread)))
+        done = receipt.result(WAIT_SECONDS)
+
+        assert states == [DEADLOCK]
+        assert engine.counters()["retries"] == 1
+        assert len(engine.steps(SPACE, bread.digest, limit=9)) == 2
+        assert done == engine.apply(write("op", bread, moved(pen.head, bread)))
+        engine.close()
+
+    def test_a_write_without_time_for_a_second_attempt_is_refused(
+        self, postgres: Server, role: str, open_engine: Opener, states: list[str]
+    ) -> None:
+        """The error names the cause, nothing is in doubt, and nothing is written."""
+        url = new_url()
+        pen = Pen(open_engine(url))
+        bread = made("bread", pen.commit("milk"))
+        engine = open_engine(url.replace("postgres@", f"{role}@"), wait_seconds=0.01)
+
+        with deadlocked(postgres, role, url) as pool:
+            refused = pool.submit(engine.apply, write("op", bread, moved(pen.head, bread)))
+        with raises(Unavailable, "transaction_aborted") as error:
+            refused.result(WAIT_SECONDS)
+
+        assert states == [DEADLOCK]
+        assert error.value.facts["sqlstate"] == DEADLOCK
+        assert engine.recorded(SPACE, "op") is None
+        engine.close()
+
+
+ENDED = """
+    import sys
+    from perdure.engines.postgres.connections import parse_address
+    from perdure.engines.postgres.engine import PostgresEngine
+
+    engine = PostgresEngine(parse_address(sys.argv[1], read_only=False))
+    print(engine.holder(), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def killed_holder(url: str) -> str:
+    """Return the name of a process that has used the store and was killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(ENDED), url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    name = process.stdout.readline().strip()
+    process.kill()
+    process.communicate()
+    return name
+
+
+@contextmanager
+def noted_meanwhile(postgres: Server, role: str, url: str, holder: str) -> Generator[ThreadPoolExecutor]:
+    """Let another process note that a holder has ended, while a session of `role` is about to do so."""
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(postgres.url(), cursor_factory=psycopg.RawCursor) as other,
+    ):
+        other.execute(presence._NOTE, (url.rpartition("=")[2], holder))  # pyright: ignore[reportPrivateUsage]
+        yield pool
+        _until_waiting(postgres, role)
+
+
+class TestSerializationFailure:
+    """Two processes note the same thing at once in a database that runs transactions at `repeatable read`."""
+
+    @pytest.fixture
+    def url(self, postgres: Server, role: str) -> str:
+        """The address of a store for that role."""
+        postgres.sql(f"ALTER ROLE {role} SET default_transaction_isolation = 'repeatable read'")
+        return new_url()
+
+    def test_what_may_be_repeated_is_repeated(
+        self, postgres: Server, role: str, url: str, open_engine: Opener, states: list[str]
+    ) -> None:
+        """The second attempt finds what the other process has noted."""
+        holder, engine = killed_holder(url), open_engine(url.replace("postgres@", f"{role}@"))
+
+        with noted_meanwhile(postgres, role, url, holder) as pool:
+            gone = pool.submit(engine.gone, holder)
+
+        assert gone.result(WAIT_SECONDS)
+        assert states == [SERIALIZATION]
+        assert engine.counters()["retries"] == 1
+        engine.close()
+
+    def test_without_time_for_a_second_attempt_it_is_a_typed_error(
+        self, postgres: Server, role: str, url: str, open_engine: Opener, states: list[str]
+    ) -> None:
+        """The error has the server's code as a fact."""
+        holder = killed_holder(url)
+        engine = open_engine(url.replace("postgres@", f"{role}@"), wait_seconds=0.01)
+
+        with noted_meanwhile(postgres, role, url, holder) as pool:
+            gone = pool.submit(engine.gone, holder)
+        with raises(Unavailable, "transaction_aborted") as error:
+            gone.result(WAIT_SECONDS)
+
+        assert states == [SERIALIZATION]
+        assert error.value.facts["sqlstate"] == SERIALIZATION
+        engine.close()
+
+    def test_a_write_is_refused_before_it_could_fail_so(
+        self, role: str, url: str, open_engine: Opener, states: list[str]
+    ) -> None:
+        """The function of a write compares newer rows than its snapshot has, which that level does not show."""
+        engine = open_engine(url.replace("postgres@", f"{role}@"))
+
+        with raises(Unsupported, "isolation_unsupported"):
+            engine.apply(write("op", b"{}"))
+
+        assert states == []
+        engine.close()
