@@ -390,25 +390,11 @@ class CallMemory:
         return item_id
 
     def search(
-        self,
-        query: str,
-        *,
-        limit: int = 8,
-        kind: ItemKind | None = None,
-        scope: str | None = None,
-        similarity_min: float | None = None,
+        self, query: str, *, limit: int = 8, kind: ItemKind | None = None, scope: str | None = None
     ) -> Recall:
-        """Return the items about `query`, the best first, as `store.memory(owner).search` does."""
+        """Return the items about `query`, the best first."""
         memory = self._open()
-        found = relevant(
-            memory,
-            query,
-            limit=limit,
-            kind=kind,
-            scope=scope,
-            similarity_min=similarity_min,
-            line=self._line,
-        )
+        found = relevant(memory, query, limit=limit, kind=kind, scope=scope, line=self._line)
         self._root = found.sight.root
         return found
 
