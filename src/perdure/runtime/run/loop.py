@@ -107,11 +107,8 @@ class LiveRun:
         self._answers = AnswerChecks(env.agent, shape) if is_checked else None
         self._is_inline = env.run_blocking is inline
         self._model_input = ModelInputBuilder(env, shape=shape)
-        self._usage, self._text, self._cost = (
-            Usage(),
-            "",
-            Cost(),
-        )  # of this run, as far as it ran in this process
+        # Of this run, as far as it ran in this process.
+        self._usage, self._text, self._cost = Usage(), "", Cost()
         self._step_cost: float | None = 0.0  # of the newest step; None: it is not known
 
     async def go(self) -> Result:
