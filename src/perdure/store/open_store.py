@@ -109,6 +109,7 @@ def _open(
         embedder=embedder,
         read_only=read_only,
         spool=_spool(address),
+        channel=registry.live_channel(engine),
     )
     if not read_only:
         # A damaged store must open for `verify` to name the damage; every use of what is damaged raises.

@@ -116,15 +116,13 @@ class LiveRun:
 
         Raises `RunFailed` if it fails, `Lost` if another process has taken over.
         """
-        task = asyncio.current_task()
-        assert task is not None
-        signal = StopSignal(task)
+        signal = StopSignal()
         held_lease = self._env.owners.hold(
             self._started.lease, space=self._env.space, lost=signal.lose, cancelled=signal.cancel
         )
         self._journal.held_lease = held_lease
         try:
-            return await self._to_the_end(task, signal)
+            return await self._to_the_end(signal)
         finally:
             held_lease.release()
             signal.end()
@@ -140,11 +138,11 @@ class LiveRun:
             self._env.owners.give_up(self._env.space, self._started.lease)
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
-    async def _to_the_end(self, task: asyncio.Task[Any], signal: StopSignal) -> Result:
+    async def _to_the_end(self, signal: StopSignal) -> Result:
         try:
             return await self._steps(signal)
         except asyncio.CancelledError:
-            task.uncancel()
+            signal.task.uncancel()
             if signal.is_lost:
                 raise Lost(self._started.lease) from None
             why = signal.why or "the caller was cancelled"

@@ -1,7 +1,7 @@
 """Carries what a live run says to other processes of the same store: text, calls and notices of commits.
 
 Nothing of it is durable or needed: a process that misses it gets the finished message from the store.  A carrier does
-nothing for a run before another process asks for it, so a run that nobody follows costs nothing.  There are two.
+nothing for a run before another process asks for it, so a run that no other process follows costs nothing.  There are two.
 
 The spool is a directory that the processes of one machine share.  It exists only while a process asks.  Each live run
 has one small file there: the process of the run appends lines to it, and processes that follow the timeline read them
@@ -133,7 +133,7 @@ class LiveCarrier(Protocol):
         ...
 
     def leave(self, place: RunPlace) -> None:
-        """Ask no longer: nobody follows the run here."""
+        """Ask no longer: no watcher follows the run here."""
         ...
 
     def remove(self, place: RunPlace) -> None:
