@@ -109,7 +109,9 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]  # that other frameworks have for its commits
     messages: list[MessageShape]
     changed: list[PathShape]
-    forgotten: bool  # a retention policy has removed the state before or after it; what it changed is not known
+    forgotten: (
+        bool  # a retention policy has removed the state before or after it; what it changed is not known
+    )
 
     @classmethod
     def of(cls, turn: Turn, seen: View | None) -> TurnShape:
