@@ -199,9 +199,9 @@ def _embedder(embed: Embed | Literal["minilm", "auto"], address: str) -> Embedde
 
 def _small_model(address: str, *, gives_way: bool) -> Embedder:
     registry.check_vectors(address)
-    from perdure.memory.minilm import minilm
+    from perdure.memory.minilm import SIMILARITY_MIN, minilm
 
-    return embedding.Embedder(minilm(), gives_way=gives_way)
+    return embedding.Embedder(minilm(), gives_way=gives_way, similarity_min=SIMILARITY_MIN)
 
 
 def _models() -> Catalog:

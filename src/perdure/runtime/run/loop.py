@@ -130,6 +130,7 @@ class LiveRun:
             return await self._to_the_end(task, signal)
         finally:
             held_lease.release()
+            signal.end()
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
     async def end_cancelled(self, why: str) -> Result:
@@ -155,6 +156,7 @@ class LiveRun:
                 raise
             return result
         except _CancelRequested:
+            signal.end()  # the keeper may hear of the same request just now
             return await self._do(partial(self._close, "cancelled", self._record.cancel or "cancelled"))
         except (Lost, RunFailed):
             raise

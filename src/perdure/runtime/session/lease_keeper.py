@@ -303,6 +303,11 @@ class StopSignal:
         self.why = ""  # the reason of a cancellation; "": there was none
         self.is_lost = False  # True: another process has the timeline
         self.is_sent = False
+        self._is_over = False
+
+    def end(self) -> None:
+        """Stop nothing any more: the run is over, and its task may go on with something else."""
+        self._is_over = True
 
     def lose(self) -> None:
         """End the task because the lease is lost; may be called from any thread."""
@@ -315,5 +320,6 @@ class StopSignal:
         self._loop.call_soon_threadsafe(self._stop, why, False)
 
     def _stop(self, why: str, is_lost: bool) -> None:  # call_soon takes no keywords
-        self.why, self.is_lost = why, is_lost
-        self._task.cancel()
+        if not self._is_over:
+            self.why, self.is_lost = why, is_lost
+            self._task.cancel()
