@@ -88,7 +88,7 @@ class ListNode(NamedTuple):
     children: list[ListChild]
 
 
-class _ListEnd(NamedTuple):
+class _LastNode(NamedTuple):
     """A list node as an append needs it: its last child, and the sums over all of them."""
 
     digest: Digest
@@ -127,12 +127,12 @@ def append(fetch: Fetch, top: Object, item: bytes) -> StoredList | None:
 
     Reads the last node of each level and the last piece.  None: the list with this element is stored whole.
     """
-    end = _end(top)
+    end = _last_node(top)
     if len(item) > ITEM_BYTES_MAX or end.size + len(item) >= _BYTES_MAX:
         return None
     path = [end]
     while end.height:
-        above, end = end, _end(fetch((end.last.digest,))[0])
+        above, end = end, _last_node(fetch((end.last.digest,))[0])
         if (end.height, end.items, end.size) != (above.height - 1, above.last.items, above.last.size):
             raise _unsound(f"list node {end.digest} is not what the node above it says")
         path.append(end)
@@ -258,7 +258,7 @@ def _nodes(
     height: int,
     objects: dict[Digest, Object],
     *,
-    after: _ListEnd | None = None,
+    after: _LastNode | None = None,
 ) -> list[ListChild]:
     """Put children into nodes of that height; the first of them takes the place of the last child of `after`."""
     nodes: list[ListChild] = []
@@ -300,7 +300,7 @@ def _node(found: Object) -> ListNode:
     return decode_node(found.body)
 
 
-def _end(found: Object) -> _ListEnd:
+def _last_node(found: Object) -> _LastNode:
     """Return a list node without decoding all of its children; raises `Corrupt` if it is none, or if it ends too late."""
     body = found.body
     count = len(body) // _CHILD.size
@@ -316,7 +316,7 @@ def _end(found: Object) -> _ListEnd:
         _node(found)
         raise _unsound(f"list node {found.digest} has children beyond its end")
     last = ListChild(Digest(body[-_CHILD.size : -8].hex()), items[-1], sizes[-1])
-    return _ListEnd(found.digest, body, body[0], last, sum(items), sum(sizes))
+    return _LastNode(found.digest, body, body[0], last, sum(items), sum(sizes))
 
 
 def _child_node(above: ListNode, child: ListChild, found: Object) -> ListNode:
