@@ -25,8 +25,6 @@ settings.register_profile("short", deadline=None, print_blob=True, max_examples=
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("deep" if os.environ.get("PERDURE_DEEP") else "short")
 
-gc.disable()  # what is imported and collected is a million objects, and none of them is garbage
-
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES_MIN = 4 << 30  # a run needs less than one
 
@@ -44,10 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare what was imported from the search for garbage, and search in what the tests make."""
+    """Spare what was imported and collected from the search for garbage: a million objects, and none is garbage."""
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 @pytest.fixture(scope="session")

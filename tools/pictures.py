@@ -2,7 +2,7 @@
 
 `thread.svg` shows a thread with a fork, a switch and the ledger.  `demo.svg` is a recording of the first steps of
 `perdure demo`: the command is really run, and only its ids are replaced, so that two recordings are the same.
-The pictures load nothing, neither fonts nor scripts.
+These load nothing, neither fonts nor scripts.  `page.png` is taken of the page by a real browser, if there is one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from xml.sax.saxutils import escape
 from rich.style import Style
 from rich.text import Text
 
-__all__ = ["DIRECTORY", "demo", "pictures", "record", "thread"]
+from tests.page import browser
+
+__all__ = ["DIRECTORY", "PAGE", "demo", "photograph", "pictures", "record", "thread"]
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "pictures"
+PAGE = "page.png"
 
 _MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _SANS = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
@@ -31,6 +34,15 @@ _SANS = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 def pictures() -> dict[str, str]:
     """Return each picture under the name of its file."""
     return {"thread.svg": thread(), "demo.svg": demo(record())}
+
+
+def photograph() -> bytes:
+    """Serve the story of the browser tests, and return the picture that a real browser takes of it."""
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place)
+        with browser.serving(str(directory / "agents.db"), directory) as link:
+            browser.play(link, directory, ("readme",))
+        return (directory / PAGE).read_bytes()
 
 
 # ---- a thread
@@ -241,6 +253,12 @@ def main() -> None:
     for name, text in pictures().items():
         (DIRECTORY / name).write_text(text, encoding="utf-8")
         print(f"{name}: {len(text.encode()):,} bytes")
+    missing = browser.missing()
+    if missing is not None:
+        print(f"{PAGE} stays as it is: {missing}")
+        return
+    (DIRECTORY / PAGE).write_bytes(photograph())
+    print(f"{PAGE}: {(DIRECTORY / PAGE).stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from bench.measures import (
     puts,
     recall,
     runs,
+    savers,
     server,
     switches,
     turns,
@@ -52,4 +53,5 @@ MEASURES: dict[str, Callable[[Ground], Iterable[Result | Skipped]]] = {
     "switches": switches.measure,
     "providers": providers.measure,
     "peers": peers.measure,
+    "savers": savers.measure,
 }

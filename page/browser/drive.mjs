@@ -11,6 +11,7 @@ import { scenarios } from './scenarios.mjs';
 
 const [link, directory, executablePath, ...names] = process.argv.slice(2);
 const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+const root = new URL('.', link).href; // the server may be mounted below a path
 const browser = await chromium.launch({ executablePath, args });
 
 async function open({ width = 1280, height = 800, dark = false } = {}) {
@@ -28,14 +29,15 @@ async function open({ width = 1280, height = 800, dark = false } = {}) {
     if (message.type() === 'error' && !/status of 4\d\d/.test(message.text())) faults.push(message.text());
   });
   page.on('request', (request) => {
-    if (!request.url().startsWith(new URL(link).origin) && !/^(data|blob):/.test(request.url())) faults.push(`loads from elsewhere: ${request.url()}`);
+    if (!request.url().startsWith(root) && !/^(data|blob):/.test(request.url())) faults.push(`loads from elsewhere: ${request.url()}`);
   });
+  await page.addInitScript((path) => (window.root = path), new URL(root).pathname);
   await page.goto(link);
   await page.getByRole('heading', { name: 'Threads', level: 1 }).waitFor();
   return {
     page,
     faults,
-    go: (path) => page.goto(new URL(path, link).href),
+    go: (path) => page.goto(new URL(`.${path}`, root).href),
     picture: (name) => page.screenshot({ path: join(directory, `${name}.png`) }),
     settled: async () => {
       for (let quiet = 0; quiet < 4; quiet = open.size ? 0 : quiet + 1) await page.waitForTimeout(40);

@@ -7,7 +7,7 @@ const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 
 const row = (page, number) => page.getByRole('region', { name: `Turn ${number}`, exact: true });
 const state = (page, thread, timeline, path) =>
-  page.evaluate(async ([id, line, at]) => (await (await fetch(`/v1/threads/${encodeURIComponent(id)}/state${at}?timeline=${line}`)).json()).value, [thread, timeline, path]);
+  page.evaluate(async ([id, line, at]) => (await (await fetch(`${window.root}v1/threads/${encodeURIComponent(id)}/state${at}?timeline=${line}`)).json()).value, [thread, timeline, path]);
 
 async function withPage(open, work, options) {
   const view = await open(options);
@@ -32,6 +32,60 @@ export const scenarios = {
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       await row(page, 4).getByText('Is there a museum for tiles?', { exact: true }).waitFor();
       await picture('find');
+    });
+  },
+
+  // The list shows state, agent, owner and cost, and each filter leaves the threads that fit.
+  async list({ open }) {
+    await withPage(open, async ({ page, picture }) => {
+      const shown = async (...ids) => {
+        await page.waitForFunction((wanted) => JSON.stringify([...document.querySelectorAll('a.thread strong')].map((each) => each.textContent)) === wanted, JSON.stringify(ids));
+      };
+      await page.getByRole('link', { name: /trip-42.*succeeded.*planner · ann.*script:traveller.*5 turns/ }).waitFor();
+      await page.getByText('Cost', { exact: true }).waitFor();
+      await page.getByLabel('Owner').fill('ben');
+      await page.getByLabel('Owner').press('Enter');
+      await shown('trip-43', 'trip-44');
+      await page.getByLabel('State').selectOption('running');
+      await shown();
+      await page.getByRole('button', { name: 'Clear filters' }).click();
+      await page.getByLabel('Agent').selectOption('writer');
+      await shown('notes');
+      await page.getByLabel('Search', { exact: true }).fill('trip');
+      await shown();
+      await page.getByLabel('Agent').selectOption('');
+      await shown('trip-42', 'trip-43', 'trip-44');
+      await picture('list');
+    });
+  },
+
+  // What a person does who has never seen the page: why is the budget wrong, what if it were right, and what waits.
+  async stranger({ open }) {
+    await withPage(open, async ({ page, picture }) => {
+      await page.getByRole('link', { name: /trip-42/ }).click();
+      await page.getByRole('heading', { name: 'State of main now' }).waitFor();
+      await page.getByRole('button', { name: /trip\.json/ }).click();
+      await page.getByText('Written in turn 3').waitFor();
+      await page.getByText('Plan a trip to Lisbon for 12000 euros.').last().waitFor();
+      await picture('stranger-why');
+      await page.getByRole('button', { name: 'Fork before turn 3' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Fork at turn 3' });
+      await dialog.getByRole('textbox', { name: 'Input' }).fill('Plan a trip to Lisbon for 1250 euros.');
+      await dialog.getByRole('button', { name: 'Fork', exact: true }).click();
+      await page.getByText('Nothing has run.').waitFor();
+      await page.getByRole('button', { name: 'Run', exact: true }).click();
+      await row(page, 3).getByText('Done. Anything else?').waitFor();
+      await page.getByRole('link', { name: 'Compare with main' }).click();
+      const change = page.getByRole('region', { name: 'Difference at /trip.json' });
+      await change.waitFor();
+      assert.match(await change.textContent(), /-\s*"budget": 12000,.*\+\s*"budget": 1250,/s);
+      await picture('stranger-compare');
+      await page.getByRole('link', { name: /Approvals/ }).click();
+      await page.getByRole('button', { name: /trip-43/ }).click();
+      const card = page.getByRole('article', { name: 'Approval of book' });
+      await card.getByText('640').first().waitFor();
+      await card.getByRole('button', { name: 'Approve', exact: true }).click();
+      await card.getByText('approve by local').waitFor();
     });
   },
 
@@ -132,7 +186,7 @@ export const scenarios = {
       const call = new URL(page.url()).searchParams.get('call').split('/')[1];
       await page.route('**/v1/events', (route) => route.abort()); // nothing tells this page
       await page.evaluate(async (id) => {
-        const sent = await fetch('/v1/threads/trip-44/decide', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ call: id, verdict: 'deny', why: 'too dear' }) });
+        const sent = await fetch(`${window.root}v1/threads/trip-44/decide`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ call: id, verdict: 'deny', why: 'too dear' }) });
         if (!sent.ok) throw new Error(await sent.text());
       }, call);
       await card.getByRole('button', { name: 'Approve', exact: true }).click();
@@ -204,6 +258,8 @@ export const scenarios = {
       await go('/verify');
       await page.getByRole('button', { name: 'Verify the store' }).click();
       await page.getByText('The whole store is intact.').waitFor();
+      await page.getByText(/everything that was stored when the check began, .*, back to the first commit/).waitFor();
+      assert.match(await page.locator('dl.facts').textContent(), /commits, each state computed again\d+/);
       await picture('verify');
     });
   },
@@ -344,7 +400,7 @@ export const scenarios = {
       await session.send('Performance.enable');
       await visit('threads', '/threads', () => page.getByRole('link', { name: /thread-0001/ }).waitFor());
       await visit('thread', '/threads/long', async () => {
-        const { turns } = await page.evaluate(async () => (await (await fetch('/v1/threads/long')).json()).timelines[0]);
+        const { turns } = await page.evaluate(async () => (await (await fetch(`${window.root}v1/threads/long`)).json()).timelines[0]);
         measured.turns = turns;
         await row(page, turns).waitFor();
       });

@@ -10,6 +10,7 @@ from perdure.engines.contract import Engine
 from perdure.engines.sqlite import open_sqlite
 from perdure.testing import EngineSuite
 from perdure.testing.engines.subject import StoredEdit
+from tests.crash.campaign import sized
 
 _OF = "space=(SELECT id FROM spaces WHERE name=?1)"
 EDITS = {
@@ -24,6 +25,8 @@ EDITS = {
 
 
 class TestSqliteEngine(EngineSuite):
+    kills = sized(4, 8)
+
     def open(self, path: Path) -> Engine:
         return open_sqlite(path / "store.db", read_only=False, create=True, durability="power_loss")
 

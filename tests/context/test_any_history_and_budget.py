@@ -16,7 +16,7 @@ from perdure.providers import tokens
 from perdure.providers.catalog import shipped
 from tests.context.lines import BACKENDS, answer, asking, check_pairs, check_valid, search, user
 
-CASES = 200 if os.environ.get("PERDURE_DEEP") else 12  # for each of nine backends
+CASES = 200 if os.environ.get("PERDURE_DEEP") else 5  # for each of nine backends
 
 _texts = st.builds(
     lambda word, count: word * count,

@@ -1,4 +1,4 @@
-"""What a run imports when it begins, so that a process that is forked for one life has it already.
+"""What a run and a command import when they begin, so that a process that is forked for one life has it already.
 
 A child that imports it by itself takes twice as long.  Nothing here starts a thread: the server of forks must have none.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 
 _MODULES = (
+    "perdure.cli.input.stores",
+    "perdure.cli.run",
     "perdure.history.verify.store",
     "perdure.ledger.verify",
     "perdure.providers.openai_chat.servers",
@@ -16,6 +18,7 @@ _MODULES = (
     "perdure.runtime.calls.recovery",
     "perdure.runtime.run.control",
     "perdure.runtime.run.queue",
+    "perdure.shapes.threads",
     "perdure.switching.commit",
     "perdure.switching.route",
 )

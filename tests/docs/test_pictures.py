@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tools.pictures import DIRECTORY, demo, pictures, record
+from tests.page import browser
+from tools.pictures import DIRECTORY, PAGE, demo, photograph, pictures, record
 
 HINT = "run `make pictures`"
 
@@ -25,8 +26,17 @@ def test_a_picture_is_up_to_date(name: str, drawn: dict[str, str]) -> None:
 
 
 def test_there_is_no_other_picture(drawn: dict[str, str]) -> None:
-    """A picture that no script draws would grow old unseen; the browser test takes page.png."""
-    assert {path.name for path in DIRECTORY.iterdir()} == {*drawn, "page.png"}
+    """A picture that no script makes would grow old unseen."""
+    assert {path.name for path in DIRECTORY.iterdir()} == {*drawn, PAGE}
+
+
+@pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
+def test_the_script_takes_the_picture_of_the_page() -> None:
+    """It is a picture of the same size as the one that is kept; times and digests in it change."""
+    taken, kept = photograph(), (DIRECTORY / PAGE).read_bytes()
+
+    assert taken.startswith(b"\x89PNG")
+    assert taken[16:24] == kept[16:24]  # width and height
 
 
 @pytest.mark.parametrize("name", ["thread.svg", "demo.svg"])

@@ -15,6 +15,13 @@ import pytest
 
 pytest.importorskip("claude_agent_sdk")
 
+from claude_agent_sdk.types import (
+    PermissionResult,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ToolPermissionContext,
+)
+
 import perdure
 from perdure.integrations.claude_agent import Sessions, ToolGuard
 
@@ -115,8 +122,42 @@ def test_a_failure_is_unknown_and_the_same_call_under_a_new_id_is_refused(store:
     assert here.may("r2", "Read", path="a") is None
 
 
+def test_a_call_that_a_person_denies_was_not_made(store: perdure.Store) -> None:
+    """It has failed without an effect, so that it may be asked for again; what is permitted stays started."""
+    guard = ToolGuard(Sessions(store), {"pay": "financial"})
+    here, answers = Claude(guard), iter([PermissionResultDeny(message="too much"), PermissionResultAllow()])
+
+    async def person(tool: str, given: dict[str, Any], context: ToolPermissionContext) -> PermissionResult:
+        return next(answers)
+
+    for id in ("t1", "t2"):
+        assert here.may(id, euro=5) is None
+        asyncio.run(
+            cast("Any", guard.asking(person)("pay", {"euro": 5}, ToolPermissionContext(tool_use_id=id)))
+        )
+    assert states(store) == ["failed", "started"]
+    here.tell("Stop", stop_hook_active=False)
+    assert states(store) == [
+        "failed",
+        "unknown",
+    ]  # Control: without an answer that denies it, the first is unknown too
+    assert "too much" in str(next(call.why for call in thread(store).calls() if call.state == "failed"))
+    assert store.verify().ok
+
+
+def test_a_call_that_the_command_line_denies_was_not_made(store: perdure.Store) -> None:
+    """It reports the id of the call and the reason."""
+    here = claude(store)
+    here.may("t1", euro=5)
+    here.tell("PermissionDenied", tool_name="pay", tool_input={}, tool_use_id="t1", reason="by a rule")
+    here.tell("Stop", stop_hook_active=False)
+
+    assert states(store) == ["failed"]
+    assert here.may("t1", euro=5) is None
+
+
 def test_a_call_that_nobody_settles_is_unknown_when_the_turn_stops(store: perdure.Store) -> None:
-    """An interrupt, or a person who did not permit it; another session is not touched."""
+    """After an interrupt, say; another session is not touched."""
     here = claude(store)
     here.may("t1", euro=5)
     here.tell("Stop", stop_hook_active=False)
@@ -174,6 +215,13 @@ def test_hostile_arguments_are_recorded_or_refused(store: perdure.Store, argumen
 
 KILLED = """
 import asyncio, os, signal, sys
+from claude_agent_sdk.types import (
+    PermissionResult,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ToolPermissionContext,
+)
+
 import perdure
 from perdure.integrations.claude_agent import Sessions, ToolGuard
 path, effects, how, id = sys.argv[1:5]

@@ -291,7 +291,7 @@ def test_the_summary_is_what_folding_every_line_gives(store: perdure.Store) -> N
 
 def test_one_append_into_many_lines_costs_what_one_into_a_hundred_costs(store: perdure.Store) -> None:
     """In processor time, measured in turns, so that the machine's other work counts for both."""
-    sessions, many = Sessions(store), sized(600, 2_000)
+    sessions, many = Sessions(store), sized(400, 2_000)
     few: SessionKey = {**KEY, "session_id": "few"}
 
     def lines(count: int) -> list[Any]:
@@ -419,7 +419,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[perdure.Store]:
         assert opened.verify().ok
 
 
-@settings(max_examples=sized(25, 500), deadline=None)
+@settings(max_examples=sized(12, 500), deadline=None)
 @given(batches=st.lists(st.lists(HOSTILE, max_size=4), max_size=3))
 def test_any_line_is_stored(shared: perdure.Store, batches: list[list[Any]]) -> None:
     """Lines of any shape come back equal; nothing of them is executed, and the thread exports."""

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("langgraph.checkpoint.sqlite")
 
+from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 import perdure
+from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.integrations.langgraph import Saver
+from perdure.integrations.langgraph.codec import MARK, Codec
 from tests.crash.campaign import DEEP, sized
 from tests.integrations.graphs import chat, say
 
@@ -55,6 +60,60 @@ def test_the_bytes_of_a_turn_do_not_grow_with_the_conversation(tmp_path: Path, i
         with SqliteSaver.from_conn_string(str(tmp_path / "agents.db")) as saver:
             early, late = grown(chat().compile(checkpointer=saver), tmp_path, min(turns, 200))
         assert late > 1.3 * early + 200_000
+
+
+class Counts(NamedTuple):
+    """What one turn costs."""
+
+    writes: int  # durable ones
+    objects: int  # that were read from the engine
+    encoded: int  # messages, for the channel and for the writes of tasks
+    decoded: int  # messages
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, turn: Callable[[], None]) -> Counts:
+    """Count what a turn does."""
+    seen: Counter[str] = Counter()
+    apply, objects, encode, decode = SqliteEngine.apply, SqliteEngine.objects, Codec.encode, Codec.decode
+
+    def counts(name: str, method: Callable[..., Any], how_many: Callable[..., int]) -> Callable[..., Any]:
+        def call(self: Any, *given: Any) -> Any:
+            seen[name] += how_many(*given)
+            return method(self, *given)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteEngine, "apply", counts("writes", apply, lambda _: 1))
+        patch.setattr(SqliteEngine, "objects", counts("objects", objects, lambda _, digests: len(digests)))
+        patch.setattr(
+            Codec, "encode", counts("encoded", encode, lambda value: isinstance(value, BaseMessage))
+        )
+        is_message = lambda value: isinstance(value, dict) and value.get(MARK) == "message"  # noqa: E731
+        patch.setattr(Codec, "decode", counts("decoded", decode, is_message))
+        turn()
+    return Counts(*(seen[name] for name in Counts._fields))
+
+
+def test_a_turn_reads_and_encodes_no_more_in_a_long_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven durable writes, the three new messages encoded for their channel, none decoded, whatever came before."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = chat().compile(checkpointer=Saver(store))
+        for turn in range(10):
+            say(app, f"{turn}: {TEXT}")
+        early = counted(monkeypatch, lambda: say(app, "early", durability="sync"))
+        for turn in range(50):
+            say(app, f"{turn}: {TEXT}")
+        late = counted(monkeypatch, lambda: say(app, "late", durability="sync"))
+    with perdure.open(tmp_path / "agents.db") as store:
+        again = chat().compile(checkpointer=Saver(store))
+        opened = counted(monkeypatch, lambda: say(again, "opened again", durability="sync"))
+
+    assert (late.writes, late.encoded, late.decoded) == (early.writes, 3, 0) == (7, 3, 0)
+    assert late.objects <= early.objects + 4
+    assert opened.decoded > 180  # Control: a process that remembers nothing decodes every message
 
 
 @pytest.mark.skipif(

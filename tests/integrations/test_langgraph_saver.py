@@ -646,7 +646,7 @@ def pruned_and_killed(path: Path, strategy: str, writes: int) -> bool:
     return False
 
 
-WINDOWS = range(6)  # a prune that keeps the latest has as many writes
+WINDOWS = range(9)  # a prune that keeps the latest has as many writes
 
 
 def test_a_prune_has_as_many_windows_as_are_tried(tmp_path: Path) -> None:
@@ -687,16 +687,74 @@ def test_a_prune_that_was_killed_is_ended_by_the_next(tmp_path: Path, writes: in
         assert latest(saver) == "3"
 
 
-def test_without_the_repair_a_put_would_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: a saver that finishes no prune refuses the put after the kill between the two moves of the head."""
-    assert pruned_and_killed(tmp_path / "agents.db", "keep_latest", 4)
-    monkeypatch.setattr(GraphThreads, "finish_prune", lambda *_: False)
+LONG = [HumanMessage(f"{number}", id=f"m{number}") for number in range(2_200)]
+
+
+def put_long_and_killed(path: Path, writes: int) -> bool:
+    """Put a checkpoint with more messages than one write may have, killed after so many writes; False: it has ended before."""
+    with perdure.open(path) as store:
+        saver = Saver(store)
+        below = put(saver, config(), "1", "a")
+        with killed_after(writes):
+            try:
+                put_messages(saver, below, "2", [HumanMessage("a", id="a"), *LONG])
+            except Killed:
+                return True
+    return False
+
+
+def put_messages(saver: Saver, below: Any, id: str, messages: list[HumanMessage]) -> Any:
+    """Put a checkpoint with these messages."""
+    values = {"messages": messages}
+    checkpoint: Any = {
+        "v": 4,
+        "id": id,
+        "ts": "2026-01-01T00:00:00Z",
+        "channel_values": values,
+        "channel_versions": {"messages": id},
+        "versions_seen": {},
+    }
+    below["configurable"].setdefault("checkpoint_ns", "")
+    return saver.put(below, checkpoint, {"source": "loop", "step": 1, "parents": {}}, {})
+
+
+@pytest.mark.parametrize("writes", range(10))
+def test_a_long_put_that_was_killed_is_there_or_not(tmp_path: Path, writes: int) -> None:
+    """After a kill at any write the checkpoint and the transcript are the old or the new ones, and the put can be made again."""
+    is_killed = put_long_and_killed(tmp_path / "agents.db", writes)
 
     with perdure.open(tmp_path / "agents.db") as store:
-        saver = Saver(store)
-        assert latest(saver) == "3"
-        with raises(Conflict, "langgraph_lost_race"):
-            put(saver, config(checkpoint_id="3"), "4", "a", "b", "c", "d")
+        saver, thread = Saver(store), store.thread("t")
+        found = latest(saver)
+        assert len(thread.transcript()) == (1 if found == "1" else 1 + len(LONG))
+        assert is_killed or found == "2"
+        if found == "1":
+            put_messages(saver, config(checkpoint_id="1"), "2", [HumanMessage("a", id="a"), *LONG])
+        texts = [entry.text for entry in thread.transcript()]
+        assert texts == ["a", *(each.content for each in LONG)]
+        assert saver.missed_messages(config()) == []
+
+
+def test_a_long_put_has_fewer_windows_than_are_tried(tmp_path: Path) -> None:
+    """Control: a kill in a window before the move leaves the old one, and the last one tried cuts off nothing."""
+    assert put_long_and_killed(tmp_path / "first.db", 3)
+    assert not put_long_and_killed(tmp_path / "last.db", 10)
+
+
+def test_a_graph_begins_with_a_history_of_thousands(store: Store) -> None:
+    """It goes on from there, takes most of it back, and is pruned; the transcript follows."""
+    saver = Saver(store)
+    app = chat().compile(checkpointer=saver)
+    app.invoke({"messages": LONG}, config())
+    assert said(app)[-2:] == ["re: 2199", "done"]
+    assert len(store.thread("t").transcript()) == len(LONG) + 2
+
+    app.update_state(
+        config(), {"messages": [RemoveMessage(f"m{number}") for number in range(1_000)]}, "finish"
+    )
+    assert [entry.text for entry in store.thread("t").transcript()] == said(app)
+    saver.prune(["t"])
+    assert len(said(app)) == len(store.thread("t").transcript()) == len(LONG) - 1_000 + 2
 
 
 def test_a_branch_of_a_removed_thread_is_an_error_at_once(store: Store) -> None:

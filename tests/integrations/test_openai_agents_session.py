@@ -221,7 +221,7 @@ def test_an_awaitable_thread_is_taken_too(tmp_path: Path) -> None:
 
 def test_one_append_into_many_items_costs_what_one_into_a_hundred_costs(store: perdure.Store) -> None:
     """In processor time, measured in turns, so that the machine's other work counts for both."""
-    many = sized(2_000, 10_000)
+    many = sized(800, 10_000)
     few, full = session(store, "few"), session(store, "full")
     item: Any = {"role": "user", "content": "a question of some length " * 8}
     run(few.add_items([item] * 100))
@@ -279,7 +279,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[perdure.Store]:
         assert opened.verify().ok
 
 
-@settings(max_examples=sized(25, 500), deadline=None)
+@settings(max_examples=sized(12, 500), deadline=None)
 @given(items=st.lists(HOSTILE, max_size=6), pops=st.integers(0, 3))
 def test_any_item_is_stored_and_popped(shared: perdure.Store, items: list[Any], pops: int) -> None:
     """Items of any shape come back equal; nothing of them is executed, and the thread exports."""

@@ -139,7 +139,7 @@ def take_course(seed: int, kind: Callable[[perdure.Store], ConversationStore] = 
 
 @given(st.integers(0, 2**32))
 @settings(
-    max_examples=sized(40, 10_000),
+    max_examples=sized(20, 10_000),
     deadline=None,
     derandomize=True,
     database=None,

@@ -153,6 +153,30 @@ def test_a_similarity_can_be_compared_between_queries(seeing: Store) -> None:
     assert (same.score, other.score) == (1.0, 0.5)
 
 
+def test_what_is_less_similar_than_asked_for_is_not_found_by_meaning(seeing: Store) -> None:
+    """Words find it all the same; without a least, a function of the program finds everything."""
+    held = seeing.memory("ann")
+    held.add("bats", id="word")
+
+    nothing = held.search("zebra", similarity_min=0.9)
+
+    assert [each.id for each in held.search("zebra")] == ["word"]
+    assert (list(nothing), nothing.legs) == ([], ("text", "vector"))
+    assert [each.legs for each in held.search("bats, zebra and quagga", similarity_min=1.0)] == [("text",)]
+    with raises(Invalid, "similarity_invalid"):
+        held.search("zebra", similarity_min=1.5)
+
+
+def test_words_that_every_text_has_find_nothing_beside_others(store: Store) -> None:
+    """An item that shares "the" and "to" with a question is not about it; asked for alone, they are words."""
+    held = store.memory("ann")
+    held.add("prefers the aisle", id="seat")
+    held.add("gave the passport to the clerk", id="passport")
+
+    assert [each.id for each in held.search("Which aisle is the way to the exit?")] == ["seat"]
+    assert {each.id for each in held.search("the")} == {"seat", "passport"}
+
+
 def test_ties_are_settled_by_id(seeing: Store) -> None:
     """Equal words in any order of writing give one order."""
     held = seeing.memory("ann")

@@ -214,3 +214,17 @@ def test_a_tree_whose_hashes_are_right_and_whose_counts_are_not_is_refused() -> 
 
     objects, digest = altered(tree, Kind.VALUE, b"item 0 x", b"item 1 x")
     assert lists.read(objects.fetch, objects[digest]).startswith(b'["item 1 x')
+
+
+def test_an_append_refuses_a_node_that_goes_on_after_its_end() -> None:
+    """Its hash and its counts are right, but no list has this tree: a second child would have to be in another node."""
+    tree = built(letters(3, 20_000, 300))
+    level = [each.body for each in tree.objects.values() if each.kind is Kind.LIST and each.body[0] == 0]
+    first = next(body for body in level if 8 * 40 < len(body) < 128 * 40 and body[-40] < 8)
+    joined = Object.of(Kind.LIST, first + first[1:41])
+    objects = Objects({**tree.objects, joined.digest: joined})
+
+    with raises(Corrupt, "list_unsound"):
+        lists.append(objects.fetch, joined, b'"x"')
+    sound = Object.of(Kind.LIST, first)
+    assert lists.append(objects.fetch, sound, b'"x"') is not None

@@ -45,9 +45,11 @@ def missing() -> str | None:
 
 
 @contextmanager
-def serving(store: str, directory: Path, *sizes: int) -> Generator[str]:
-    """Serve the story in a process of its own; yield the start link."""
+def serving(store: str, directory: Path, *sizes: int, below: str | None = None) -> Generator[str]:
+    """Serve the story in a process of its own, mounted at the path `below` if there is one; yield the start link."""
     command = [sys.executable, "-m", "tests.page.story", store, str(directory), *map(str, sizes)]
+    if below is not None:
+        command += ["--below", below]
     with (directory / "server.log").open("w+", encoding="utf-8") as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         try:

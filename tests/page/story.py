@@ -1,17 +1,25 @@
 """A store with a story and a server on it, in a process of its own: what the browser tests look at.
 
-`python -m tests.page.story STORE DIRECTORY [TURNS THREADS]` makes the story in the store if it is empty, serves the
-store and prints the start link.  With numbers it makes one thread of that many turns and that many threads instead.  The model of the story follows what people write.  It holds an answer back in the
-middle until a file named `go` is in DIRECTORY, so that a test can look at a run that is under way.
+`python -m tests.page.story STORE DIRECTORY [--below PATH] [TURNS THREADS]` makes the story in the store if it is empty,
+serves the store and prints the start link.  With PATH the server is mounted there in an application of its own.  With
+numbers it makes one thread of that many turns and that many threads instead.  The model of the story follows what people
+write.  It holds an answer back in the middle until a file named `go` is in DIRECTORY, so that a test can look at a run
+that is under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
+from argparse import ArgumentParser
 from collections.abc import AsyncIterator
 from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 import perdure
 from perdure import Agent, Call, Store, server
@@ -160,11 +168,29 @@ def _tell_long(store: Store, turns: int, threads: int) -> None:
 
 def main() -> None:
     """Make the story where there is none, and serve it until a signal."""
-    sizes = [int(each) for each in sys.argv[3:]]
-    with perdure.open(sys.argv[1]) as store:
+    parser = ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("directory")
+    parser.add_argument("--below")
+    parser.add_argument("sizes", type=int, nargs="*")
+    asked = parser.parse_args()
+    sizes: list[int] = asked.sizes
+    with perdure.open(asked.store) as store:
         if not any(True for _ in store.threads()):
             _tell_long(store, *sizes) if sizes else _tell(store)
-        server.serve(store, [planner], port=0, started=lambda serving: print(serving.link, flush=True))
+        if asked.below:
+            _serve_below(asked.below, store)
+        else:
+            server.serve(store, [planner], port=0, started=lambda serving: print(serving.link, flush=True))
+
+
+def _serve_below(path: str, store: Store) -> None:
+    """Serve an application in which the server is mounted at `path`."""
+    application = Starlette(routes=[Mount(path, app=server.app(store, [planner], token="secret"))])
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}{path}/?token=secret", flush=True)
+        config = uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=1)
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":

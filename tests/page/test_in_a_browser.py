@@ -31,6 +31,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: 
             link,
             tmp_path,
             (
+                "list",
                 "find",
                 "blame",
                 "readme",
@@ -45,6 +46,12 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: 
                 "verify",
             ),
         )
+
+
+def test_the_page_works_below_a_path(tmp_path: Path) -> None:
+    """Mounted in another application, the page, its links, its requests and its streams all stay below their path."""
+    with browser.serving(str(tmp_path / "agents.db"), tmp_path, below="/our agents") as link:
+        browser.play(link, tmp_path, ("find", "stranger", "live"))
 
 
 def test_hostile_text_never_runs(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from perdure.testing import Script, say
 from tests.providers.playing import Place
 from tests.providers.vendors import KEY, VENDORS, Vendor
 
-__all__ = ["ACTS", "watch"]
+__all__ = ["ACTS", "live", "watch"]
 
 DEAD = "http://127.0.0.1:9"
 
@@ -150,9 +150,15 @@ def _quick(vendor: Vendor) -> Backend:
     return Backend(vendor.backend, api_key=key, retries=0)
 
 
-if __name__ == "__main__":
-    act, path, log, *urls = sys.argv[1:]
+def live(environment: dict[str, str], act: str, path: str, log: str, *urls: str) -> dict[str, str]:
+    """Do an act in this process, which has nothing of Perdure's open yet; return what it came to."""
+    os.environ.clear()
+    os.environ.update(environment)
     watch(Path(log))
     warnings.simplefilter("ignore", UserWarning)
     with perdure.open(Path(path)) as opened:
-        print(json.dumps(ACTS[act](opened, [Place(url, []) for url in urls])))
+        return ACTS[act](opened, [Place(url, []) for url in urls])
+
+
+if __name__ == "__main__":
+    print(json.dumps(live(dict(os.environ), *sys.argv[1:])))

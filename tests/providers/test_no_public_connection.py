@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.providers.forked_lives import live
 from tests.providers.playing import Place, playing
 from tests.providers.private_lives import ACTS
 from tests.providers.vendors import KEY, VENDORS
+from tests.runtime.runs.nursery import Nursery, nursery
 
 HOSTS = {  # Foundry has no address of its own
     "api.openai.com",
@@ -29,8 +30,9 @@ HOSTS = {  # Foundry has no address of its own
 class Program:
     """Runs acts of `private_lives`, each in a new process with keys for every vendor."""
 
-    def __init__(self, directory: Path, places: list[Place]) -> None:
-        """Keep the store and the record of connections in a directory."""
+    def __init__(self, directory: Path, places: list[Place], nest: Nursery) -> None:
+        """Keep the store and the record of connections in a directory; the processes are children of `nest`."""
+        self._nest = nest
         self.store, self.log, self.places = directory / "agents.db", directory / "connections", places
         keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY")
         aws = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY, "AWS_DEFAULT_REGION": "us-east-1"}
@@ -40,10 +42,12 @@ class Program:
         """What an act came to, by thread."""
         assert act in ACTS
         urls = [place.url for place in self.places]
-        arguments = ["-m", "tests.providers.private_lives", act, str(self.store), str(self.log), *urls]
-        ended = self.process(*arguments)
-        assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout or "{}")
+        arguments = (act, str(self.store), str(self.log), *urls)
+        if act != "cut":
+            return self._nest.lives(live, self.environment, *arguments)
+        ended = self.process("-m", "tests.providers.private_lives", *arguments)  # it ends without an answer
+        assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+        return {}
 
     def process(self, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
         """Run a new interpreter."""
@@ -71,19 +75,26 @@ def places() -> Iterator[list[Place]]:
 
 
 @pytest.fixture(scope="module")
-def begun(places: list[Place], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def nest() -> Iterator[Nursery]:
+    """A process that has the SDKs imported, and a child for each act."""
+    with nursery() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def begun(places: list[Place], nest: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a store whose threads were begun on the private servers, without a public connection."""
-    program = Program(tmp_path_factory.mktemp("begun"), places)
+    program = Program(tmp_path_factory.mktemp("begun"), places, nest)
     assert set(program("begin").values()) == {"ok"}
     assert program.connections == set()
     return program.store.parent
 
 
 @pytest.fixture
-def program(places: list[Place], begun: Path, tmp_path: Path) -> Program:
+def program(places: list[Place], nest: Nursery, begun: Path, tmp_path: Path) -> Program:
     """A program on a copy of that store."""
     shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
-    return Program(tmp_path, places)
+    return Program(tmp_path, places, nest)
 
 
 def test_private_threads_open_no_public_connection(program: Program) -> None:

@@ -10,19 +10,22 @@ from perdure.errors import Invalid
 from perdure.model.message import Message
 from perdure.providers import adapter
 from perdure.providers.contract import Reply
+from tests.crash.campaign import sized
 from tests.providers.asking import asked, finished
 from tests.providers.playing import Answer, playing, streamed, whole
 from tests.providers.vendors import VENDORS, Vendor
+from tests.recorded.pairs import sampled
 from tests.recorded.wire import FOLDER, Record, Wire
 
-EACH = 12  # records of either kind
+EACH = sized(6, 12)  # records of either kind
 
 
 def chosen(vendor: Vendor, *, is_stream: bool) -> list[Record]:
     """Some answers, taken evenly from all over the file, that end as an answer should."""
     formats = ("sse", "aws-eventstream", "ndjson") if is_stream else ("json",)
     records = [each for each in Wire().answers(vendor.api) if each.response_format in formats]
-    ended = [each for each in records if is_ended(vendor, each)]
+    thinned = sampled(records, every=max(1, len(records) // (2 * EACH)))
+    ended = [each for each in thinned if is_ended(vendor, each)]
     return ended[:: max(1, len(ended) // EACH)]
 
 

@@ -18,6 +18,7 @@ from perdure.model.message import ReasoningSummary
 from perdure.providers import Adapter
 from perdure.providers import adapter as adapter_of
 from perdure.providers.contract import Reply
+from tests.crash.campaign import sized
 from tests.recorded.chat_meaning import differences
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
@@ -138,7 +139,7 @@ class ChatRows:
         assert unlike == {id: list(fields) for id, (fields, _) in self.otherwise.items()}
         assert compared > self.records
 
-    @pytest.mark.parametrize("seed", range(1, 4))
+    @pytest.mark.parametrize("seed", sized([1], [1, 2, 3]))
     def test_a_stream_cut_anywhere_is_the_same_answer(
         self, adapter: Adapter, streams: list[Record], seed: int
     ) -> None:

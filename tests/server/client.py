@@ -6,12 +6,13 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any, NamedTuple
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from perdure import Agent
 from perdure.server.app import HttpServer
@@ -144,11 +145,24 @@ class _Uvicorn(uvicorn.Server):
 
 
 @contextmanager
-def serving(store: Store, *agents: Agent, **options: Any) -> Generator[Client]:
-    """Serve a store on a loopback port of its own, in a thread."""
+def serving(
+    store: Store,
+    *agents: Agent,
+    within: Callable[[ASGIApp], ASGIApp] | None = None,
+    root_path: str = "",
+    **options: Any,
+) -> Generator[Client]:
+    """Serve a store on a loopback port of its own, in a thread; `within` another application, if there is one."""
     listening = socket.create_server(("127.0.0.1", 0))
     application = HttpServer(store, agents, token=TOKEN, **options)
-    config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="on", ws="none")
+    config = uvicorn.Config(
+        application if within is None else within(application),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        root_path=root_path,
+    )
     server = _Uvicorn(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), name="server")
     thread.start()

@@ -22,6 +22,7 @@ from perdure.model.run import RunRecord
 from perdure.providers.contract import ModelEvent, TextChunk
 from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
 from perdure.server.protocols.ai_sdk import ChunkWriter, ui_message
+from perdure.server.protocols.client_content import MediaLinks
 from perdure.server.protocols.run_parts import CommittedParts, RunOutcome, Speaking, SpokenPart
 from perdure.store.store import Store
 from perdure.testing import Script, say, step, think, use
@@ -369,7 +370,7 @@ def live(number: int) -> list[Any]:
 @pytest.mark.parametrize("number", range(len(LIVE) + 1))
 def test_a_ui_message_is_the_same_however_much_of_it_was_live(number: int) -> None:
     """A reader of every piece, and one who came when the message was there, have the same parts."""
-    late, early = ChunkWriter("chat", "run"), ChunkWriter("chat", "run")
+    late, early = ChunkWriter(MediaLinks("chat"), "run"), ChunkWriter(MediaLinks("chat"), "run")
 
     pieces = [chunk for part in live(number) for chunk in early.take(part)]
 
@@ -379,7 +380,7 @@ def test_a_ui_message_is_the_same_however_much_of_it_was_live(number: int) -> No
 def events(parts: Iterable[Any], at: Position) -> list[tuple[Any, str]]:
     """The AG-UI events of parts, after a position."""
     given = RunAgentInput(thread_id="chat", run_id="r1")
-    writer = EventWriter("chat", given, at)
+    writer = EventWriter(given, at)
     return [event for part in parts for event in writer.take(part)]
 
 
@@ -398,7 +399,7 @@ def test_an_ag_ui_message_goes_on_after_every_event_of_its_live_words() -> None:
 def test_words_that_did_not_become_durable_are_taken_back_in_both_protocols() -> None:
     """Another message is spoken instead, or the run ends."""
     other = CommittedParts(SPOKEN.cursor, (SpokenPart("a2", Message("assistant", (Text("Sunny."),))),))
-    writer = ChunkWriter("chat", "run")
+    writer = ChunkWriter(MediaLinks("chat"), "run")
 
     chunks = [chunk["type"] for part in (*LIVE, other, OVER) for chunk in writer.take(part)]
     types = [event["type"] for event, _ in events([*LIVE, other, OVER], Position(CURSOR))]
@@ -411,7 +412,7 @@ def test_words_that_did_not_become_durable_are_taken_back_in_both_protocols() ->
 def test_reasoning_that_comes_after_words_is_put_before_them() -> None:
     """A model that thinks on while it writes: the message is sent once more, in the order that is stored."""
     mixed = [*LIVE[2:], Speaking("a1", "reasoning", 0, "Let me see.")]
-    writer = ChunkWriter("chat", "run")
+    writer = ChunkWriter(MediaLinks("chat"), "run")
 
     chunks = [chunk for part in (*mixed, SPOKEN, OVER) for chunk in writer.take(part)]
 

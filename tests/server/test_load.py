@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import statistics
 import subprocess
@@ -11,11 +12,17 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import AsyncGeneratorType
 from typing import Any
 
+import pytest
+
 import perdure
+from perdure.server.routing import HttpCall
+from perdure.server.streams import EventStream, Subscriber
+from perdure.store.store import Store
 from tests.crash.campaign import DEEP, sized
-from tests.server.client import Client
+from tests.server.client import Client, assistant, serving
 from tests.server.loaded_server import PIECE_SECONDS
 
 FOLLOWERS = sized(20, 500)
@@ -57,6 +64,60 @@ def test_idle_followers_and_live_streams_share_a_server_for_a_while(tmp_path: Pa
     if DEEP:
         assert added <= ADDED_SECONDS_MAX, figures
         assert load.memory[-1] - load.memory[0] <= GROWTH_KB_MAX, figures
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_what_has_ended_leaves_nothing_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch, leaks: bool
+) -> None:
+    """After any number of rounds the server has as many requests, streams and tasks as after the first ones.
+
+    The control keeps each request in a list, as a leak would, and is found.
+    """
+    agent, kept = assistant(), list[HttpCall]()
+    store.thread("chat", agent=agent)
+    begin = HttpCall.__init__
+
+    def keep(self: HttpCall, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        kept.append(self)
+
+    if leaks:
+        monkeypatch.setattr(HttpCall, "__init__", keep)
+    with serving(store, agent) as client:
+        _rounds(client, 2)
+        before = min(_counted() for _ in range(10))
+        _rounds(client, 4)
+        after = _counted()
+        end = time.monotonic() + (0 if leaks else WAIT_SECONDS)
+        while after > before and time.monotonic() < end:  # the last connections are being closed
+            after = _counted()
+
+    assert (after > before, len(kept) > 20) == (leaks, leaks), (before, after)
+
+
+_OWN = (HttpCall, EventStream, Subscriber, asyncio.Task, AsyncGeneratorType)  # of the server while it answers
+
+
+def _rounds(client: Client, number: int) -> None:
+    """Read and run, follow a run to its end, and leave two streams that have no end."""
+    for _ in range(number):
+        assert client.get("/v1/threads/chat").status == 200
+        assert client.post("/v1/threads/chat/run", {"text": "Go on"}).status == 200
+        assert list(client.events("/v1/threads/chat/run", method="POST", body={"text": "Go on"}))
+        inbox = client.events("/v1/events")
+        next(inbox)
+        inbox.close()
+        events = client.events("/v1/threads/chat/events")
+        client.post("/v1/threads/chat/run", {"text": "Go on", "wait": False})
+        events.close()
+
+
+def _counted() -> int:
+    """Count the objects of the server."""
+    time.sleep(0.1)
+    gc.collect()
+    return sum(isinstance(each, _OWN) for each in gc.get_objects())
 
 
 class Load:

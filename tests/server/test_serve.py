@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import signal
 import socket
 import sqlite3
@@ -11,9 +12,12 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
+from http.client import IncompleteRead
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -111,6 +115,29 @@ def test_sigterm_lets_a_run_end_whose_events_are_streamed(tmp_path: Path, leaves
     assert (process.returncode, errors.count("\n")) == (0, 1)
     with perdure.open(tmp_path / "store.db") as store:
         assert [run.state for run in store.thread("chat").runs()] == ["succeeded"]
+
+
+def test_a_chat_stream_that_is_cut_by_the_stop_logs_nothing(tmp_path: Path) -> None:
+    """The stream has no end, so that the client comes back; the log has the one line of the stop."""
+    with perdure.open(tmp_path / "store.db") as store:
+        store.thread("chat", agent="assistant")
+    process, client = started(tmp_path)
+    message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Look"}]}
+    with client.connected() as connection:
+        headers = {**client.own, "Content-Type": "application/json"}
+        connection.request(
+            "POST", "/v1/threads/chat/ai-sdk", json.dumps({"message": message}).encode(), headers
+        )
+        reply = connection.getresponse()
+        looks(tmp_path)
+
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(IncompleteRead) as cut:
+            reply.read()
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    assert (reply.status, b"[DONE]" in cut.value.partial) == (200, False)
+    assert errors == "Stopping: the runs under way end first; once more to stop at once.\n"
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
@@ -219,6 +246,52 @@ def test_a_server_in_trouble_refuses_changes_and_goes_on_when_it_is_over(
     assert (process.returncode, "Traceback" in errors) == (0, False)
     with perdure.open(tmp_path / "store.db") as store:
         assert store.verify().faults == ()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Generator[Path]:
+    """A file system of its own with little room, in memory, until the test is over."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_is_full_refuses_changes_until_there_is_room(small_disk: Path) -> None:
+    """A change that has no room is refused with the cause and left out; reading goes on, and later changes are made.
+
+    The cause is the full disk, or doubt whether the record of the request is stored, if that cannot be found out either.
+    """
+    with perdure.open(small_disk / "store.db") as store:
+        store.thread("chat", agent="assistant").put("/x.json", "first")
+    process, client = started(small_disk)
+    put = partial(client.ask, "PUT", "/v1/threads/chat/state/x.json")
+    assert put("second").status == 200
+    ballast = small_disk / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(4_096)) == 4_096:
+            pass
+
+    # Some room is left inside files that the store has already; a large value needs more.
+    refused = put(token_hex(500_000))
+    read = client.get("/v1/threads/chat/state/x.json")
+    ballast.unlink()
+    again = put("third")
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
+
+    cause = refused.json["facts"].get("cause") or refused.json["code"]
+    assert (refused.status, cause in ("disk_full", "in_doubt")) == (503, True), refused.json
+    assert refused.json["advice"]
+    assert (read.status, read.json["value"], again.status) == (200, "second", 200)
+    assert (process.returncode, "Traceback" in errors) == (0, False)
+    with perdure.open(small_disk / "store.db") as store:
+        assert (store.thread("chat").get("/x.json"), store.verify().faults) == ("third", ())
 
 
 def full(pid: int) -> Callable[[], None]:

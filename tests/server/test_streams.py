@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.history.verify.report import Progress, VerifyReport
 from perdure.server import streams
+from perdure.shapes.text import now, stamp
 from perdure.store.store import Store
 from perdure.testing import say
 from tests.server.client import Client, Event, assistant, serving
@@ -305,3 +307,53 @@ def client_of(process: subprocess.Popen[str]) -> Client:
     assert process.stdout is not None
     place = json.loads(process.stdout.readline())
     return Client(int(place["url"].rstrip("/").rpartition(":")[2]), place["link"].partition("token=")[2])
+
+
+def test_a_check_of_the_store_tells_how_far_it_is(client: Client, store: Store) -> None:
+    """The parts only grow up to the whole, and the result says what was checked and when the check began."""
+    before = stamp(now())
+
+    *progress, last = client.events("/v1/verify")
+
+    parts = [(event.data["done"], event.data["total"]) for event in progress]
+    assert parts
+    assert parts == sorted(parts)
+    assert all(0 <= done <= total for done, total in parts)
+    assert (last.type, last.data["result"]["ok"]) == ("verify.finished", True)
+    assert last.data["result"]["checked"] == store.verify().checked
+    assert before <= last.data["result"]["began_at"] <= last.data["result"]["ended_at"]
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_check_stops_when_its_reader_leaves(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_left: bool
+) -> None:
+    """Without a reader the check ends at its next step; the control reads on, and the check ends with a report."""
+    verify, go_on, ended = Store.verify, threading.Event(), list[bool]()
+    store.thread("chat", agent="assistant").put("/x.json", 1)
+
+    def paused(self: Store, *, progress: Progress) -> VerifyReport:
+        def step(space: str, done: int, total: int) -> None:
+            progress(space, done, total)
+            go_on.wait(WAIT_SECONDS)
+
+        try:
+            report = verify(self, progress=step)
+        except Exception:
+            ended.append(False)
+            raise
+        ended.append(True)
+        return report
+
+    monkeypatch.setattr(Store, "verify", paused)
+    with serving(store) as client:
+        events = client.events("/v1/verify")
+        next(events)
+        if is_left:
+            events.close()
+            while b"perdure_streams_open 0" not in client.get("/metrics").body:
+                time.sleep(0.02)
+        go_on.set()
+        list(events)
+
+    assert ended == [not is_left]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,8 +12,10 @@ import pytest
 import perdure
 from perdure import Store
 from perdure.engines.registry import open_sql
+from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.history.tree import Tree
 from perdure.model.canonical import Json
+from perdure.model.digest import Digest, Kind, Object
 from perdure.store import git_export
 from tests.store.git_export.looking import show
 
@@ -106,3 +108,24 @@ def test_writers_that_meet_both_have_their_elements(store: Store, *, same: bool)
     assert thread.get("/put") == [*ITEMS[:50], "edited in the same change"]
     assert thread.get("/m" if same else "/elsewhere") == [*ITEMS, "meanwhile"]
     assert store.verify().ok
+
+
+def test_the_next_append_reads_nothing_of_the_list(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that made it longer remembers its end; another one, the control, reads the last node of each level."""
+    objects, read = SqliteEngine.objects, list[Object]()
+
+    def counted(self: SqliteEngine, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
+        found = objects(self, space, digests)
+        read.extend(each for each in found if each.kind is Kind.LIST)
+        return found
+
+    monkeypatch.setattr(SqliteEngine, "objects", counted)
+    with store.thread("talk").change("more") as change:
+        change.append("/m", "here")
+    assert read == []
+    with perdure.open(str(path)) as other, other.thread("talk").change("more") as change:
+        change.append("/m", "there")
+    assert read != []
+    assert store.thread("talk").get("/m") == [*ITEMS, "here", "there"]

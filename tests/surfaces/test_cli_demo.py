@@ -117,7 +117,7 @@ def typed(line: str) -> list[str]:
     return shlex.split(found[1]) if found else []
 
 
-@pytest.mark.parametrize("found", ["/usr/bin/perdure", None])
+@pytest.mark.parametrize("found", ["/usr/bin/perdure", pytest.param(None, marks=pytest.mark.deep)])
 def test_the_commands_that_it_ends_with_work(
     empty: Shell, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from tests.switching.talks import BACKENDS, PAIRS, Talk, agent_of, talks
 pytestmark = pytest.mark.skipif(
     not (FOLDER / "facts.jsonl.gz").exists(), reason="the recorded traffic is not there"
 )
-TALKS = 2  # of each pair, where it is not a deep run
+TALKS = 1  # of each pair, where it is not a deep run
 
 _names = count()
 

@@ -13,6 +13,12 @@ export class Problem extends Error {
   }
 }
 
+/** The path under which the server is mounted, '' at the root of its host: the address of this script begins with it. */
+export const ROOT = new URL(import.meta.url).pathname.replace(/\/assets\/[^/]*$/, '');
+
+/** The address of a resource or a view that the server has at `path`. */
+export const address = (path: string): string => ROOT + path;
+
 export type Query = Record<string, string | number | boolean | null | undefined>;
 
 export function query(values: Query): string {
@@ -41,7 +47,7 @@ export async function problemOf(answer: Response): Promise<Problem> {
 async function send(url: string, init: RequestInit): Promise<Response> {
   let answer: Response;
   try {
-    answer = await fetch(url, { credentials: 'same-origin', ...init });
+    answer = await fetch(address(url), { credentials: 'same-origin', ...init });
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error;
     throw new Problem(0, 'unreachable', 'The server does not answer.', 'Is `perdure serve` still running?');

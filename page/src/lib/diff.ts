@@ -4,8 +4,8 @@ export interface Line { mark: ' ' | '-' | '+'; text: string }
 const CELLS_MAX = 4_000_000;
 
 export function lines(before: string, after: string): Line[] {
-  const a = before.split('\n');
-  const b = after.split('\n');
+  const a = before ? before.split('\n') : []; // nothing has no line, not an empty one
+  const b = after ? after.split('\n') : [];
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start++;
   let end = 0;

@@ -1,8 +1,8 @@
 // Where the reader is.  The address holds all of it: thread, timeline, moment and view.
-import { query, type Query } from './api';
+import { address, query, ROOT, type Query } from './api';
 
 function parse() {
-  const segments = location.pathname.split('/').filter(Boolean).map((each) => {
+  const segments = location.pathname.slice(ROOT.length).split('/').filter(Boolean).map((each) => {
     try {
       return decodeURIComponent(each);
     } catch {
@@ -30,7 +30,7 @@ export function amend(values: Query, replace = true): void {
 
 /** The page of a thread. */
 export function threadPage(thread: string, rest = '', values: Query = {}): string {
-  return `/threads/${encodeURIComponent(thread)}${rest && `/${rest}`}${query({ ...values, timeline: values['timeline'] === 'main' ? null : values['timeline'] })}`;
+  return address(`/threads/${encodeURIComponent(thread)}${rest && `/${rest}`}${query({ ...values, timeline: values['timeline'] === 'main' ? null : values['timeline'] })}`);
 }
 
 export function startRouter(): void {
@@ -40,7 +40,8 @@ export function startRouter(): void {
   document.addEventListener('click', (event) => {
     if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = (event.target as Element).closest('a');
-    if (!link || link.target || link.hasAttribute('download') || link.origin !== location.origin || link.pathname.startsWith('/v1/')) return;
+    if (!link || link.target || link.hasAttribute('download') || link.origin !== location.origin) return;
+    if (!link.pathname.startsWith(address('/')) || link.pathname.startsWith(address('/v1/'))) return; // not a view of this page
     event.preventDefault();
     go(link.pathname + link.search);
   });

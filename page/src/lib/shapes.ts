@@ -7,7 +7,7 @@ export interface Cost { usd: number; steps: number; unpriced: number }
 export interface ThreadRow {
   id: string; agent: string; owner: string | null; begun_at: string; last_at: string | null;
   turns: number; timelines: number; head: Head;
-  approvals?: number; running?: boolean; unknown?: number; backend?: string | null; cost?: Cost | null; last?: string | null;
+  approvals: number; running: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
 }
 export interface ThreadPage { threads: ThreadRow[]; more: boolean; near: string[]; next?: string }
 
@@ -39,7 +39,7 @@ export interface Commit {
   run: string | null; author: string | null; events: Json[]; ops: Json[];
 }
 export interface CommitLog { commits: Commit[]; more: boolean }
-export interface Move { version: number; act: string; from: string | null; to: string | null; at: string; turn: number }
+export interface Move { reason: string | null; version: number; act: string; from: string | null; to: string | null; at: string; turn: number }
 export interface MovePage { thread: string; timeline: string; moves: Move[]; more: boolean; next?: string }
 
 export interface Call {
@@ -108,6 +108,7 @@ export interface Artifact { digest: string; reference: string; name: string | nu
 export interface Verified {
   store: string; ok: boolean; faults: { space: string; kind: string; what: string; digest: string | null; name: string | null }[];
   checked: Record<string, number>; unchecked: number; unnamed: number; written: number; partial: number;
+  began_at: string; ended_at: string;
 }
 export interface Found { thread: string; timeline: string; message: Message; turn: number }
 export interface Search { query: string; found: Found[]; scanned: number; more: boolean; next?: string }

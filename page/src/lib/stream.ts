@@ -1,5 +1,5 @@
 // A reader of server-sent events.  It takes every event type, and goes on after the last durable one when it was cut.
-import { problemOf, type Problem } from './api';
+import { address, Problem, problemOf } from './api';
 
 export interface Sent { id: string | null; event: string; data: unknown }
 
@@ -7,31 +7,47 @@ const WAIT_MS = [500, 1000, 2000, 5000];
 
 export interface Following { stop(): void }
 
+/** Read a stream once, to its end; raises a `Problem` if there is none. */
+export async function readStream(url: string, take: (sent: Sent) => void, signal: AbortSignal, last: string | null = null, opened = (): void => {}): Promise<void> {
+  const headers: Record<string, string> = { Accept: 'text/event-stream' };
+  if (last !== null) headers['Last-Event-ID'] = last;
+  const answer = await fetch(address(url), { headers, credentials: 'same-origin', signal });
+  if (!answer.ok || !answer.body) throw await problemOf(answer);
+  opened();
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const parser = frames(take);
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    parser(value);
+  }
+}
+
 export function follow(url: string, take: (sent: Sent) => void, state: (open: boolean, problem?: Problem) => void): Following {
   const control = new AbortController();
   let last: string | null = null;
   let failures = 0;
 
   async function read(): Promise<boolean> {
-    const headers: Record<string, string> = { Accept: 'text/event-stream' };
-    if (last !== null) headers['Last-Event-ID'] = last;
-    const answer = await fetch(url, { headers, credentials: 'same-origin', signal: control.signal });
-    if (!answer.ok || !answer.body) {
-      const problem = await problemOf(answer);
-      state(false, problem);
-      return problem.status >= 500 || problem.status === 429;
-    }
-    state(true);
-    failures = 0;
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    const parser = frames((sent) => {
-      if (sent.id !== null) last = sent.id;
-      take(sent);
-    });
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return true;
-      parser(value);
+    try {
+      await readStream(
+        url,
+        (sent) => {
+          if (sent.id !== null) last = sent.id;
+          take(sent);
+        },
+        control.signal,
+        last,
+        () => {
+          failures = 0;
+          state(true);
+        },
+      );
+      return true;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      state(false, error);
+      return error.status >= 500 || error.status === 429;
     }
   }
 

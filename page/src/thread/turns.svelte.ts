@@ -7,9 +7,11 @@ import type { Turn, TurnPage } from '../lib/shapes';
 export const BLOCK = 20;
 const BLOCKS_KEPT = 40;
 const NEWEST = 3;
+const PASSING_MS = 60; // a block that only passes by is not fetched
 
 export class Turns {
   total = $state(0);
+  loaded = $state(false); // the total is known
   problem = $state.raw<Problem | null>(null);
   readonly byPosition = new SvelteMap<number, Turn>();
   readonly visible = new SvelteSet<number>();
@@ -24,12 +26,22 @@ export class Turns {
 
   positions(block: number): number[] {
     const first = block * BLOCK + 1;
-    return Array.from({ length: Math.min(BLOCK, this.total - first + 1) }, (_, at) => first + at);
+    return Array.from({ length: Math.max(0, Math.min(BLOCK, this.total - first + 1)) }, (_, at) => first + at);
   }
 
   show(block: number): void {
     this.visible.add(block);
-    void this.#fetch(block);
+    void this.#fetch(block, PASSING_MS);
+  }
+
+  /** The turn at a moment, up to that moment: it may be in the middle of the turn.  The turns around it are fetched, too. */
+  async find(moment: string): Promise<Turn | null> {
+    const known = [...this.byPosition.values()].find((turn) => turn.after === moment);
+    if (known) return known;
+    const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, at: moment, limit: 1 }));
+    const found = page.turns[0] ?? null;
+    if (found) void this.#fetch(Math.floor((found.position - 1) / BLOCK));
+    return found;
   }
 
   hide(block: number): void {
@@ -38,13 +50,13 @@ export class Turns {
     this.#fetching.delete(block);
   }
 
-  async #fetch(block: number): Promise<void> {
+  async #fetch(block: number, afterMs = 0): Promise<void> {
     this.#used = [block, ...this.#used.filter((each) => each !== block)];
     const positions = this.positions(block);
     if (this.#fetching.has(block) || positions.every((position) => this.byPosition.has(position))) return;
     const control = new AbortController();
     this.#fetching.set(block, control);
-    await new Promise((resolve) => setTimeout(resolve, 60)); // a block that only passes by is not fetched
+    if (afterMs) await new Promise((resolve) => setTimeout(resolve, afterMs));
     if (control.signal.aborted) return;
     try {
       const at = `position:${positions[positions.length - 1]}`;
@@ -65,23 +77,22 @@ export class Turns {
     }
   }
 
-  /** Read the newest turns again; the line may have grown, or gone back. */
-  async refresh(total: number): Promise<void> {
-    if (total > 0) {
-      try {
-        const grown = Math.max(0, total - this.total);
-        const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, limit: Math.min(total, Math.min(BLOCK, grown + NEWEST)) }));
-        const first = page.turns[0];
-        const before = first && this.byPosition.get(first.position - 1);
-        if (before && before.after !== first.before) this.byPosition.clear();
-        this.#keep(page.turns);
-        total = page.turns[page.turns.length - 1]?.position ?? total;
-      } catch (error) {
-        this.problem = asProblem(error);
-      }
+  /** Read the newest turns again; the line may have grown, or gone back.  The first time, and where it has grown, read a block of them. */
+  async refresh(grown = this.total === 0 ? BLOCK : 0): Promise<void> {
+    try {
+      const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, limit: Math.min(BLOCK, grown + NEWEST) }));
+      const first = page.turns[0];
+      const total = page.turns[page.turns.length - 1]?.position ?? 0;
+      if (first && first.position > this.total + 1 && this.total > 0 && grown < BLOCK) return await this.refresh(BLOCK);
+      const before = first && this.byPosition.get(first.position - 1);
+      if (before && before.after !== first.before) this.byPosition.clear();
+      this.#keep(page.turns);
+      for (const position of [...this.byPosition.keys()]) if (position > total) this.byPosition.delete(position);
+      this.total = total;
+    } catch (error) {
+      this.problem = asProblem(error);
     }
-    for (const position of [...this.byPosition.keys()]) if (position > total) this.byPosition.delete(position);
-    this.total = total;
+    this.loaded = true;
     for (const block of this.visible) if (block < this.blocks) void this.#fetch(block);
   }
 }

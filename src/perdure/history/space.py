@@ -47,6 +47,7 @@ from perdure.model.digest import Digest, Object
 from perdure.model.event import AgentChanged
 from perdure.model.head import MAIN, Head
 from perdure.model.limits import Limits
+from perdure.model.run import Cost, Usage
 
 __all__ = [
     "AGENTS",
@@ -78,11 +79,33 @@ ALIVE = "alive"  # the cell that is written when a thread is removed
 _MARKED = b"{}"
 _STEPS_MAX = 512
 _SKIPS_MAX = 4_096
+_SPENT_MAX = 10_000
 _SPACES_MAX = 16
 _PAGE = 100
 _NEAR = 16  # commits
 
 _T = TypeVar("_T")
+
+
+class SpentCache:
+    """What runs that have ended cost, by space and id, with the time of their last change: their commits stay as they are."""
+
+    __slots__ = ("_spent",)
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._spent: dict[tuple[str, str], tuple[int, Cost, Usage]] = {}
+
+    def get(self, space: str, run: str, at: int) -> tuple[Cost, Usage] | None:
+        """Return what a run cost, if it was read after its last change `at`."""
+        found = self._spent.get((space, run))
+        return found[1:] if found is not None and found[0] == at else None
+
+    def put(self, space: str, run: str, at: int, spent: tuple[Cost, Usage]) -> None:
+        """Remember what a run cost that ended at that time."""
+        if len(self._spent) >= _SPENT_MAX:
+            self._spent = {}
+        self._spent[space, run] = at, *spent
 
 
 class CommitCache:
@@ -92,10 +115,11 @@ class CommitCache:
     of generation is dropped.  Every change is one operation on a dictionary, so no lock is needed.
     """
 
-    __slots__ = ("_old", "_young", "skips")
+    __slots__ = ("_old", "_young", "skips", "spent")
 
-    def __init__(self) -> None:
-        """Begin empty."""
+    def __init__(self, spent: SpentCache | None = None) -> None:
+        """Begin empty; `spent` is what all spaces of a store share, None: this one has its own."""
+        self.spent = SpentCache() if spent is None else spent
         self._young: dict[Digest, Step] = {}
         self._old: dict[Digest, Step] = {}
         # Stretches of commits without events, all of which were read: the newest, and the commit before the oldest.
@@ -126,10 +150,11 @@ class CommitCache:
 class CommitCaches:
     """The caches of the spaces that were used last, so that a new handle on a space finds what others have read."""
 
-    __slots__ = ("_old", "_young")
+    __slots__ = ("_old", "_spent", "_young")
 
     def __init__(self) -> None:
         """Begin empty."""
+        self._spent = SpentCache()
         self._young: dict[tuple[str, str], CommitCache] = {}
         self._old: dict[tuple[str, str], CommitCache] = {}
 
@@ -137,7 +162,7 @@ class CommitCaches:
         """Return the cache of a space whose commits have that label; generations are as in `CommitCache`."""
         found = self._young.get((space, label))
         if found is None:
-            found = self._old.get((space, label)) or CommitCache()
+            found = self._old.get((space, label)) or CommitCache(self._spent)
             if len(self._young) >= _SPACES_MAX:
                 self._old, self._young = self._young, {}
             self._young[space, label] = found

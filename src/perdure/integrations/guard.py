@@ -226,6 +226,10 @@ class BegunCall:
         """Record that no report of the outcome will come."""
         return event_loop.drive(self._started.abandon())
 
+    def refuse(self, why: str) -> CallResult:
+        """Record that the tool was not called, because it was refused: failed, without an effect."""
+        return event_loop.drive(self._started.refuse(why))
+
 
 class _Attempt(Generic[_T]):
     """One attempt in this process: what the tool returned or raised."""

@@ -28,17 +28,18 @@ _WIDTH_MAX = 8_192
 class Embedder:
     """An embedding function, checked at every use."""
 
-    def __init__(self, function: Embed, *, gives_way: bool = False) -> None:
+    def __init__(self, function: Embed, *, gives_way: bool = False, similarity_min: float = -1.0) -> None:
         """Use `function`; it is not called yet.
 
         If it gives way, vectors of another function in a stored index are left there, and a temporary index is used.
+        Texts whose vectors are less similar than `similarity_min` have nothing to do with each other.
         """
         if not callable(function):
             raise Invalid(
                 f"embed is a function from a list of texts to a vector for each, not {function!r}; nothing was opened.",
                 code="embed_invalid",
             )
-        self._function, self.gives_way = function, gives_way
+        self._function, self.gives_way, self.similarity_min = function, gives_way, similarity_min
         self._lock = ThreadLock()
         self._width = 0
         self._name: str | None = None

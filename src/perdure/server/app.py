@@ -17,9 +17,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
@@ -34,6 +35,16 @@ from perdure.server import openapi
 from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
 from perdure.server.keys import Audit, AuditEntry, Keys
 from perdure.server.problems import MEDIA_TYPE, HttpProblem, problem_of
+from perdure.server.request import (
+    REPEATED,
+    cookie_name,
+    decode_body,
+    headers_of,
+    path_of,
+    read_body,
+    root_of,
+    wants_json,
+)
 from perdure.server.routing import HttpCall, HttpRoute, Router, encoded, entity_tag, read_query
 from perdure.server.streams import EventStream, Inbox
 from perdure.shapes.text import now, spelled, stamp
@@ -47,21 +58,6 @@ __all__ = ["HttpServer", "app"]
 PAGE = Path(__file__).with_name("page")
 
 _SAFE = frozenset({"GET", "HEAD"})
-_SINGLE = frozenset(
-    {
-        "host",
-        "authorization",
-        "content-length",
-        "content-type",
-        "if-match",
-        "idempotency-key",
-        "origin",
-        "last-event-id",
-    }
-)
-_REPEATED = "\n"  # no value of a header has it
-_BETWEEN = {"cookie": "; "}  # HTTP/2 lets a client divide it
-_RECEIVE_SECONDS = 60.0  # for a whole body
 _BODY_BYTES_MAX = 8 * 1024 * 1024
 _OPEN_BODY_BYTES_MAX = 4 * 1024  # of a request that needs no credential
 _WORKERS = 16
@@ -225,12 +221,14 @@ class HttpServer:
         if key is None:
             return None
         person = None if key.person_header is None else headers.get(key.person_header.lower(), "").strip()
-        if person is not None and _REPEATED in person:
+        if person is not None and REPEATED in person:
             raise HttpProblem(
-                400, "header_repeated", f"the header {key.person_header} comes twice; nothing was done."
+                400,
+                "header_repeated",
+                f"the request has the header {key.person_header} twice; nothing was done.",
             )
         if key.person_header is not None and not person:
-            return None  # a proxy that names no person has nobody to answer for
+            return None  # a request of a proxy is made for a person, whom this one does not name
         return key.access(None if person is None else f"{key.name}:{spelled(person)[:100]}")
 
     # ---- starting and stopping
@@ -286,27 +284,32 @@ class HttpServer:
 
     async def _answer(self, scope: Scope, receive: Receive, counted: list[str]) -> Response | EventStream:
         method: str = scope["method"]
-        headers = _headers(scope)
+        headers = headers_of(scope)
         host = headers.get("host", "")
         if not is_own_host(host, self._hosts):
-            raise HttpProblem(421, "host_unknown", "this server does not answer to that host name.")
+            raise HttpProblem(
+                421,
+                "host_unknown",
+                "the server does not answer requests for that host name; nothing was done.",
+                advice="Name the host with `--name HOST` of `perdure serve`, or `hosts` of `perdure.server.app`.",
+            )
         check_origin(headers, host, is_safe=method in _SAFE)
-        path, query = _path(scope), scope["query_string"].decode("latin-1")
+        path, query = path_of(scope), scope["query_string"].decode("latin-1")
         if path == _MCP:
             counted[0] = path
             return await self._mcp(scope, receive, headers)
         if not path.startswith("/v1/") and path not in _PLAIN:
-            if not _wants_json(headers) or method not in _SAFE:
+            if not wants_json(headers) or method not in _SAFE:
                 return self._page(scope, method, path, query, headers)
             path = "/v1" + path.rstrip("/")
         if path == openapi.ADDRESS:
             _check_read(method)
             return Response(openapi.document(), media_type="application/json")
         is_open = path in _PLAIN - {"/metrics"} or (path == "/v1/session" and method in ("POST", "DELETE"))
-        access = _NOBODY if is_open else await self._allowed(headers)
+        access = _ANONYMOUS if is_open else await self._allowed(headers)
         route, segments = self._router.find(method, path)
         counted[0] = route.path
-        call = HttpCall(self, access, segments, headers)
+        call = HttpCall(self, access, segments, headers, root=root_of(scope))
         entry = self._entry(scope, call, path, query)
         self.check_permission(call, route, entry)
         call.check_precondition(route)
@@ -326,7 +329,11 @@ class HttpServer:
         if route.method not in _SAFE and route.permission is not None:
             if self.is_draining:
                 raise HttpProblem(
-                    503, "draining", "the server is being stopped.", headers={"Retry-After": "5"}
+                    503,
+                    "draining",
+                    "the server is stopping and takes no new changes; nothing was done.",
+                    advice="Send the request again when the server has started again.",
+                    headers={"Retry-After": "5"},
                 )
             await self._record(entry)
         if route.is_async:
@@ -337,10 +344,13 @@ class HttpServer:
         """Answer a client of the Model Context Protocol; each request is whole, so there is nothing to read or end."""
         if scope["method"] != "POST":
             raise HttpProblem(
-                405, "method_not_allowed", "this address takes POST.", headers={"Allow": "POST"}
+                405,
+                "method_not_allowed",
+                "this address takes POST only; nothing was done.",
+                headers={"Allow": "POST"},
             )
         access = await self._allowed(headers)
-        content = await _body(receive, headers, self._body_bytes_max)
+        content = await read_body(receive, headers, self._body_bytes_max)
         try:
             from perdure.server import mcp
         except ImportError as error:
@@ -381,10 +391,10 @@ class HttpServer:
         if route.method in _SAFE:
             return found
         bytes_max = _OPEN_BODY_BYTES_MAX if route.permission is None else self._body_bytes_max
-        content = await _body(receive, call.headers, min(bytes_max, self._body_bytes_max))
+        content = await read_body(receive, call.headers, min(bytes_max, self._body_bytes_max))
         found["_digest"] = sha256(content).hexdigest()
         if route.body is not None:
-            found["body"] = _decoded(route.body, content, call)
+            found["body"] = decode_body(route.body, content, call)
         return found
 
     def _response(self, scope: Scope, route: HttpRoute, call: HttpCall, found: Any) -> Response | EventStream:
@@ -417,7 +427,7 @@ class HttpServer:
                 401,
                 "credential_missing",
                 "this request has no valid credential; nothing was done.",
-                advice="Send a key as a bearer token.",
+                advice="Send a key as a bearer token, or open the start link of the server.",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         return access
@@ -427,16 +437,16 @@ class HttpServer:
             found = self._access(headers)
             if found is not None:
                 return found
-        secret = bearer(headers, _cookie_name(headers))
+        secret = bearer(headers, cookie_name(headers))
         return None if secret is None else await self.known(secret, headers)
 
     def _set_cookie(self, scope: Scope, response: Response, secret: str) -> None:
-        name = _cookie_name(_headers(scope))
+        name, path = cookie_name(headers_of(scope)), root_of(scope) or "/"
         if not secret:
-            response.delete_cookie(name, path="/", httponly=True, samesite="strict")
+            response.delete_cookie(name, path=path, httponly=True, samesite="strict")
             return
-        secure = scope["scheme"] == "https" or _headers(scope).get("x-forwarded-proto") == "https"
-        response.set_cookie(name, secret, path="/", httponly=True, samesite="strict", secure=secure)
+        secure = scope["scheme"] == "https" or headers_of(scope).get("x-forwarded-proto") == "https"
+        response.set_cookie(name, secret, path=path, httponly=True, samesite="strict", secure=secure)
 
     # ---- the record of requests
 
@@ -484,11 +494,13 @@ class HttpServer:
             return self._entered(scope, path, parameters, token, headers)
         file = _asset(path)
         if file is None:
-            raise HttpProblem(404, "address_not_found", "there is nothing at this address.")
+            raise HttpProblem(404, "address_not_found", "the server has no page or file at this address.")
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         is_index = file.name == "index.html"
         caching = "no-cache" if is_index or "/assets/" not in path else "public, max-age=31536000, immutable"
         sent = {"content-security-policy": _PAGE_POLICY, "cache-control": caching, "vary": "accept-encoding"}
+        if is_index:
+            return Response(_index(root_of(scope)), media_type=kind, headers=sent)
         if "gzip" in headers.get("accept-encoding", ""):
             return Response(_compressed(file), media_type=kind, headers=sent | {"content-encoding": "gzip"})
         return FileResponse(file, media_type=kind, headers=sent)
@@ -503,12 +515,21 @@ class HttpServer:
     ) -> Response:
         """Answer the start link: set the cookie, and lead to the same address without the token."""
         if headers.get("sec-fetch-site") == "cross-site":
-            raise HttpProblem(403, "cross_site", "another site led to this link; nobody was signed in.")
+            raise HttpProblem(
+                403,
+                "cross_site",
+                "another site opened this start link, so the server did not sign the browser in.",
+                advice="Copy the link that the server printed into the address bar.",
+            )
         if self._token is None or not same(token, self._token):
-            raise HttpProblem(401, "credential_unknown", "the token of this link is not known here.")
+            raise HttpProblem(
+                401,
+                "credential_unknown",
+                "the server does not know the token of this link; it did not sign the browser in.",
+                advice="Each start of the server has a new token: open the link that the last start printed.",
+            )
         left = urlencode([each for each in parameters if each[0] != "token"])
-        root = scope.get("root_path", "")
-        address = root + "/" + path.lstrip("/")  # one slash: two would lead to another host
+        address = root_of(scope) + "/" + path.lstrip("/")  # one slash: two would lead to another host
         response = RedirectResponse(address + (f"?{left}" if left else ""), status_code=303)
         self._set_cookie(scope, response, token)
         return response
@@ -517,23 +538,28 @@ class HttpServer:
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 _PLAIN = frozenset({"/healthz", "/readyz", "/metrics"})
 _MCP = "/mcp"
-_NOBODY = Access(name="nobody", roles=())
+_ANONYMOUS = Access(name="anonymous", roles=())
 
 
 def _check_read(method: str) -> None:
     if method not in _SAFE:
         raise HttpProblem(
-            405, "method_not_allowed", "this address is only read.", headers={"Allow": "GET, HEAD"}
+            405,
+            "method_not_allowed",
+            "this address takes GET and HEAD only; nothing was done.",
+            headers={"Allow": "GET, HEAD"},
         )
 
 
 def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception) -> None:
-    _log.error("requests were not recorded, and not carried out: %s", spelled(str(error)))
+    _log.error("the server could not record requests, so it did not carry them out: %s", spelled(str(error)))
     for _, done in batch:
         if not done.done():
             problem = Unavailable(
-                "the request could not be recorded, so it was not carried out.",
+                "the server could not record the request, so it did not carry it out.",
                 code="audit_unavailable",
+                advice=(error.advice if isinstance(error, PerdureError) else "")
+                or "Make sure that the store can be written, and send the request again.",
                 cause=error.code if isinstance(error, PerdureError) else None,
             )
             problem.__cause__ = error
@@ -543,83 +569,6 @@ def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception
 def _problem(error: BaseException, *, had_precondition: bool) -> Response:
     document, headers = problem_of(error, had_precondition=had_precondition)
     return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request by name; raises a problem if one that decides something comes twice.
-
-    Another one that comes twice has both values, with a line end between them.
-    """
-    found: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name = raw_name.decode("latin-1").lower()
-        if name in found and name in _SINGLE:
-            raise HttpProblem(400, "header_repeated", f"the header {name} comes twice; nothing was done.")
-        value = raw_value.decode("latin-1")
-        found[name] = f"{found[name]}{_BETWEEN.get(name, _REPEATED)}{value}" if name in found else value
-    return found
-
-
-def _path(scope: Scope) -> str:
-    """Return the path as the client sent it, percent-encoded, without the part under which the server is mounted."""
-    raw: bytes | None = scope.get("raw_path")
-    path = raw.decode("latin-1").partition("?")[0] if raw is not None else quote(scope["path"], safe="/%")
-    root = quote(scope.get("root_path", ""), safe="/%")
-    return path[len(root) :] if root and path.startswith(root) else path
-
-
-def _wants_json(headers: Mapping[str, str]) -> bool:
-    accept = headers.get("accept", "")
-    return ("application/json" in accept or "text/event-stream" in accept) and "text/html" not in accept
-
-
-def _cookie_name(headers: Mapping[str, str]) -> str:
-    """Return the name of the cookie: a host's cookies are shared by all its ports, so the name has the port."""
-    port = headers.get("host", "").rpartition(":")[2]
-    return f"perdure_{port}" if port.isdecimal() else "perdure"
-
-
-async def _body(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
-    """Read the body of a request; raises a problem if it is too large or does not come."""
-    try:
-        return await asyncio.wait_for(_received(receive, headers, bytes_max), _RECEIVE_SECONDS)
-    except TimeoutError as error:
-        raise HttpProblem(408, "body_too_slow", "the body did not come in time; nothing was done.") from error
-
-
-async def _received(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
-    length = headers.get("content-length", "0")
-    too_large = HttpProblem(413, "body_too_large", f"a body has at most {bytes_max} bytes; nothing was done.")
-    if len(length) > 18 or (length.isdecimal() and int(length) > bytes_max):
-        raise too_large
-    found = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise HttpProblem(
-                400, "body_cut_off", "the client left before its body was whole; nothing was done."
-            )
-        found += message.get("body", b"")
-        if len(found) > bytes_max:
-            raise too_large
-        if not message.get("more_body", False):
-            return bytes(found)
-
-
-def _decoded(kind: Any, content: bytes, call: HttpCall) -> Any:
-    media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind is Any and media != "application/json":
-        call.media_type = media or "application/octet-stream"
-        return content
-    if media != "application/json" and content:
-        raise HttpProblem(415, "media_type_unknown", "a body is application/json; nothing was done.")
-    try:
-        return msgspec.json.decode(content or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(
-            f"the body is not as it should be: {spelled(str(error))[:300]}; nothing was done.",
-            code="body_invalid",
-        ) from error
 
 
 _VIEWS = frozenset(
@@ -638,6 +587,14 @@ def _asset(path: str) -> Path | None:
         return found if found.is_file() else None
     except (OSError, ValueError):  # no file can have such a name
         return None
+
+
+def _index(root: str) -> bytes:
+    """Return the index of the page for a server below `root`; the scripts find the root in their own address."""
+    page = (PAGE / "index.html").read_text(encoding="utf-8")
+    for name in ("assets/", "favicon.svg"):
+        page = page.replace(f'"/{name}', f'"{escape(root)}/{name}')
+    return page.encode()
 
 
 @cache

@@ -332,7 +332,7 @@ def _given(tool: _McpTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
         found = msgspec.convert(arguments, tool.arguments)
     except msgspec.ValidationError as error:
         raise Invalid(
-            f"the arguments of '{tool.name}' are not as they should be: {spelled(str(error))[:300]}; nothing was done.",
+            f"the arguments of '{tool.name}' do not fit it: {spelled(str(error))[:300]}; nothing was done.",
             code="body_invalid",
         ) from error
     return {name: value for name, value in msgspec.structs.asdict(found).items() if value is not None}

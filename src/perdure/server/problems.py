@@ -78,8 +78,12 @@ def problem_of(error: BaseException, *, had_precondition: bool = False) -> tuple
     if isinstance(error, HttpProblem):
         return _document(error, error.status, {}), error.headers
     if not isinstance(error, PerdureError):
-        _log.error("a request failed", exc_info=error)
-        hidden = PerdureError("the server failed; what was written is whole or absent.", code="server_failed")
+        _log.error("the server failed to answer a request", exc_info=error)
+        hidden = PerdureError(
+            "the server failed to answer; each of its writes is whole or absent.",
+            code="server_failed",
+            advice="The log of the server has the cause.",
+        )
         return _document(hidden, 500, {}), {}
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     if had_precondition and isinstance(error, errors.StaleHead):

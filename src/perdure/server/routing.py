@@ -188,9 +188,12 @@ class HttpCall:
         access: Access,
         segments: Mapping[str, str],
         headers: Mapping[str, str],
+        *,
+        root: str = "",
     ) -> None:
-        """Take a request that passed the checks of access."""
+        """Take a request that passed the checks of access; `root` is the path under which clients reach the server."""
         self.server, self.access, self.segments, self.headers = server, access, segments, headers
+        self.root = root
         self.head: Head | None = None  # of the timeline that the answer is about; it becomes the ETag
         self.is_by_digest = False  # the answer is named by a digest, so that it may be cached for a while
         self.status: int | None = None  # None: that of the route
@@ -242,14 +245,14 @@ class HttpCall:
         """Raise a problem if the request would change the server's own thread."""
         if self.segments.get("thread") == SERVER:
             raise HttpProblem(
-                403, "own_thread", "the server's own thread is changed by no request; nothing was done."
+                403, "own_thread", "no request may change the server's own thread; nothing was done."
             )
 
     def check_precondition(self, route: HttpRoute) -> None:
         """Raise `Invalid` if If-Match asks for a check that the route does not make."""
         if self.expected is not None and route.method != "GET" and not route.takes_if_match:
             raise Invalid(
-                "what this request changes is no head, so it takes no If-Match; nothing was done.",
+                "this request moves no head, so the server cannot check its If-Match; nothing was done.",
                 code="if_match_not_taken",
             )
 
@@ -290,10 +293,10 @@ class Router:
             raise HttpProblem(
                 405,
                 "method_not_allowed",
-                f"this address takes {methods}, not {method}.",
+                f"this address takes {methods}, not {method}; nothing was done.",
                 headers={"Allow": methods},
             )
-        raise HttpProblem(404, "address_not_found", "there is nothing at this address.")
+        raise HttpProblem(404, "address_not_found", "the server has no resource at this address.")
 
 
 def read_query(kind: type[BaseQuery], text: str) -> BaseQuery:
@@ -327,7 +330,7 @@ def read_tag(text: str | None) -> Head | None:
     match = _TAG.match(text.strip())
     if match is None:
         raise Invalid(
-            "If-Match is one ETag of a timeline; nothing was done.",
+            "the If-Match header is not one ETag of a timeline; nothing was done.",
             code="etag_invalid",
             advice="Send the ETag of an earlier answer.",
         )

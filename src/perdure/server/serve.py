@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import msgspec
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure import aio
@@ -27,6 +28,7 @@ from perdure.runtime.agent.agent import Agent
 from perdure.server.access import LOOPBACK, host_name
 from perdure.server.app import HttpServer
 from perdure.server.keys import Keys
+from perdure.server.streams import CONNECTION
 from perdure.store.store import Store
 from perdure.store.worker import Worked
 from perdure.telemetry.metrics import StoreMetrics
@@ -55,6 +57,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = PORT,
     names: Sequence[str] = (),
+    root_path: str = "",
     work: bool = False,
     at_once: int = 8,
     metrics: StoreMetrics | None = None,
@@ -63,9 +66,11 @@ def serve(
 ) -> None:
     """Serve a store until a signal ends it; with `work` also run what is due of the agents, as `store.work` does.
 
-    `names` are further host names that requests may address, such as that of a proxy.  `metrics` are the numbers that
-    telemetry sends, None: the server counts its own.  `started` is called when the server listens.  Raises `Refused` on an address that others reach if the store has no key, `Unavailable` if the
-    port is taken.  The caller opens and closes the store.
+    `names` are further host names that requests may address, such as that of a proxy.  `root_path` is the path under
+    which a proxy shows the server; the proxy removes it from the requests that it passes on.  `metrics` are the numbers
+    that telemetry sends, None: the server counts its own.  `started` is called when the server listens.  Raises `Refused`
+    on an address that others reach if the store has no key, `Unavailable` if the port is taken.  The caller opens and
+    closes the store.
     """
     has_keys = bool(Keys(store).ls())
     if not has_keys and not is_loopback(host):
@@ -86,7 +91,16 @@ def serve(
     url = f"http://{host_name(host)}:{listening.getsockname()[1]}/"
     place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
     asyncio.run(
-        _serving(application, listening, place, work=work, at_once=at_once, started=started, report=report)
+        _serving(
+            application,
+            listening,
+            place,
+            root_path=root_path.rstrip("/"),
+            work=work,
+            at_once=at_once,
+            started=started,
+            report=report,
+        )
     )
 
 
@@ -158,8 +172,16 @@ class _Protocol(H11Protocol):
     """HTTP/1.1 by h11, which bounds the size of headers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin a connection."""
-        super().connection_made(cast("asyncio.Transport", _Corked(transport)))
+        """Begin a connection, and lend it to the application."""
+        corked = cast("asyncio.Transport", _Corked(transport))
+        super().connection_made(corked)
+        application = self.app
+
+        async def lending(scope: Scope, receive: Receive, send: Send) -> None:
+            scope.setdefault("extensions", {})[CONNECTION] = corked
+            await application(cast("Any", scope), cast("Any", receive), cast("Any", send))
+
+        self.app = cast("Any", lending)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -184,6 +206,7 @@ async def _serving(
     listening: socket.socket,
     place: Serving,
     *,
+    root_path: str,
     work: bool,
     at_once: int,
     started: Callable[[Serving], None] | None,
@@ -195,6 +218,7 @@ async def _serving(
         log_config=None,
         access_log=False,
         server_header=False,
+        root_path=root_path,
         proxy_headers=False,
         lifespan="on",
         ws="none",

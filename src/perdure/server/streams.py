@@ -46,6 +46,11 @@ CHECK_SECONDS = (
     1.0  # after which a stream that sends something asks whether its client is still allowed to read
 )
 
+CONNECTION = (
+    "perdure.connection"  # the extension of ASGI by which `perdure serve` lends the connection of a request
+)
+
+_CLOSE_SECONDS = 1.0
 _IDLE = b": idle\n\n"
 _FRAMES_MAX = 1_000  # that wait for one reader of the inbox
 _NEWS_SECONDS = 10.0
@@ -125,9 +130,10 @@ class EventStream:
         leaving = asyncio.ensure_future(_gone(receive))
         draining = asyncio.ensure_future(self._drained.wait()) if self._drained is not None else None
         try:
-            await self._send(send, leaving, draining)
+            if not await self._send(send, leaving, draining):
+                await _disconnect(scope, leaving)
         except (TimeoutError, OSError):
-            return  # the connection is closed without an end, so that the client comes back
+            await _disconnect(scope, leaving)
         finally:
             for task in (leaving, draining):
                 if task is not None:
@@ -137,7 +143,8 @@ class EventStream:
 
     async def _send(
         self, send: Send, leaving: asyncio.Future[None], draining: asyncio.Future[Any] | None
-    ) -> None:
+    ) -> bool:
+        """Send frames; false if the stream was cut short, so that the connection has to be closed without an end."""
         others = {leaving} if draining is None else {leaving, draining}
         coming: asyncio.Task[bytes] | None = None
         is_whole = False
@@ -148,7 +155,7 @@ class EventStream:
                     {coming, *others}, timeout=self._idle, return_when=asyncio.FIRST_COMPLETED
                 )
                 if leaving in done:
-                    return
+                    return True
                 if coming in done:
                     try:
                         body = coming.result()
@@ -165,8 +172,10 @@ class EventStream:
                 if not await self._may_go_on(0):
                     break
                 await self._part(send, _IDLE)
-            if is_whole or not self._is_cut_short:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if not is_whole and self._is_cut_short:
+                return False
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return True
         finally:
             if coming is not None:
                 coming.cancel()
@@ -185,6 +194,20 @@ class EventStream:
         await asyncio.wait_for(
             send({"type": "http.response.body", "body": body, "more_body": True}), self._slow
         )
+
+
+async def _disconnect(scope: Scope, leaving: asyncio.Future[None]) -> None:
+    """Close the connection without an end, so that the client comes back.
+
+    A server that does not lend its connection closes it when the application returns, and logs that as an error.
+    """
+    transport: asyncio.Transport | None = scope.get("extensions", {}).get(CONNECTION)
+    if transport is None:
+        return
+    transport.close()
+    await asyncio.wait({leaving}, timeout=_CLOSE_SECONDS)
+    transport.abort()  # a client that does not read keeps what was sent from leaving
+    await asyncio.wait({leaving}, timeout=_CLOSE_SECONDS)
 
 
 async def _gone(receive: Receive) -> None:

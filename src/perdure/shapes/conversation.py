@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -15,12 +15,13 @@ from perdure.model.message import view
 from perdure.projections.transcript import TranscriptEntry, Turn
 from perdure.providers.contract import Loss
 from perdure.runtime.events import Committed, Happened
-from perdure.shapes.text import stamp
+from perdure.shapes.text import shortened, stamp
 from perdure.store.plumbing.revisions import LogEntry
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
 __all__ = [
+    "WORDS_MAX",
     "MessageShape",
     "PathShape",
     "TurnShape",
@@ -41,7 +42,8 @@ __all__ = [
     "turn_name",
 ]
 
-_COMMITS_A_TURN = 50  # that are read to find a turn of the graph
+WORDS_MAX = 120  # characters of a message in an overview
+_COMMITS_A_PAGE = 100
 
 
 class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,13 +109,15 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]  # that other frameworks have for its commits
     messages: list[MessageShape]
     changed: list[PathShape]
-    forgotten: bool  # a retention policy has removed the state before or after it; what it changed is not known
+    forgotten: (
+        bool  # a retention policy has removed the state before or after it; what it changed is not known
+    )
 
     @classmethod
-    def of(cls, turn: Turn, seen: View) -> TurnShape:
-        """Return the turn as programs read it; `seen` is a view of its thread."""
+    def of(cls, turn: Turn, seen: View | None) -> TurnShape:
+        """Return the turn as programs read it; `seen` is a view of its thread, None: what it changed is left out."""
         try:
-            changes = seen.diff(turn.before, turn.after).state
+            changes = () if seen is None else seen.diff(turn.before, turn.after).state
         except Forgotten:
             changes = None
         return cls(
@@ -353,14 +357,17 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
     more: bool  # whether there are older ones beyond the limit
 
     @classmethod
-    def of(cls, thread: Thread, *, limit: int) -> Self:
-        """Return the newest turns of all timelines; 0: all."""
+    def of(cls, thread: Thread, *, limit: int, brief: bool = False) -> Self:
+        """Return the newest turns of all timelines; 0: all.
+
+        `brief`: of what was said only the beginning, and not what was changed.
+        """
         heads: dict[str, list[str]] = {}
         commits: dict[str, LogEntry] = {}
         for hold in thread.timelines():
             if hold.head.commit is not None:
                 heads.setdefault(hold.head.commit, []).append(hold.head.timeline)
-                _collect(thread.at(hold.head), commits, limit * _COMMITS_A_TURN if limit else None)
+                _collect(thread, hold.head.commit, commits, limit)
         after: dict[str, list[LogEntry]] = {}
         for entry in commits.values():
             for parent in entry.parents:
@@ -373,6 +380,7 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         parents = {digest: list(_shown_parents(commits, digest, shown)) for digest in shown}
         order = _newest_first(commits, parents)
         kept = order[:limit] if limit else order
+        turns = _turns_at(thread, kept, parents, brief=brief)
         return cls(
             thread=thread.id,
             nodes=[
@@ -380,7 +388,7 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
                     commit=digest,
                     parents=parents[digest],
                     timelines=heads.get(digest, []),
-                    turn=_with_states(thread, thread.at(digest), thread.at(digest).turns(limit=1))[0],
+                    turn=turns[digest],
                 )
                 for digest in kept
             ],
@@ -389,7 +397,29 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _with_states(thread: Thread, seen: View, turns: Iterable[Turn]) -> list[TurnShape]:
+def _turns_at(
+    thread: Thread, commits: Sequence[str], parents: Mapping[str, list[str]], *, brief: bool
+) -> dict[str, TurnShape]:
+    """Return the turns that end with these commits; those that follow one another on a line are read together."""
+    wanted, found = set(commits), dict[str, TurnShape]()
+    for digest in commits:
+        line, each = 0, digest
+        while each in wanted and each not in found:
+            line += 1
+            each = next(iter(parents[each]), "")
+        if line:
+            seen = thread.at(digest)
+            for turn in _with_states(thread, None if brief else seen, seen.turns(limit=line)):
+                found.setdefault(turn.after, _brief(turn) if brief else turn)
+    return found
+
+
+def _brief(turn: TurnShape) -> TurnShape:
+    said = {"input": shortened(turn.input, WORDS_MAX), "text": shortened(turn.text, WORDS_MAX)}
+    return msgspec.structs.replace(turn, messages=[], **said)
+
+
+def _with_states(thread: Thread, seen: View | None, turns: Iterable[Turn]) -> list[TurnShape]:
     """Return turns as programs read them; a run without an end on this line has the state that its record has.
 
     Such a run waits, is under way, or failed on a timeline of its own.
@@ -414,12 +444,19 @@ def _heads(thread: Thread, shown: set[Digest]) -> dict[str, list[str]]:
     return heads
 
 
-def _collect(seen: View, commits: dict[str, LogEntry], limit: int | None) -> None:
-    """Add the commits of a line, back to one that is there already."""
-    for entry in seen.log(limit=limit):
-        if entry.digest in commits:
-            return
-        commits[entry.digest] = entry
+def _collect(thread: Thread, at: str | None, commits: dict[str, LogEntry], limit: int) -> None:
+    """Add the commits of the last `limit` turns of a line (0: of all), back to one that is there already."""
+    turns, after = 0, None
+    while at is not None:
+        page = thread.at(at).log(limit=_COMMITS_A_PAGE)
+        for entry in page:
+            if entry.digest in commits:
+                return
+            turns += after is None or after.run is None or after.run != entry.run
+            if limit and turns > limit:
+                return
+            commits[entry.digest] = after = entry
+        at = next(iter(page[-1].parents), None)
 
 
 def _is_shown(entry: LogEntry, after: list[LogEntry]) -> bool:

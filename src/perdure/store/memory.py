@@ -89,10 +89,21 @@ class Memory:
         return self._written(named, version, "memory.add", op_id)
 
     def search(
-        self, query: str, *, limit: int = 8, kind: ItemKind | None = None, scope: str | None = None
+        self,
+        query: str,
+        *,
+        limit: int = 8,
+        kind: ItemKind | None = None,
+        scope: str | None = None,
+        similarity_min: float | None = None,
     ) -> Recall:
-        """Find the items that match `query`, the best first, each with its score and the searches that found it."""
-        return relevant(self._memory, query, limit=limit, kind=kind, scope=scope)
+        """Find the items that match `query`, the best first, each with its score and the searches that found it.
+
+        By meaning only items of `similarity_min` at least are found; None: 0.15 with "minilm", any with a function.
+        """
+        return relevant(
+            self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
+        )
 
     def get(self, id: str) -> Remembered:
         """Read one item; raises `NotFound` if there is none, or if it was withdrawn or has expired."""

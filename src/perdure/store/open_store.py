@@ -109,6 +109,7 @@ def _open(
         embedder=embedder,
         read_only=read_only,
         spool=_spool(address),
+        channel=registry.live_channel(engine),
     )
     if not read_only:
         # A damaged store must open for `verify` to name the damage; every use of what is damaged raises.
@@ -199,9 +200,9 @@ def _embedder(embed: Embed | Literal["minilm", "auto"], address: str) -> Embedde
 
 def _small_model(address: str, *, gives_way: bool) -> Embedder:
     registry.check_vectors(address)
-    from perdure.memory.minilm import minilm
+    from perdure.memory.minilm import SIMILARITY_MIN, minilm
 
-    return embedding.Embedder(minilm(), gives_way=gives_way)
+    return embedding.Embedder(minilm(), gives_way=gives_way, similarity_min=SIMILARITY_MIN)
 
 
 def _models() -> Catalog:

@@ -36,6 +36,7 @@ from perdure.store.thread import Thread
 if TYPE_CHECKING:
     from perdure.history.retention import RetentionPlan, RetentionPolicy, SpaceRemoval
     from perdure.history.verify import VerifyReport
+    from perdure.history.verify.report import Progress
     from perdure.ledger import held, tickets, trace, verify
     from perdure.model import memory as memory_model
     from perdure.model.call import CallRecord
@@ -320,13 +321,15 @@ class Store:
             )
         return [(label_of(engine, space), record) for space, record in found if space not in waiting]
 
-    def verify(self, *, since: VerifyReport | None = None) -> VerifyReport:
+    def verify(self, *, since: VerifyReport | None = None, progress: Progress | None = None) -> VerifyReport:
         """Check everything that is stored: `.ok`, and `.faults` by name.  Never raises on damaged data.
 
         With `since`, an earlier report, it does not read again what was written before that report was made
-        (None: it reads everything).
+        (None: it reads everything).  `progress` is called now and then with the space that is read, how much is checked
+        and how much there is to check; None: nothing is called.
         """
-        report = verify.verify(self._resources.engine, since=None if since is None else since.points)
+        points = None if since is None else since.points
+        report = verify.verify(self._resources.engine, since=points, progress=progress)
         import logging  # only here: a program that opens a store and reads does not need it
 
         level = logging.INFO if report.ok else logging.ERROR

@@ -418,7 +418,7 @@ class Thread(Switching):
             store_runtime=self._resources.store_runtime,
             store=self._resources.store,
             finish=self._finish,
-            effect_max=effect_limit.most(self._space, self.timeline),
+            effect_max=None if self.timeline == MAIN else effect_limit.most(self._space, self.timeline),
             handed=self._handed,
             models=self._resources.models,
             memory=self._memory(),

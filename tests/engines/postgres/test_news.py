@@ -28,7 +28,7 @@ if TYPE_CHECKING or not MISSING:
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.usefixtures("postgres")]
 
-COMMITS = 10_000 if os.environ.get("PERDURE_DEEP") else 300
+COMMITS = 10_000 if os.environ.get("PERDURE_DEEP") else 100
 LONG = 30.0
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING or not MISSING:
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
-TRIES = 10_000 if os.environ.get("PERDURE_DEEP") else 800
+TRIES = 10_000 if os.environ.get("PERDURE_DEEP") else 200
 SPACES = ("thread-1", "store", "secret/plans", "%", "a\0b")
 SECRET = "the other tenant's secret"
 Try: TypeAlias = Callable[[Engine], object]

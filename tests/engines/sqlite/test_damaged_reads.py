@@ -102,6 +102,7 @@ def line(tmp_path: Path) -> tuple[Path, Digest]:
         "UPDATE log SET prev = prev - 1 WHERE depth = 5",
         "UPDATE log SET prev = NULL WHERE depth = 5",
         "UPDATE log SET depth = 4 WHERE depth = 5",
+        "UPDATE log SET keys = 7 WHERE depth = 5",
         "UPDATE log SET changeset = replace(changeset, 'm-2', 'm-3') WHERE depth = 2",
         "DELETE FROM log WHERE depth = 5",
     ],

@@ -235,3 +235,80 @@ def test_a_session_without_a_message_makes_no_thread(store: Store, tmp_path: Pat
     (session,) = import_sessions(store, tmp_path).sessions
 
     assert (session.thread, session.unmapped, list(store.threads())) == (None, {"summary": 1}, [])
+
+
+@pytest.mark.parametrize("kind", ["reasoning", "function_call", "function_call_output", "message"])
+def test_an_envelope_with_the_type_of_an_item_is_counted(store: Store, tmp_path: Path, kind: str) -> None:
+    """Its payload has no type, so that it is no item; the rest of the session is imported."""
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
+    start = {"type": "session_meta", "payload": {"id": "s1"}}
+    file = saved(
+        tmp_path, start, {"type": "response_item", "payload": said}, {"type": kind, "payload": {"id": "x"}}
+    )
+
+    (report,) = import_sessions(store, file).sessions
+
+    assert report.unmapped[f"{kind} with a payload"] == 1
+    assert [entry.text for entry in store.thread(report.thread or "").transcript()] == ["hello"]
+
+
+@pytest.mark.parametrize(("token", "losses"), [("gAAAA" + "x" * 40, 0), ("c2VjcmV0", 1), ([1], 1), (True, 1)])
+def test_reasoning_that_openai_did_not_encrypt_is_listed(
+    store: Store, tmp_path: Path, token: object, losses: int
+) -> None:
+    """The vendor would refuse the whole conversation; the original keeps it, and every export is valid."""
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}, {}]}
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": token}
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}
+    items = [{"type": "response_item", "payload": each} for each in (said, thought, answer)]
+    file = saved(tmp_path, {"type": "session_meta", "payload": {"id": "s1"}}, *items)
+
+    (report,) = import_sessions(store, file).sessions
+
+    assert [each.what for each in report.losses] == ["content block", *["encrypted_content"] * losses]
+    assert sound(store) == []
+
+
+@pytest.mark.parametrize("text", ["cut \ud83d", "\ude00 cut", "whole \U0001f600"])
+def test_half_of_a_character_is_replaced_and_listed(store: Store, tmp_path: Path, text: str) -> None:
+    """Tools cut long outputs between the halves of a character; such a session is imported, and the original has its bytes."""
+    file = saved(tmp_path, line("u1", text))
+
+    (report,) = import_sessions(store, file).sessions
+
+    shown = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert [entry.text for entry in store.thread(report.thread or "").transcript()] == [shown]
+    assert [each.kind for each in report.losses] == ([] if shown == text else ["repaired"])
+    assert import_sessions(store, file).messages == 0
+
+
+def test_an_item_that_openai_would_refuse_is_mended_and_listed(store: Store, tmp_path: Path) -> None:
+    """Ids of another kind, or twice, are left out; texts have the type of their role."""
+    said = {"type": "message", "role": "user", "content": [{"type": "output_text", "text": "a"}], "id": "7"}
+    answer = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "input_text", "text": "b"}],
+        "id": "msg_1",
+    }
+    items = [{"type": "response_item", "payload": each} for each in (said, answer, said, answer)]
+    file = saved(tmp_path, {"type": "session_meta", "payload": {"id": "s1"}}, *items)
+
+    (report,) = import_sessions(store, file).sessions
+
+    assert [each.what for each in report.losses] == ["id", "id", "id"]
+    assert [entry.text for entry in store.thread(report.thread or "").transcript()] == ["a", "b", "a", "b"]
+    assert sound(store) == []
+
+
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_a_file_without_bytes_is_listed(store: Store, tmp_path: Path, kind: str) -> None:
+    """No vendor accepts it, in a message or in a result; the words beside it are imported."""
+    empty = {"type": kind, "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+    file = saved(tmp_path, line("u1", [{"type": "text", "text": "see"}, empty]))
+
+    (report,) = import_sessions(store, file).sessions
+
+    assert [each.what for each in report.losses] == ["file"]
+    assert [entry.text for entry in store.thread(report.thread or "").transcript()] == ["see"]
+    assert sound(store) == []

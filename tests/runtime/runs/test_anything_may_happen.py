@@ -13,7 +13,7 @@ from perdure.testing import Script, say
 from perdure.testing.script import ScriptStep
 from tests.runtime.runs.adversity import Adversity, check_well_formed
 
-SEEDS = 400 if os.environ.get("PERDURE_DEEP") else 25
+SEEDS = 400 if os.environ.get("PERDURE_DEEP") else 10
 OPEN = ("awaiting_approval", "approved")
 
 

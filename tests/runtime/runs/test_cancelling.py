@@ -12,6 +12,7 @@ import pytest
 import perdure
 from perdure import Agent, Call, Stop, Store, Thread, aio, errors
 from perdure.model.run import ENDED
+from perdure.runtime.session.lease_keeper import HeldLease
 from perdure.runtime.session.result import Result
 from perdure.testing import Script, crash, say, step, use
 from tests.crash.processes import Pipe, running
@@ -313,6 +314,25 @@ def test_a_cancel_outlives_the_process_that_was_to_hear_it(store: Store, how: st
         store.resume(agent)
 
     assert (thread.runs()[0].state, effects) == ("cancelled", [])
+
+
+def test_a_request_that_is_heard_when_the_run_has_ended_stops_nothing_else(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one who gives the input again finishes the run, hears of the request late, and still gets the result."""
+    thread = store.thread("trip", agent=cancelling(store, [], cut_off=True))
+    with pytest.raises(KeyboardInterrupt):
+        thread.run("go", id="msg-1")
+    release = HeldLease.release
+
+    def hear_late(held: HeldLease) -> None:
+        held.cancel("late")
+        release(held)
+
+    monkeypatch.setattr(HeldLease, "release", hear_late)
+    result = thread.run("go", id="msg-1")
+
+    assert (result.status, thread.runs()[0].cancelled_by) == ("cancelled", "ann")
 
 
 def test_what_a_signal_handler_raises_ends_the_run_like_an_interruption(store: Store) -> None:

@@ -106,6 +106,25 @@ def test_the_cost_of_a_long_thread_is_read_by_pages(tmp_path: Path, monkeypatch:
     assert counts[1] - counts[0] <= 10
 
 
+def test_what_an_ended_run_cost_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second question reads no commit; the control is a run that came since, whose commits are read."""
+    with opened(str(tmp_path / "agents.db"), monkeypatch) as (store, calls):
+        thread = store.thread("t", agent=priced(*["On."] * 3))
+        thread.run("a")
+        first = thread.cost()
+        begun = len(calls)
+        again = store.thread("t").cost()
+        repeated = calls[begun:]
+        thread.run("b")
+        begun = len(calls)
+        both = store.thread("t").cost()
+        further = calls[begun:]
+
+    assert first == again
+    assert (first.steps, both.steps) == (1, 2)
+    assert ("steps" in repeated, "steps" in further) == (False, True), (repeated, further)
+
+
 def test_an_unknown_price_is_said_and_not_counted_as_nothing(tmp_path: Path) -> None:
     """A scripted model is in no catalog: its steps are unpriced."""
     with perdure.open(tmp_path / "agents.db") as store:

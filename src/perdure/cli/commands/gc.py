@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -79,46 +79,54 @@ class Collected(Answer, frozen=True, kw_only=True):
             screen.say(f"Would forget {total}. Nothing was changed; --apply does it.")
 
 
+_Undone: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        metavar="TIME",
+        help="Delete the content of commits that were undone longer ago than this, such as 30d, and that no redo can reach",
+    ),
+]
+_Unfinished: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        metavar="TIME",
+        help="Delete the content of uploads that began longer ago than this and never finished",
+    ),
+]
+_Removed: TypeAlias = Annotated[
+    bool, Parameter(negative=(), show_default=False, help="Delete threads that were removed")
+]
+_Timelines: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        metavar="TIME",
+        help="Delete what only timelines need that nothing was committed to for this long; never main, and none with open work",
+    ),
+]
+_Superseded: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        metavar="TIME",
+        help="Delete values of threads that no state since then has had; messages, calls and commits stay",
+    ),
+]
+_Threads: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        metavar="TIME",
+        help="Delete whole threads that nothing was written to for this long and on which nothing is open",
+    ),
+]
+
+
 def gc(
     *,
-    undone_older_than: Annotated[
-        str | None,
-        Parameter(
-            metavar="TIME",
-            help="Delete the content of commits that were undone longer ago than this, such as 30d, and that no redo can reach",
-        ),
-    ] = None,
-    unfinished_older_than: Annotated[
-        str | None,
-        Parameter(
-            metavar="TIME",
-            help="Delete the content of uploads that began longer ago than this and never finished",
-        ),
-    ] = None,
-    removed: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Delete threads that were removed")
-    ] = False,
-    timelines_older_than: Annotated[
-        str | None,
-        Parameter(
-            metavar="TIME",
-            help="Delete what only timelines need that nothing was committed to for this long; never main, and none with open work",
-        ),
-    ] = None,
-    superseded_older_than: Annotated[
-        str | None,
-        Parameter(
-            metavar="TIME",
-            help="Delete values of threads that no state since then has had; messages, calls and commits stay",
-        ),
-    ] = None,
-    threads_older_than: Annotated[
-        str | None,
-        Parameter(
-            metavar="TIME",
-            help="Delete whole threads that nothing was written to for this long and on which nothing is open",
-        ),
-    ] = None,
+    undone_older_than: _Undone = None,
+    unfinished_older_than: _Unfinished = None,
+    removed: _Removed = False,
+    timelines_older_than: _Timelines = None,
+    superseded_older_than: _Superseded = None,
+    threads_older_than: _Threads = None,
     apply: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Do it; without this nothing is changed")
     ] = False,
@@ -126,8 +134,9 @@ def gc(
 ) -> Collected:
     """Delete what your retention policy no longer keeps
 
-    Everything ever committed is kept until you give a policy, and what a timeline that stays can still
-    reach is never deleted, nor anything on which work is open. Without --apply this only prints what would be deleted.
+    Everything ever committed is kept until you give a policy, and nothing is deleted on which work is open. What a
+    timeline that stays can still reach is deleted only by --superseded-older-than. Without --apply this only prints
+    what would be deleted.
     """
     policy = RetentionPolicy(
         undone_after_days=None if undone_older_than is None else days(undone_older_than),

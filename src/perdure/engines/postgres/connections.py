@@ -24,6 +24,7 @@ import socket
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from struct import Struct
 from typing import Any, TypeAlias
@@ -114,7 +115,13 @@ def integer_array(items: Sequence[int], *, short: bool = False) -> Encoded:
         return Encoded(array, _EMPTY(0, 0, element))
     flat = [size] * (2 * len(items))
     flat[1::2] = items
-    return Encoded(array, _head(1, 0, element, len(items), 1) + Struct(">" + form * len(items)).pack(*flat))
+    return Encoded(array, _head(1, 0, element, len(items), 1) + _packer(form, len(items))(*flat))
+
+
+@lru_cache(64)
+def _packer(form: str, count: int) -> Callable[..., bytes]:
+    """Return what packs so many elements: making it takes longer than using it."""
+    return Struct(">" + form * count).pack
 
 
 def _as_is(value: Any) -> Any:

@@ -32,6 +32,7 @@ __all__ = ["Clock", "HolderPresence"]
 
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first counts sleep too
 _DRIFT = 5_000  # how many µs pass here while two clocks drift apart by one: 200 ppm
+_FRESH = 1_000_000  # µs in which the clocks drift apart by less than an answer tells
 _NOTE = "INSERT INTO perdure.holders (tenant, name) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 _SWEEP = "DELETE FROM perdure.holders WHERE tenant = $1 AND closed_at < now() - interval '30 days'"
 _LOOK = "SELECT 1 FROM perdure.holders WHERE tenant = $1 AND name = $2"
@@ -65,8 +66,12 @@ class Clock:
         `name` is the server's name for its clock.  After a failover it is another, and what was known is of no use.
         """
         now = self.now()
+        low, high = server - now, server - sent
+        known_at = min(self._low_at, self._high_at)
+        if name == self._name and low <= self._low and high >= self._high and now - known_at < _FRESH:
+            return  # most answers of a busy writer say nothing new
         with self._lock:
-            self._learn(now, server - now, server - sent, name)
+            self._learn(now, low, high, name)
 
     def _learn(self, now: int, low: int, high: int, name: str) -> None:
         if name != self._name:

@@ -112,12 +112,14 @@ def append(
     """
     if entry.form != "json" or not lists.LIST_BYTES_MIN <= entry.size <= space.limits.artifact_bytes_max:
         return None
-    fetch = _fetching(space, own)
+    fetch = _fetching_ends(space, own)
     found = fetch((entry.value,))[0]
     longer = lists.append(fetch, found, item) if found.kind is Kind.LIST else None
     if longer is None or longer.json_bytes > space.limits.artifact_bytes_max:
         return None
-    return StoredValue(_stored_list(longer), tuple(longer.objects.values()))
+    objects = tuple(longer.objects.values())
+    space.cache.put_list_ends(objects)
+    return StoredValue(_stored_list(longer), objects)
 
 
 def read(space: Space, entry: Entry) -> Value:
@@ -204,6 +206,17 @@ def _fetching(space: Space, own: Mapping[Digest, Object]) -> Fetch:
         stored = [digest for digest in digests if digest not in own]
         found = {each.digest: each for each in space.objects(stored)}
         return [own[digest] if digest in own else found[digest] for digest in digests]
+
+    return fetch
+
+
+def _fetching_ends(space: Space, own: Mapping[Digest, Object]) -> Fetch:
+    """Return what reads one object: of the ends of lists that this process made longer, of `own`, else of the space."""
+    ends = space.cache.list_ends
+
+    def fetch(digests: Sequence[Digest]) -> Sequence[Object]:
+        found = ends.get(digests[0]) or own.get(digests[0])
+        return space.objects(digests) if found is None else (found,)
 
     return fetch
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from perdure.errors import Corrupt
 from perdure.history.tree.encoding import TALLY_AT, BranchNode, Leaf, Node, decode, encode, is_leaf, tally
-from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.digest import Digest, Kind, Object, digest_of
 
 __all__ = ["EMPTY", "NodeCache", "Nodes", "Reader", "decoded", "count", "find", "find_many", "scan"]
 
@@ -29,6 +29,7 @@ EMPTY: Digest = digest_of(Kind.NODE, encode(Leaf([], [])))
 """The root of the empty map.  It is a constant, so it is never stored and never read."""
 
 _DECODED = 5  # memory of a decoded node, as a multiple of its bytes
+_LIST_ENDS_MAX, _LIST_END_BYTES_MAX = 1_024, 16 * 1024
 
 
 class NodeCache:
@@ -39,7 +40,7 @@ class NodeCache:
     read of the same node.
     """
 
-    __slots__ = ("_half", "_held", "_old", "_young")
+    __slots__ = ("_half", "_held", "_old", "_young", "list_ends")
 
     def __init__(self, bytes_max: int = 32 * 1024 * 1024) -> None:
         """Use about `bytes_max` bytes of memory; with 0 nothing is cached."""
@@ -47,6 +48,8 @@ class NodeCache:
         self._held = 0
         self._young: dict[Digest, tuple[Node, int]] = {}
         self._old: dict[Digest, tuple[Node, int]] = {}
+        # The last node of each level and the last piece of lists that were made longer: the next append reads them again.
+        self.list_ends: dict[Digest, Object] = {}
 
     def get(self, digest: Digest) -> Node | None:
         """Return the node, if it is here."""
@@ -66,9 +69,19 @@ class NodeCache:
             self._young[digest] = node, body_bytes
             self._held += body_bytes * _DECODED
 
+    def put_list_ends(self, ends: Sequence[Object]) -> None:
+        """Cache objects at the end of a list; a few hundred lists have room."""
+        if len(self.list_ends) >= _LIST_ENDS_MAX:
+            self.list_ends = {}
+        if self._half:
+            self.list_ends.update(
+                {each.digest: each for each in ends if len(each.body) <= _LIST_END_BYTES_MAX}
+            )
+
     def clear(self) -> None:
         """Drop all nodes, because some of them were forgotten."""
         self._old, self._young, self._held = {}, {}, 0
+        self.list_ends = {}
 
 
 class Reader:

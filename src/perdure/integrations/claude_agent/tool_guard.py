@@ -5,8 +5,9 @@
 
 The tools run in another process, so the guard is told twice: `PreToolUse` makes the start of a call durable, or refuses it and
 says why in words; `PostToolUse` and `PostToolUseFailure` record the outcome.  A tool that failed may have had its effect:
-its outcome is unknown, unless it only reads.  When a turn stops, the outcome of each of its calls that no hook reported is
-unknown too.
+its outcome is unknown, unless it only reads.  A call that was not permitted has failed without an effect: `PermissionDenied`
+reports those that the command line itself denied, and `asking` notes what your own `can_use_tool` answers.  When a turn
+stops, the outcome of each of its calls that nothing has reported is unknown.
 
 If this process dies, a call that it had started is unknown.  Asked for again, under a new id, the call is refused while that is
 so.  If the ledger cannot be written, a call is refused: nothing with an effect runs that is not in it.
@@ -23,7 +24,16 @@ from threading import Lock
 from typing import Any, TypeAlias, cast
 
 from claude_agent_sdk import HookMatcher, project_key_for_directory
-from claude_agent_sdk.types import HookContext, HookEvent, HookInput, HookJSONOutput
+from claude_agent_sdk.types import (
+    CanUseTool,
+    HookContext,
+    HookEvent,
+    HookInput,
+    HookJSONOutput,
+    PermissionResult,
+    PermissionResultDeny,
+    ToolPermissionContext,
+)
 
 from perdure import aio
 from perdure.errors import PerdureError
@@ -38,6 +48,10 @@ __all__ = ["ToolGuard"]
 
 _log = logging.getLogger("perdure.integrations")
 _TEXT_MAX = 8000  # characters of a stored result that a refusal repeats
+
+_NOT_PERMITTED = "the call was not permitted"
+# The command line sends it with the id of the call; the SDK passes every event on, and lacks its name in the type.
+_PERMISSION_DENIED = cast("HookEvent", "PermissionDenied")
 
 _Begun: TypeAlias = "tuple[str, str]"  # the session, and the id of the call
 
@@ -70,8 +84,27 @@ class ToolGuard:
             "PreToolUse": [HookMatcher(hooks=[self.before], on_failure="block")],
             "PostToolUse": [HookMatcher(hooks=[self.after])],
             "PostToolUseFailure": [HookMatcher(hooks=[self.after])],
+            _PERMISSION_DENIED: [HookMatcher(hooks=[self.after])],
             "Stop": [HookMatcher(hooks=[self.stopped])],
         }
+
+    def asking(self, can_use_tool: CanUseTool) -> CanUseTool:
+        """Return what to give to `ClaudeAgentOptions(can_use_tool=…)`: it asks yours, and records a call that yours denied.
+
+        If the denial cannot be recorded, the call stays denied, and is unknown when the turn stops.
+        """
+
+        async def asked(tool: str, given: dict[str, Any], context: ToolPermissionContext) -> PermissionResult:
+            answer = await can_use_tool(tool, given, context)
+            if isinstance(answer, PermissionResultDeny):
+                with self._lock:  # the context names no session; ids of calls are unique
+                    place = next((each for each in self._begun if each[1] == context.tool_use_id), None)
+                begun = None if place is None else self._take(place)
+                if begun is not None:
+                    await self._record(partial(begun.refuse, answer.message or _NOT_PERMITTED))
+            return answer
+
+        return asked
 
     async def before(self, given: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
         """Start a call durably, and let the SDK go on with it; or refuse it in words."""
@@ -156,6 +189,8 @@ def _place(told: Mapping[str, Any], tool_use_id: str | None) -> _Begun:
 
 
 def _settle(begun: BegunCall, told: Mapping[str, Any]) -> object:
+    if told.get("hook_event_name") == _PERMISSION_DENIED:
+        return begun.refuse(str(told.get("reason") or _NOT_PERMITTED))
     if told.get("hook_event_name") == "PostToolUseFailure":
         return begun.fail(str(told.get("error") or "the tool failed"))
     return begun.settle(_plain(told.get("tool_response")))

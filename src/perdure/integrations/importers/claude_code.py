@@ -371,16 +371,25 @@ class _SessionTree:
             return [{"type": "text", "text": content}]
         blocks: list[Any] = []
         for block in content:
-            if isinstance(block, dict):
-                blocks += self._signed(cast("Json", block), line)
-            elif isinstance(block, str):
+            if isinstance(block, str):
                 blocks.append({"type": "text", "text": block})
-            else:
-                why = "it is neither an object nor text; it is kept in the original"
-                self._session.losses.append(
-                    Loss(kind="dropped", where=line.where, what="content block", why=why)
+            elif not isinstance(block, dict):
+                self._lose(
+                    line, "content block", "it is neither an object nor text; it is kept in the original"
                 )
+            elif _is_empty_file(cast("Json", block)):
+                self._lose(
+                    line, "file", "it has no bytes, which no vendor accepts; it is kept in the original"
+                )
+            else:
+                found = cast("Json", block)
+                if found.get("type") == "tool_result" and isinstance(found.get("content"), list):
+                    found = {**found, "content": self._content(found["content"], line)}
+                blocks += self._signed(found, line)
         return blocks
+
+    def _lose(self, line: JsonLine, what: str, why: str) -> None:
+        self._session.losses.append(Loss(kind="dropped", where=line.where, what=what, why=why))
 
     def _signed(self, block: Json, line: JsonLine) -> list[Json]:
         """Return a block without a signature that the vendor cannot have made: it would refuse the conversation."""
@@ -388,10 +397,17 @@ class _SessionTree:
         if field is None or _SIGNATURE.match(str(block.get(field))):
             return [block]
         why = "its signature is not one of Anthropic's; it is kept in the original"
-        self._session.losses.append(
-            Loss(kind="dropped", where=line.where, what=f"{field} of a thought", why=why)
-        )
+        self._lose(line, f"{field} of a thought", why)
         return [] if field == "data" else [{key: each for key, each in block.items() if key != field}]
+
+
+def _is_empty_file(block: Json) -> bool:
+    source = as_object(block.get("source"))
+    return (
+        block.get("type") in ("image", "document")
+        and source.get("type") in ("base64", "text")
+        and not source.get("data")
+    )
 
 
 def _blocks(message: Json, kind: str) -> list[Json]:

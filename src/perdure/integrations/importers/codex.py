@@ -34,6 +34,8 @@ from perdure.integrations.importers.session import (
     thread_id,
 )
 from perdure.integrations.importers.sources import Candidate, read_file
+from perdure.providers.contract import Loss
+from perdure.providers.validator.openai_responses import is_item_id
 
 __all__ = ["read_sessions", "recognises"]
 
@@ -68,6 +70,8 @@ _INJECTED = re.compile(
     re.DOTALL,
 )
 _TAGGED = re.compile(r"\s*<([a-z_]+)>.*</\1>\s*\Z", re.DOTALL)
+_TOKEN = "gAAAA"
+_TEXTS = ("output_text", "input_text")  # in messages of the model, and of others
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FACTS = (
     "cwd",
@@ -145,8 +149,10 @@ def _unwrapped(value: Json) -> tuple[str, Json]:
     kind = as_text(value.get("type"))
     if "payload" in value:
         payload = as_object(value["payload"])
-        inner = as_text(payload.get("type"))
-        return (inner or kind or "line", payload) if kind == "response_item" else (kind or "line", payload)
+        if kind == "response_item":
+            return as_text(payload.get("type")) or kind, payload
+        # The envelope of an item has a type of its own; a payload below the type of an item is none.
+        return f"{kind} with a payload" if kind in _ITEMS else kind or "line", payload
     if kind is None:
         return ("session_meta" if "id" in value else "state", value)
     return kind, value
@@ -165,6 +171,7 @@ class _RolloutReading:
         self._provider = "openai"
         self._paths: list[tuple[SessionEntry, ...]] = []
         self._undone: set[str] = set()
+        self._ids: set[str] = set()  # of items
         self.said: set[str] = set()  # the user's words by the events; empty: there are no such events
 
     def take(self, line: JsonLine, *, has_items: bool) -> None:
@@ -184,7 +191,7 @@ class _RolloutReading:
         elif kind in _OUTPUTS:
             self._add("tool", line, _output(payload), is_error=_failed(payload))
         elif kind in _REPLIES:
-            self._add("assistant", line, _call(payload))
+            self._add("assistant", line, self._accepted(line, _call(payload)))
         else:
             self._session.unmapped[kind] += 1
 
@@ -242,20 +249,65 @@ class _RolloutReading:
     def _message(self, line: JsonLine, payload: Json) -> None:
         role = payload.get("role")
         if role == "assistant":
-            self._add("assistant", line, payload)
+            content = payload.get("content")
+            blocks = (
+                [{"type": "output_text", "text": content}]
+                if isinstance(content, str)
+                else self._typed(line, content)
+            )
+            self._add("assistant", line, self._accepted(line, {**payload, "content": blocks}))
             return
         if role != "user":
             self._session.unmapped[f"message of the {role if isinstance(role, str) else 'unknown role'}"] += 1
             return
         content = payload.get("content")
-        blocks = [{"type": "input_text", "text": content}] if isinstance(content, str) else as_list(content)
-        said = [block for block in blocks if not self._is_injected(block)]
-        if len(said) < len(blocks):
+        known = (
+            [{"type": "input_text", "text": content}]
+            if isinstance(content, str)
+            else self._typed(line, content)
+        )
+        said = [block for block in known if not self._is_injected(block)]
+        if len(said) < len(known):
             self._session.unmapped["message that the tool wrote"] += 1
         if said:
             self._close()
-            self._add("user", line, {**payload, "content": said})
+            self._add("user", line, self._accepted(line, {**payload, "content": said}))
             self._close()
+
+    def _typed(self, line: JsonLine, content: object) -> list[Json]:
+        """Return the blocks of a message; one without a type is left out and reported."""
+        blocks = as_list(content)
+        known = [cast("Json", block) for block in blocks if as_text(as_object(block).get("type"))]
+        for _ in range(len(blocks) - len(known)):
+            self._lose(line, "content block", "it has no type; it is kept in the original")
+        return known
+
+    def _accepted(self, line: JsonLine, item: Json) -> Json:
+        """Return an item without what OpenAI's API would refuse the whole conversation for."""
+        found = dict(item)
+        token: Any = found.get("encrypted_content")
+        if token is not None and not (isinstance(token, str) and token.startswith(_TOKEN)):
+            self._lose(
+                line, "encrypted_content", "it is not one of OpenAI's tokens; it is kept in the original"
+            )
+            del found["encrypted_content"]
+        id: Any = found.get("id")
+        if id is not None and (not is_item_id(found["type"], id) or id in self._ids):
+            self._lose(
+                line, "id", "it is no id of such an item, or another item has it; it is kept in the original"
+            )
+            del found["id"]
+        elif id is not None:
+            self._ids.add(id)
+        if found["type"] == "message":
+            own, other = _TEXTS if found["role"] == "assistant" else _TEXTS[::-1]
+            found["content"] = [
+                {**block, "type": own} if block["type"] == other else block for block in found["content"]
+            ]
+        return found
+
+    def _lose(self, line: JsonLine, what: str, why: str) -> None:
+        self._session.losses.append(Loss(kind="dropped", where=line.where, what=what, why=why))
 
     def _is_injected(self, block: Any) -> bool:
         """True for text that the tool wrote: in a known tag, or in any tag if no event has it as the user's words."""

@@ -11,6 +11,7 @@ What has no place in a transcript is counted by kind, and is in the original, wh
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -47,6 +48,8 @@ __all__ = [
 FORMATS = ("claude-code", "codex", "langgraph", "openai-agents", "atif", "letta")
 
 Json: TypeAlias = dict[str, Any]
+
+_ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class SourcePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,13 +136,18 @@ class JsonLines(msgspec.Struct, kw_only=True):
 
     lines: list[JsonLine] = []
     unreadable: list[int] = []  # numbers of lines that are no JSON object
+    mended: list[int] = []  # numbers of lines with halves of characters, which are no text
     torn: bool = False
 
     def losses(self) -> list[Loss]:
         """Return a loss for each line that could not be read."""
         why = "it is not a JSON object; it is kept in the original"
+        half = "one half of it is no text and was replaced by U+FFFD; the original has it"
         return [
             Loss(kind="dropped", where=f"line {number}", what="line", why=why) for number in self.unreadable
+        ] + [
+            Loss(kind="repaired", where=f"line {number}", what="character", why=half)
+            for number in self.mended
         ]
 
 
@@ -154,6 +162,9 @@ def read_lines(content: bytes) -> JsonLines:
         if not row.strip():
             continue
         value = _parsed(row)
+        if _ESCAPED_HALF.search(row) and (mended := _mended(value)) != value:
+            value = mended
+            read.mended.append(number)
         if isinstance(value, dict):
             read.lines.append(JsonLine(number, cast("Json", value), sha256(row).hexdigest()))
         elif number == len(rows) and not whole:
@@ -173,6 +184,27 @@ def read_document(content: bytes, source: str) -> Json:
             source=source,
         )
     return cast("Json", value)
+
+
+def _mended(value: object) -> object:
+    try:
+        return _without_halves(value)
+    except RecursionError:  # nested too deeply to be stored as data
+        return None
+
+
+def _without_halves(value: object) -> object:
+    """Return a value whose texts have U+FFFD in place of each lone surrogate: programs cut texts between the two halves."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            pairs = cast("Json", value).items()
+            return {_without_halves(key): _without_halves(each) for key, each in pairs}
+        case list():
+            return [_without_halves(each) for each in cast("list[object]", value)]
+        case _:
+            return value
 
 
 def _parsed(row: bytes) -> object:

@@ -11,22 +11,27 @@ branches; so are the marks of checkpoints that were deleted.
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
+from itertools import pairwise
+from secrets import token_hex
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
 
-from perdure.errors import Conflict, Corrupt, Invalid, NotFound
+from perdure.errors import Conflict, Corrupt, Invalid, NotFound, PerdureError
 from perdure.integrations import foreign_ids
 from perdure.integrations.framework_threads import FrameworkThreads
-from perdure.integrations.langgraph.transcript import RememberedLists
+from perdure.integrations.langgraph.transcript import RememberedLists, full_at
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN, Head
 from perdure.store.plumbing.revisions import LogEntry
 from perdure.store.store import Store
@@ -50,6 +55,7 @@ __all__ = [
     "is_of_task",
     "line_of",
     "name_of",
+    "side_line",
     "thread_id_of",
     "write_order",
     "writes_path",
@@ -58,8 +64,10 @@ __all__ = [
 RECORD = "/langgraph/checkpoint.json"
 CHANNELS = "/langgraph/channels"
 WRITES = "langgraph/writes"
+_SIDE, _EMPTIED, _PRUNED = "langgraph/side-", "/langgraph/emptied.json", "/langgraph/pruned.json"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _KNOWN_MAX = 4096
+_log = logging.getLogger("perdure.integrations")
 _TIPS_MAX = 256
 
 How: TypeAlias = Literal["latest", "written", "by_id"]
@@ -134,11 +142,6 @@ def gone_path(namespace: str, id: str) -> str:
     return f"/gone/{_segments(namespace, id)}"
 
 
-def kept_path(namespace: str) -> str:
-    """Return the path that names the latest checkpoint while its timeline is cut."""
-    return f"/kept/{foreign_ids.path_segment(namespace)}"
-
-
 class GraphThreads(FrameworkThreads):
     """The threads of a store that hold checkpoints, by the ids that LangGraph has for them."""
 
@@ -179,36 +182,7 @@ class GraphThreads(FrameworkThreads):
         line = self.line(thread_id, line_of(namespace))
         if line is None:
             return None
-        found = self.at(line.at(), thread_id, namespace)
-        if found is not None:
-            return found
-        return self._cut_off(thread_id, namespace)
-
-    def _cut_off(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
-        """Return the latest checkpoint of a namespace whose timeline a prune has cut and not begun again; None: none has."""
-        writes = self.line(thread_id, WRITES)
-        kept = None if writes is None else writes.get(kept_path(namespace), default=None)
-        return None if kept is None else self.named(thread_id, namespace, str(kept["id"]))
-
-    def finish_prune(self, thread_id: str, namespace: str, head: Head) -> bool:
-        """Write the latest checkpoint again if a prune was cut off after it had emptied this timeline; True: it was.
-
-        Raises `StaleHead` if the timeline is not at `head` any more: another writer has done it.
-        """
-        latest = None if head.commit is not None else self._cut_off(thread_id, namespace)
-        line = self.line(thread_id, line_of(namespace))
-        if latest is None or line is None:
-            return False
-        self._write_again(line, latest, head)
-        return True
-
-    def finish_prunes(
-        self, thread_id: str, every: Sequence[FoundCheckpoint], heads: Mapping[str, Head]
-    ) -> bool:
-        """Finish the prunes of a thread that a crash cut off; True: there was one, and heads have moved."""
-        spaces = {each.record.namespace for each in every}
-        cut = [(space, heads[line_of(space)]) for space in spaces if line_of(space) in heads]
-        return any([self.finish_prune(thread_id, space, head) for space, head in cut])
+        return self.at(line.at(), thread_id, namespace)
 
     def named(self, thread_id: str, namespace: str, id: str) -> FoundCheckpoint | None:
         """Return a checkpoint by its id; None if there is none, or it was deleted."""
@@ -260,11 +234,6 @@ class GraphThreads(FrameworkThreads):
                 seen.add(entry.digest)
                 if any(name.partition(":")[0] in (_OF_ROOT, _OF_NAMESPACE) for name in entry.names):
                     yield entry, thread
-        writes = self.line(thread_id, WRITES)
-        for kept in () if writes is None else writes.values("/kept").values():
-            found = self._cut_off(thread_id, kept["namespace"])
-            if found is not None and found.commit not in seen:  # a prune was cut off
-                yield found.view.log(limit=1)[0], thread
 
     def sorted(self, thread_id: str) -> list[FoundCheckpoint]:
         """Return the checkpoints of a thread that were not deleted, the newest id first; each id once, as last written."""
@@ -322,6 +291,10 @@ class GraphThreads(FrameworkThreads):
             head = heads.get(line_of(namespace))
             if head is not None and head.commit is not None:
                 self._cut(thread_id, namespace, head, left)
+        for name, head in heads.items():
+            side = self.line(thread_id, name) if name.startswith(_SIDE) and head.commit is not None else None
+            if side is not None and side.get(_EMPTIED, default=None) is None:  # its process was killed
+                _empty(side)
 
     def _cut(self, thread_id: str, namespace: str, head: Head, left: Sequence[FoundCheckpoint]) -> None:
         """Move the head of a namespace to the latest checkpoint that is left, and begin the timeline again if it is the only one."""
@@ -330,41 +303,32 @@ class GraphThreads(FrameworkThreads):
         planned = line.expecting(head)
         latest = self.latest_of(thread_id, namespace, left)
         if latest is None:
-            planned.undo(to=None)
-            line.put("/langgraph/pruned.json", value=True)  # a commit, so that no redo leads back
+            _empty(line, planned)
             return
         is_only = sum(each.record.namespace == namespace for each in left) == 1
         if is_only or latest.commit not in {each.digest for each in line.at(head).log()}:
-            self._begin_anew(planned, latest)
+            self._begin_anew(line, planned, latest)
         elif head.commit != latest.commit:
             planned.undo(to=latest.view.log(limit=1)[0])
 
-    def _begin_anew(self, line: Thread, latest: FoundCheckpoint) -> None:
-        """Write a checkpoint again, as the first of its timeline.
-
-        Between the two moves of the head the path under `/kept` names it: then it is read, and the next put, or the next
-        prune, finishes what a crash has cut off.
-        """
-        record = latest.record
-        writes = self.line(record.thread_id, WRITES, begin=True)
-        assert writes is not None
-        with writes.change("prune", on_conflict="rebase") as change:
-            change.put(kept_path(record.namespace), {"namespace": record.namespace, "id": record.id})
-        self._write_again(line, latest, line.undo(to=None))
-
-    def _write_again(self, line: Thread, latest: FoundCheckpoint, head: Head) -> None:
+    def _begin_anew(self, line: Thread, planned: Thread, latest: FoundCheckpoint) -> None:
+        """Write a checkpoint again, as the first of its timeline, with what the transcript has until then."""
         record, view = latest.record, latest.view
-        values = {entry.path: view.get(entry.path) for entry in view.entries("/")}
-        with line.change("prune", head=head) as change:
-            for each in view.transcript():
-                if each.words is not None:
-                    change.add(each.words, id=each.id, provider=each.provider, model=each.model)
-            change.replace(values)
-            change.name(name_of(record.namespace, record.id))
-        writes = self.line(record.thread_id, WRITES, begin=True)
-        assert writes is not None
-        with writes.change("prune", on_conflict="rebase") as change:
-            change.delete(kept_path(record.namespace))
+        said = [each for each in view.transcript() if each.words is not None]
+        sizes = enumerate([len(msgspec.json.encode(each.words)) for each in said])
+        ends = full_at(sizes, line._space.limits)  # pyright: ignore[reportPrivateUsage]
+        values = {entry.path: view.get(entry.path) for entry in view.entries("/") if entry.path != _PRUNED}
+        with side_line(line, None) as side:
+            for start, end in pairwise((0, *ends, len(said))):
+                with side.change("prune") as change:
+                    for each in said[start:end]:
+                        assert each.words is not None
+                        change.add(each.words, id=each.id, provider=each.provider, model=each.model)
+            with side.change("prune") as change:
+                change.replace(values)
+                change.name(name_of(record.namespace, record.id))
+            planned.undo(to=side.at().log(limit=1)[0])
+        line.put(_PRUNED, record.id)  # a commit, so that no redo leads back
 
 
 def read_record(stored: Any) -> CheckpointRecord:
@@ -387,7 +351,16 @@ class SaverMemory:
         self._runs: OrderedDict[tuple[str, str, str], weakref.ref[Any]] = OrderedDict()
         self._tips: OrderedDict[tuple[str, str], tuple[Head, FoundCheckpoint]] = OrderedDict()
         self._lock = Lock()
+        self._writing: weakref.WeakValueDictionary[str, ThreadLock] = weakref.WeakValueDictionary()
         self.lists = RememberedLists()
+
+    def writing(self, thread_id: str) -> ThreadLock:
+        """Return the lock under which this process adds writes of tasks to a thread.
+
+        Tasks end at once and all write to one timeline: without it, the later ones would do their work again.
+        """
+        with self._lock:
+            return self._writing.setdefault(thread_id, ThreadLock())
 
     def note(self, thread_id: str, namespace: str, id: str | None, how: How) -> None:
         """Note how this process learned of a checkpoint; None: that there is none."""
@@ -462,6 +435,31 @@ def fork(line: Thread, name: str, at: Any) -> Thread:
             if taken.code != "timeline_exists":  # the thread was removed, say
                 raise
             number += 1
+
+
+@contextmanager
+def side_line(line: Thread, at: Head | None) -> Generator[Thread]:
+    """Begin a timeline at that head, None: empty, for commits that are to become visible at once; it is empty afterwards.
+
+    Move the head of `line` to the last of them.  A process that dies before has changed nothing that LangGraph reads.
+    """
+    side = fork(line, f"{_SIDE}{token_hex(8)}", None if at is None or at.commit is None else at)
+    try:
+        yield side
+    finally:
+        try:
+            _empty(side)
+        except PerdureError:  # the next deletion does it: it frees bytes, and changes nothing that is read
+            _log.warning("timeline '%s' was not emptied", side.timeline, exc_info=True)
+
+
+def _empty(line: Thread, planned: Thread | None = None) -> None:
+    """Take a timeline back to before its first commit, so that `gc` may forget what no other timeline needs.
+
+    `planned` is a handle that does it only from the head that it expects; None: from any.
+    """
+    (planned or line).undo(to=None)
+    line.put(_EMPTIED, value=True)  # a commit, so that no redo leads back
 
 
 def thread_id_of(thread: Thread) -> str | None:

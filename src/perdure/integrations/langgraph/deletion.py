@@ -70,8 +70,6 @@ class CheckpointDeletion:
         for _ in range(_ATTEMPTS_MAX):
             heads = self._threads.heads(thread_id)
             every = self._threads.sorted(thread_id)
-            if self._threads.finish_prunes(thread_id, every, heads):
-                continue
             gone = choose(every)
             namespaces |= {each.record.namespace for each in gone}
             if not namespaces or not heads:  # nothing is chosen, or the thread was removed

@@ -67,6 +67,7 @@ from perdure.integrations.langgraph.checkpoints import (
     is_of_task,
     line_of,
     name_of,
+    side_line,
     thread_id_of,
     write_order,
     writes_path,
@@ -74,10 +75,12 @@ from perdure.integrations.langgraph.checkpoints import (
 from perdure.integrations.langgraph.codec import Codec, Serializer
 from perdure.integrations.langgraph.deletion import CheckpointDeletion
 from perdure.integrations.langgraph.transcript import (
+    ListChange,
     MessageList,
     decoded,
     elements_of,
     missed,
+    retract,
     transcribe,
 )
 from perdure.model import names
@@ -94,6 +97,7 @@ OnConflict: TypeAlias = Literal["raise", "branch", "last_writer"]
 _T = TypeVar("_T")
 
 _ATTEMPTS_MAX = 256
+_APPENDED_MAX = 64  # messages; if more are new, the list is written at once
 _ENDED = ("__error__", "__interrupt__")
 
 
@@ -441,9 +445,6 @@ class Saver(BaseCheckpointSaver[str]):
         latest = self._memory.tip(thread_id, head)
         if latest is None:
             latest = self._threads.at(line.at(head), thread_id, namespace)
-        if latest is None and self._threads.finish_prune(thread_id, namespace, head):
-            head = line.head
-            latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
             if latest is not None and source == "input" and not is_of_task(namespace):
@@ -526,69 +527,99 @@ class Saver(BaseCheckpointSaver[str]):
         checkpoint: Checkpoint,
         below: FoundCheckpoint | None,
         *,
-        head: Any,
+        head: Head,
     ) -> None:
+        """Write a checkpoint on top of `head`; raises `StaleHead`, with the timeline as it was, if it is not there any more."""
+        digest, new = self._new_messages(record, checkpoint, below)
+        limits = line._space.limits  # pyright: ignore[reportPrivateUsage]
+        parts = new.parts(limits) if new is not None and record.namespace == "" else []
+        if new is None or not parts:
+            after, stored = self._write(line, record, checkpoint, below, (digest, new), head)
+        else:
+            with side_line(line, head) as side:
+                for number, end in enumerate(parts):
+                    with side.change("messages") as change:
+                        if number == 0:
+                            retract(change, new)
+                        transcribe(change, new, end, partial(_spoken, side, change.head))
+                said = new._replace(gone=[], is_anew=False)
+                _, stored = self._write(side, record, checkpoint, below, (digest, said), side.head)
+                after = line.expecting(head).undo(to=side.at().log(limit=1)[0])
+        messages = None
+        if new is not None and stored is not None:
+            new.after.keep(checkpoint["channel_values"][self._messages], new.before)
+            self._memory.lists.put(stored, new.after, instead_of=digest)
+            messages = self._messages, stored
+        if after.commit is not None:
+            tip = FoundCheckpoint(record, line.at(after), after.commit, messages)
+            self._memory.wrote(record.thread_id, after, tip)
+
+    def _write(
+        self,
+        line: Thread,
+        record: CheckpointRecord,
+        checkpoint: Checkpoint,
+        below: FoundCheckpoint | None,
+        messages: tuple[Digest | None, ListChange | None],
+        head: Head,
+    ) -> tuple[Head, Digest | None]:
+        """Write a checkpoint in one commit; return the head, and the digest of the list of messages if it is written."""
+        stored: Digest | None = None
         before = None if below is None else below.record
         old = cast("Mapping[str, Any]", before.versions if before else {})
         new = cast("Mapping[str, Any]", record.versions)
         had = set(before.channels) if before else set[str]()
-        remembered: tuple[Digest, MessageList, Digest | None] | None = None
         with line.change("checkpoint", head=head) as change:
             change.put(RECORD, cast("Json", msgspec.to_builtins(record)))
             values = cast("Mapping[str, Any]", checkpoint["channel_values"])
             for channel in record.channels:
                 if channel in had and channel in new and old.get(channel) == new[channel]:
                     continue
-                if channel == self._messages and isinstance(values[channel], list):
-                    remembered = self._put_messages(line, change, record, values[channel], below)
-                    if remembered is not None:
-                        continue
-                change.put(channel_path(channel), self._codec.encode(values[channel]))
+                if channel == self._messages and messages[1] is not None:
+                    stored = self._put_messages(line, change, record, messages[0], messages[1])
+                else:
+                    change.put(channel_path(channel), self._codec.encode(values[channel]))
             for channel in had - set(record.channels):
                 change.delete(channel_path(channel))
             change.name(name_of(record.namespace, record.id))
-        if remembered is not None:
-            self._memory.lists.put(remembered[0], remembered[1], instead_of=remembered[2])
-        after, messages = change.head, None if remembered is None else (self._messages, remembered[0])
-        if after is not None and after.commit is not None:
-            tip = FoundCheckpoint(record, line.at(after), after.commit, messages)
-            self._memory.wrote(record.thread_id, after, tip)
+        assert change.head is not None
+        return change.head, stored
+
+    def _new_messages(
+        self, record: CheckpointRecord, checkpoint: Checkpoint, below: FoundCheckpoint | None
+    ) -> tuple[Digest | None, ListChange | None]:
+        """Return the digest of the list of messages below a checkpoint, and how it changes; None: it does not, or is no such list."""
+        path, channel = channel_path(self._messages), self._messages
+        messages: Any = checkpoint["channel_values"].get(channel)
+        if not isinstance(messages, list):
+            return None, None
+        if below is None or channel not in below.record.channels:
+            return None, elements_of(self._codec, cast("list[Any]", messages), MessageList())
+        if channel in record.versions and below.record.versions.get(channel) == record.versions[channel]:
+            return None, None
+        known_list = below.messages
+        is_known = known_list is not None and known_list[0] == channel
+        digest = known_list[1] if known_list and is_known else below.view.entry(path).value
+        known = self._memory.lists.get(digest)
+        before = decoded(self._codec, below.view.get(path)) if known is None else known
+        return digest, None if before is None else elements_of(
+            self._codec, cast("list[Any]", messages), before
+        )
 
     def _put_messages(
-        self,
-        line: Thread,
-        change: Change,
-        record: CheckpointRecord,
-        messages: Sequence[Any],
-        below: FoundCheckpoint | None,
-    ) -> tuple[Digest, MessageList, Digest | None] | None:
-        """Write a list of messages and say the new ones; None: it is no list of messages.
-
-        Returns the digest of the list, its elements, and the digest of the list before.
-        """
-        path, digest = channel_path(self._messages), None
-        before: MessageList | None = MessageList()
-        if below is not None and self._messages in below.record.channels:
-            known_list = below.messages
-            is_known = known_list is not None and known_list[0] == self._messages
-            digest = known_list[1] if known_list and is_known else below.view.entry(path).value
-            known = self._memory.lists.get(digest)
-            before = decoded(self._codec, below.view.get(path)) if known is None else known
-        found = None if before is None else elements_of(self._codec, messages, before)
-        if before is None or found is None:
-            return None
-        after, shared, gone = found
+        self, line: Thread, change: Change, record: CheckpointRecord, digest: Digest | None, new: ListChange
+    ) -> Digest:
+        """Write a list of messages, and say the new ones; return the digest of the list."""
+        path, after = channel_path(self._messages), new.after
         if record.namespace == "":
-            spoken = partial(_spoken, line, change.head)
-            shared = transcribe(change, before, after, shared, gone, spoken)
-        if digest is not None and 0 < shared == len(before) < len(after):
-            new = digest
-            for each in after.stored[shared:]:
-                new = change.append(path, cast("Json", each))
-        else:
-            new = change.put(path, cast("Json", after.stored))
-        after.keep(messages)
-        return new, after, digest
+            retract(change, new)
+            transcribe(change, new, len(after), partial(_spoken, line, change.head))
+        added = len(after) - len(new.before)
+        if digest is None or not 0 < new.shared == len(new.before) or not 0 < added <= _APPENDED_MAX:
+            return change.put(path, cast("Json", after.stored))
+        for each in after.stored[new.shared :]:
+            digest = change.append(path, cast("Json", each))
+        return digest
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
@@ -611,7 +642,10 @@ class Saver(BaseCheckpointSaver[str]):
             given.append((index, {**about, "value": stored, "at": at}))
         for attempt in range(_ATTEMPTS_MAX):
             try:
-                with line.change("writes", on_conflict="rebase") as change:
+                with (
+                    self._memory.writing(thread_id),
+                    line.change("writes", on_conflict="rebase") as change,
+                ):
                     for index, each in given:
                         path = f"{prefix}/{index + 10:06}.json"
                         if index < 0 or change.get(path, default=None) is None:
@@ -630,7 +664,6 @@ class Saver(BaseCheckpointSaver[str]):
         is_done = dict.fromkeys(spaces, False)  # its latest was copied
         for found in reversed(every):
             record = msgspec.structs.replace(found.record, thread_id=target)
-            config = config_of(target, record.namespace, record.parent)
             stored = self._tuple(found)
             line = self._threads.line(target, line_of(record.namespace), begin=True)
             assert line is not None
@@ -642,20 +675,14 @@ class Saver(BaseCheckpointSaver[str]):
             else:
                 self._branch(line, record, stored.checkpoint, becomes_latest=is_last)
             is_done[record.namespace] |= is_last
-            for each in self._threads.writes(source, record.namespace, record.id):
-                write = [(str(each["channel"]), self._codec.decode(each["value"]))]
-                config = config_of(target, record.namespace, record.id)
-                self._put_write(config, write, each)
-
-    def _put_write(
-        self, config: RunnableConfig, write: Sequence[tuple[str, Any]], each: Mapping[str, Json]
-    ) -> None:
-        """Copy one write under its own index."""
-        thread_id, namespace, id = ids_of(config)
-        line = self._threads.line(thread_id, WRITES, begin=True)
-        assert line is not None
-        prefix = f"{writes_path(namespace, str(id))}/{foreign_ids.path_segment(str(each['task']))}"
-        line.put(f"{prefix}/{int(cast('int', each['index'])) + 10:06}.json", cast("Json", dict(each)))
+            writes = self._threads.writes(source, record.namespace, record.id)
+            for each in writes:
+                to = self._threads.line(target, WRITES, begin=True)
+                assert to is not None
+                task = foreign_ids.path_segment(str(each["task"]))
+                index = f"{int(cast('int', each['index'])) + 10:06}.json"
+                path = f"{writes_path(record.namespace, record.id)}/{task}/{index}"
+                to.put(path, cast("Json", dict(each)))
 
     def _engine(self) -> Any:
         return self._threads.store._resources.engine  # pyright: ignore[reportPrivateUsage]

@@ -12,19 +12,21 @@ from __future__ import annotations
 import copy
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from sys import getrefcount
 from threading import Lock
 from types import NoneType
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
+import msgspec
 from langchain_core import messages as lc
 
 from perdure.errors import Invalid
 from perdure.integrations.langgraph.codec import MARK, Codec, is_message
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.limits import Limits
 from perdure.model.message import (
     Block,
     Image,
@@ -38,15 +40,27 @@ from perdure.model.message import (
 from perdure.projections.transcript import TranscriptEntry
 from perdure.store.change import Change
 
-__all__ = ["MessageList", "RememberedLists", "decoded", "elements_of", "missed", "transcribe"]
+__all__ = [
+    "ListChange",
+    "MessageList",
+    "RememberedLists",
+    "decoded",
+    "elements_of",
+    "full_at",
+    "missed",
+    "retract",
+    "transcribe",
+]
 
-_LISTS_MAX = 256
+_LISTS_MAX, _ELEMENTS_MAX = 256, 100_000
 _RETRACTIONS_MAX = 400  # in one write; beyond that, all of the transcript is said again
 _SAID = "said"
 _FOREIGN = "perdure:"  # how the id of a message begins that others have said in the thread
 _Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
-_Parts: TypeAlias = tuple[type[lc.BaseMessage], dict[str, Any], dict[str, Any] | None]
-_parts_of = cast("Callable[[Any], _Parts]", attrgetter("__class__", "__dict__", "__pydantic_extra__"))
+_fields_of = cast("Callable[[Any], dict[str, Any]]", attrgetter("__dict__"))
+_extra_of = cast("Callable[[Any], dict[str, Any] | None]", attrgetter("__pydantic_extra__"))
+_NO_FIELDS: dict[str, Any] = {}  # what an empty field is compared with; a reader gets a copy
+_NO_ITEMS: list[Any] = []
 _ALONE = max(map(getrefcount, [object()]))  # the count of references to what only one list refers to
 _reuse = Lock()
 _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
@@ -55,19 +69,21 @@ _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system
 class MessageList:
     """The elements of a list of messages: how each is stored, and the parts that its message had then.
 
-    The parts are in one list, so that thousands of messages are compared in one step.
+    Each kind of part is in one list, so that thousands of messages are compared in three steps that make no object for
+    each of them: what Python's collector of garbage has to visit costs more than the comparison.
     """
 
-    __slots__ = ("_copied", "_objects", "_parts", "stored")
+    __slots__ = ("_copied", "_extras", "_fields", "_objects", "_spare", "_types", "stored")
 
     def __init__(self) -> None:
         """Begin with no element."""
         self.stored: list[dict[str, Json]] = []
-        self._parts: list[_Parts] = []
+        self._types: list[type[lc.BaseMessage]] = []
+        self._fields: list[dict[str, Any]] = []
+        self._extras: list[dict[str, Any] | None] = []
         self._copied: list[_Copied] = []  # the fields that each reader gets a copy of
-        self._objects: list[
-            lc.BaseMessage
-        ] = []  # messages that a reader or a writer had last; as many as parts, or none
+        self._objects: list[lc.BaseMessage] = []  # messages that a reader or a writer had last
+        self._spare: list[lc.BaseMessage] = []  # those that one had before
 
     def __len__(self) -> int:
         """Return the number of elements."""
@@ -77,33 +93,46 @@ class MessageList:
         """Add an element that was made from a message."""
         fields = {key: _own(each) for key, each in message.__dict__.items()}
         self.stored.append(stored)
-        self._parts.append((type(message), fields, _own(message.__pydantic_extra__)))
+        self._types.append(type(message))
+        self._fields.append(fields)
+        self._extras.append(_own(message.__pydantic_extra__))
         self._copied.append(_copied(fields))
 
     def add_from(self, other: MessageList, start: int, end: int) -> None:
         """Add elements of another list."""
         self.stored += other.stored[start:end]
-        self._parts += other._parts[start:end]
+        self._types += other._types[start:end]
+        self._fields += other._fields[start:end]
+        self._extras += other._extras[start:end]
         self._copied += other._copied[start:end]
 
-    def keep(self, messages: Sequence[lc.BaseMessage]) -> None:
-        """Remember the messages of a writer: a reader gets those that no other code holds."""
-        self._objects = list(messages)
+    def keep(self, messages: Sequence[lc.BaseMessage], before: MessageList) -> None:
+        """Remember the messages of a writer, and the spare ones of the list before: a reader gets those that no other code holds."""
+        self._objects, self._spare = list(messages), before._spare
 
     def is_of(self, index: int, message: Any) -> bool:
         """True if the message still is what an element was made from."""
-        return _parts_of(message) == self._parts[index]
+        return (
+            type(message) is self._types[index]
+            and _fields_of(message) == self._fields[index]
+            and _extra_of(message) == self._extras[index]
+        )
 
     def shared(self, messages: Sequence[Any]) -> int:
         """Return how many messages at the beginning are those of the elements."""
         first = messages[: len(self)]
-        try:
-            if len(first) == len(self) and [*map(_parts_of, first)] == self._parts:
-                return len(self)
-        except AttributeError:
-            pass  # not all of them are messages
+        if self._are_of(first):
+            return len(self)
         are_of = (is_message(each) and self.is_of(at, each) for at, each in enumerate(first))
         return next((at for at, is_same in enumerate(are_of) if not is_same), len(first))
+
+    def _are_of(self, messages: Sequence[Any]) -> bool:
+        """True if these are messages of all elements, with the same parts."""
+        return (
+            [*map(type, messages)] == self._types
+            and [*map(_fields_of, messages)] == self._fields
+            and [*map(_extra_of, messages)] == self._extras
+        )
 
     def by_id(self, start: int) -> dict[str, int]:
         """Return the indexes of the elements from `start` on, by the ids of their messages."""
@@ -111,21 +140,39 @@ class MessageList:
 
     def fields(self, index: int) -> Mapping[str, Any]:
         """Return the fields of the message of an element."""
-        return self._parts[index][1]
+        return self._fields[index]
 
     def messages(self) -> list[lc.BaseMessage]:
         """Return messages with these fields, which share nothing with others that can be changed.
 
-        A message that was handed out before is handed out again if nothing but this list refers to it.  The lock makes
-        sure that of two readers at once only one finds that.
+        A message that was handed out before is handed out again if nothing but this list refers to it.  LangGraph's objects
+        of a run refer to each other, so that they live on until Python's collector finds them; the spare messages are those
+        of a run before.  The lock makes sure that of two readers at once only one finds a message.
         """
         with _reuse:
-            before = self._objects
-            is_alone = len(before) == len(self) and max(map(getrefcount, before), default=0) <= _ALONE
-            if is_alone and [*map(_parts_of, before)] == self._parts:
-                return list(before)
-            self._objects = list(map(_message_of, self._parts, self._copied))
-            return list(self._objects)
+            found = self._reused(self._objects)
+            if found is None:
+                found = self._reused(self._spare) or [*map(self._made, range(len(self)))]
+                self._spare = self._objects
+            self._objects = found
+            return list(found)
+
+    def _reused(self, before: Sequence[lc.BaseMessage]) -> list[lc.BaseMessage] | None:
+        """Return messages of all elements, those `before` as far as nothing else refers to them; None if that is less than half."""
+        taken = [at for at, count in enumerate(map(getrefcount, before)) if count > _ALONE]
+        if 2 * (len(before) - len(taken)) <= len(self):
+            return None
+        found = list(before[: len(self)])
+        for at in taken:
+            if at < len(found):
+                found[at] = self._made(at)
+        found += map(self._made, range(len(found), len(self)))
+        if self._are_of(found):
+            return found
+        return [each if self.is_of(at, each) else self._made(at) for at, each in enumerate(found)]
+
+    def _made(self, at: int) -> lc.BaseMessage:
+        return _message_of(self._types[at], self._fields[at], self._extras[at], self._copied[at])
 
 
 def _copied(fields: Mapping[str, Any]) -> _Copied:
@@ -139,8 +186,9 @@ def _copied(fields: Mapping[str, Any]) -> _Copied:
     )
 
 
-def _message_of(parts: _Parts, copied: _Copied) -> lc.BaseMessage:
-    kind, fields, extra = parts
+def _message_of(
+    kind: type[lc.BaseMessage], fields: dict[str, Any], extra: dict[str, Any] | None, copied: _Copied
+) -> lc.BaseMessage:
     own = fields.copy()
     for key, way in copied:
         own[key] = way(fields[key])
@@ -153,11 +201,11 @@ def _message_of(parts: _Parts, copied: _Copied) -> lc.BaseMessage:
 
 
 def _own(value: Any) -> Any:
-    """Return a copy of a value that shares nothing which can be changed."""
+    """Return a copy of a value that shares nothing which can be changed; the empty ones are two objects, which nobody changes."""
     if value is None or type(value) is str:
         return value
-    if value == {} or value == []:
-        return {} if isinstance(value, dict) else []
+    if type(value) in (dict, list) and not value:
+        return _NO_FIELDS if type(value) is dict else _NO_ITEMS
     return copy.deepcopy(value)
 
 
@@ -183,7 +231,10 @@ class RememberedLists:
             if instead_of is not None:
                 self._lists.pop(instead_of, None)
             self._lists[digest] = elements
-            while len(self._lists) > _LISTS_MAX:
+            self._lists.move_to_end(digest)
+            while len(self._lists) > 1 and (
+                len(self._lists) > _LISTS_MAX or sum(map(len, self._lists.values())) > _ELEMENTS_MAX
+            ):
                 self._lists.popitem(last=False)
 
 
@@ -197,13 +248,42 @@ def decoded(codec: Codec, stored: Sequence[Json]) -> MessageList | None:
     return found
 
 
-def elements_of(
-    codec: Codec, messages: Sequence[Any], before: MessageList
-) -> tuple[MessageList, int, list[int]] | None:
-    """Return the elements of a list of messages; None if not all of them are messages.
+class ListChange(NamedTuple):
+    """How a list of messages becomes another one."""
 
-    Also returns how many of them it shares with the list `before` at the beginning, and which elements of that are gone.
+    before: MessageList
+    after: MessageList
+    shared: int  # as many elements at the beginning are as they were stored
+    gone: list[int]  # the elements of the list before that the other one does not have
+    is_anew: bool  # so many are gone that all of the transcript is said again
+
+    def unsaid(self) -> Iterator[int]:
+        """Yield the indexes of the elements that the transcript does not have yet."""
+        return (at for at in range(self.shared, len(self.after)) if _SAID not in self.after.stored[at])
+
+    def parts(self, limits: Limits) -> list[int]:
+        """Return the indexes at which a write of new messages is full; empty if one write is enough."""
+        sizes = ((at, len(msgspec.json.encode(self.after.stored[at]))) for at in self.unsaid())
+        return full_at(sizes, limits, events=len(self.gone))
+
+
+def full_at(sizes: Iterable[tuple[int, int]], limits: Limits, *, events: int = 0) -> list[int]:
+    """Return the indexes of the messages that do not fit into the write of those before, given by index and bytes.
+
+    The first write has `events` already.  Half of the limits is left for what else is in it.
     """
+    found: list[int] = []
+    size = 0
+    for at, more in sizes:
+        if events >= limits.write_events_max // 2 or (size and size + more > limits.write_bytes_max // 4):
+            found.append(at)
+            events = size = 0
+        events, size = events + 1, size + more
+    return found
+
+
+def elements_of(codec: Codec, messages: Sequence[Any], before: MessageList) -> ListChange | None:
+    """Return how the list `before` becomes a list of these messages; None if not all of them are messages."""
     found = MessageList()
     if not all(map(is_message, messages[len(before) :])):
         return None
@@ -221,36 +301,35 @@ def elements_of(
             found.add(cast("dict[str, Json]", codec.encode(message)), message)
     taken = {id(each) for each in found.stored[shared:]}
     gone = [at for at in range(shared, len(before)) if id(before.stored[at]) not in taken]
-    return found, shared, gone
+    if len(gone) <= _RETRACTIONS_MAX:
+        return ListChange(before, found, shared, gone, False)
+    found.stored[:] = [{key: each[key] for key in each if key != _SAID} for each in found.stored]
+    return ListChange(before, found, 0, [], True)
 
 
-def transcribe(
-    change: Change,
-    before: MessageList,
-    after: MessageList,
-    shared: int,
-    gone: list[int],
-    spoken: Callable[[], Collection[str]],
-) -> int:
-    """Take back the messages that are gone and say the new ones; each new element then has the id of its message.
-
-    `spoken` returns the ids of the transcript: a message that `missed` took from there is not said again.  Returns how
-    many elements at the beginning are as they were stored.
-    """
-    if len(gone) > _RETRACTIONS_MAX:
+def retract(change: Change, new: ListChange) -> None:
+    """Take back the messages that are gone."""
+    if new.is_anew:
         change.retract_all()
-        after.stored[:] = [{key: each[key] for key in each if key != _SAID} for each in after.stored]
-        shared = 0
-    else:
-        for at in gone:
-            said = before.stored[at].get(_SAID)
-            if said and isinstance(said, str):
-                change.retract(said)
+    for at in new.gone:
+        said = new.before.stored[at].get(_SAID)
+        if said and isinstance(said, str):
+            change.retract(said)
+
+
+def transcribe(change: Change, new: ListChange, end: int, spoken: Callable[[], Collection[str]]) -> None:
+    """Say the new messages before the index `end`; each new element then has the id of its message.
+
+    `spoken` returns the ids of the transcript: a message that `missed` took from there is not said again.
+    """
+    after = new.after
     known: Collection[str] | None = None
-    for at in range(shared, len(after)):
+    for at in new.unsaid():
+        if at >= end:
+            return
         stored, fields = after.stored[at], after.fields(at)
         role = _ROLES.get(str(fields.get("type", "")).lower().removesuffix("messagechunk"))
-        if _SAID in stored or role is None:
+        if role is None:
             continue
         own, _, part = str(fields.get("id") or "").removeprefix(_FOREIGN).partition("#")
         if str(fields.get("id")).startswith(_FOREIGN):
@@ -259,7 +338,6 @@ def transcribe(
         # One message of the transcript may be several here; the first of them stands for it.
         said = ("" if part else own) if is_known else _say(change, role, fields)
         after.stored[at] = {**stored, _SAID: said}
-    return shared
 
 
 def missed(transcript: Sequence[TranscriptEntry], stored: Sequence[Json]) -> list[lc.BaseMessage]:

@@ -9,7 +9,7 @@ from typing import Any
 from perdure.providers.validator.rule import CheckedRequest, Found, Rule, numbered, words
 from perdure.providers.wire.media import inline, kind_of
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "is_item_id"]
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CALL_ID_MAX = 64
@@ -115,10 +115,14 @@ def r05(request: CheckedRequest) -> Iterator[Found]:
     """Item ids of other kinds."""
     for where, item in _items(request):
         id, prefix = item.get("id"), _PREFIXES.get(_kind(item))
-        if id is None or prefix is None or not _is_openai(request):
-            continue
-        if not words(id).startswith(prefix) or not _ID.fullmatch(words(id)):
+        if id is not None and _is_openai(request) and not is_item_id(_kind(item), id):
             yield f"{where}.id", f"{id!r} is no id of a {_kind(item)}: {prefix}_… of at most 64 characters"
+
+
+def is_item_id(kind: str, id: object) -> bool:
+    """True if OpenAI accepts it as the id of an item of that kind; kinds without a prefix have any."""
+    prefix = _PREFIXES.get(kind)
+    return prefix is None or (words(id).startswith(prefix) and _ID.fullmatch(words(id)) is not None)
 
 
 def r06(request: CheckedRequest) -> Iterator[Found]:

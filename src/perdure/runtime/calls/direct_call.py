@@ -38,6 +38,7 @@ from perdure.runtime.calls.pending_call import PendingCall
 from perdure.runtime.calls.plan import plan, plan_questions, requested
 from perdure.runtime.calls.recovery import continue_call
 from perdure.runtime.calls.round import RoundContext, args_body, commit_round, fingerprint_for
+from perdure.runtime.calls.settlement import Settler
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session.broadcast import Feed
 from perdure.runtime.session.environment import RunEnvironment
@@ -123,6 +124,12 @@ class StartedCall:
         round_context, pending_call, rulings = self._parts
         executor = CallExecutor(round_context, round_context.journal.root, rulings, message_id=None)
         executor.abandon(pending_call)
+        return await _commit_outcome(round_context, pending_call)
+
+    async def refuse(self, why: str) -> CallResult:
+        """Record that the tool was not called, because a person or a rule of the other program refused it."""
+        round_context, pending_call, _ = self._parts
+        Settler(round_context.journal, None).fail(pending_call, "denied", why)
         return await _commit_outcome(round_context, pending_call)
 
 

@@ -107,11 +107,8 @@ class LiveRun:
         self._answers = AnswerChecks(env.agent, shape) if is_checked else None
         self._is_inline = env.run_blocking is inline
         self._model_input = ModelInputBuilder(env, shape=shape)
-        self._usage, self._text, self._cost = (
-            Usage(),
-            "",
-            Cost(),
-        )  # of this run, as far as it ran in this process
+        # Of this run, as far as it ran in this process.
+        self._usage, self._text, self._cost = Usage(), "", Cost()
         self._step_cost: float | None = 0.0  # of the newest step; None: it is not known
 
     async def go(self) -> Result:
@@ -119,17 +116,16 @@ class LiveRun:
 
         Raises `RunFailed` if it fails, `Lost` if another process has taken over.
         """
-        task = asyncio.current_task()
-        assert task is not None
-        signal = StopSignal(task)
+        signal = StopSignal()
         held_lease = self._env.owners.hold(
             self._started.lease, space=self._env.space, lost=signal.lose, cancelled=signal.cancel
         )
         self._journal.held_lease = held_lease
         try:
-            return await self._to_the_end(task, signal)
+            return await self._to_the_end(signal)
         finally:
             held_lease.release()
+            signal.end()
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
     async def end_cancelled(self, why: str) -> Result:
@@ -142,11 +138,11 @@ class LiveRun:
             self._env.owners.give_up(self._env.space, self._started.lease)
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
-    async def _to_the_end(self, task: asyncio.Task[Any], signal: StopSignal) -> Result:
+    async def _to_the_end(self, signal: StopSignal) -> Result:
         try:
             return await self._steps(signal)
         except asyncio.CancelledError:
-            task.uncancel()
+            signal.task.uncancel()
             if signal.is_lost:
                 raise Lost(self._started.lease) from None
             why = signal.why or "the caller was cancelled"
@@ -155,6 +151,7 @@ class LiveRun:
                 raise
             return result
         except _CancelRequested:
+            signal.end()  # the keeper may hear of the same request just now
             return await self._do(partial(self._close, "cancelled", self._record.cancel or "cancelled"))
         except (Lost, RunFailed):
             raise

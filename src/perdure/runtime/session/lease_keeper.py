@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from perdure.errors import PerdureError
 from perdure.history.space import Space
@@ -298,11 +298,19 @@ def _was_released(keeping: HeldLease) -> bool:
 class StopSignal:
     """Carries a request to stop from the thread that renews leases to the task of a run."""
 
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task, self._loop = task, task.get_loop()
+    def __init__(self) -> None:
+        """Stop the task that makes this."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.task, self._loop = task, task.get_loop()
         self.why = ""  # the reason of a cancellation; "": there was none
         self.is_lost = False  # True: another process has the timeline
         self.is_sent = False
+        self._is_over = False
+
+    def end(self) -> None:
+        """Stop nothing any more: the run is over, and its task may go on with something else."""
+        self._is_over = True
 
     def lose(self) -> None:
         """End the task because the lease is lost; may be called from any thread."""
@@ -315,5 +323,6 @@ class StopSignal:
         self._loop.call_soon_threadsafe(self._stop, why, False)
 
     def _stop(self, why: str, is_lost: bool) -> None:  # call_soon takes no keywords
-        self.why, self.is_lost = why, is_lost
-        self._task.cancel()
+        if not self._is_over:
+            self.why, self.is_lost = why, is_lost
+            self.task.cancel()

@@ -1,7 +1,7 @@
 """Carries what a live run says to other processes of the same store: text, calls and notices of commits.
 
 Nothing of it is durable or needed: a process that misses it gets the finished message from the store.  A carrier does
-nothing for a run before another process asks for it, so a run that nobody follows costs nothing.  There are two.
+nothing for a run before another process asks for it, so a run that no other process follows costs nothing.  There are two.
 
 The spool is a directory that the processes of one machine share.  It exists only while a process asks.  Each live run
 has one small file there: the process of the run appends lines to it, and processes that follow the timeline read them
@@ -59,6 +59,14 @@ def _encoded(line: list[Any]) -> bytes:
         return msgspec.json.encode(line)
     except UnicodeEncodeError:
         return _LONE.sub("\N{REPLACEMENT CHARACTER}", json.dumps(line, ensure_ascii=False)).encode()
+
+
+def _decoded(line: bytes) -> list[Any] | None:
+    """Return what a line says; None if it is damaged, as by a disk that was full in the middle of it."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 class PartialMessage(NamedTuple):
@@ -133,7 +141,7 @@ class LiveCarrier(Protocol):
         ...
 
     def leave(self, place: RunPlace) -> None:
-        """Ask no longer: nobody follows the run here."""
+        """Ask no longer: no watcher follows the run here."""
         ...
 
     def remove(self, place: RunPlace) -> None:
@@ -192,7 +200,7 @@ class _SpoolWriter:
             self._is_open(commit, spoken)
 
     def answer(self, at: Digest | None, spoken: Callable[[], PartialMessage], *, whole: bool) -> None:
-        """Do nothing: whoever comes later reads the file from its beginning."""
+        """Do nothing: a later reader reads the file from its beginning."""
 
     def end(self) -> None:
         """Write that nothing more comes, and remove the file."""
@@ -228,9 +236,11 @@ class _SpoolWriter:
 
     def _write(self, line: list[Any]) -> None:
         assert self._file is not None
-        try:
-            self._size += os.write(self._file, _encoded(line) + b"\n")
-        except OSError:  # the disk is full, or the directory was removed: followers read the store
+        content, written = _encoded(line) + b"\n", 0
+        with suppress(OSError):
+            written = os.write(self._file, content)
+        self._size += written
+        if written < len(content):  # the disk is full, or the directory was removed: followers read the store
             self._close()
 
     def _close(self) -> None:
@@ -284,9 +294,7 @@ class _SpoolReader:
         found: list[list[Any]] = []
         while self._file >= 0 and (piece := os.read(self._file, _READ_MAX)):
             *whole, self._left = (self._left + piece).split(b"\n")
-            for line in whole:
-                with suppress(msgspec.DecodeError):
-                    found.append(_decoder.decode(line))
+            found += [decoded for line in whole if (decoded := _decoded(line)) is not None]
         if any(line[:1] == ["end"] for line in found):
             self.is_over = True
         return found
@@ -429,8 +437,8 @@ class _ChannelReader:
         """Return the new lines, and ask if that is due."""
         lines, self._unread = self._unread, []
         for message in self._channel.received(self._topic):
-            with suppress(msgspec.DecodeError):
-                lines += self._lines(_decoder.decode(message))
+            decoded = _decoded(message)
+            lines += [] if decoded is None else self._lines(decoded)
         now = time.monotonic()
         if now >= self._ask_at and not self.is_over:
             self._channel.ask(self._topic, whole=not self._is_whole)

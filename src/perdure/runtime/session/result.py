@@ -48,6 +48,7 @@ __all__ = [
 OUTPUT_TYPE = (
     "output_type"  # in place of a guard's name where an answer does not fit the type that was asked for
 )
+_LOOKED_UP_MAX = 32  # runs of main whose first commits are looked up
 _AGAIN = "The answer above was refused by the check '{guard}': {why}. Answer again."
 
 
@@ -116,11 +117,16 @@ def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, tuple[Cost, U
     """Read what each of these runs cost, by id.
 
     Each line is read once, from its head back to the first of its runs; a run that was undone is looked for by itself.
+    A run that has ended is read once in a process.
     """
     lines: dict[str, list[RunRecord]] = {}
-    for record in runs:
-        lines.setdefault(record.timeline, []).append(record)
     found: dict[str, tuple[Cost, Usage]] = {}
+    for record in runs:
+        known = space.steps.spent.get(space.name, record.id, record.at)
+        if known is not None:
+            found[record.id] = known
+        else:
+            lines.setdefault(record.timeline, []).append(record)
     for timeline, records in lines.items():
         steps = _steps_by_run(space, timeline, {record.id for record in records})
         for record in records:
@@ -129,16 +135,19 @@ def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, tuple[Cost, U
                 spoken = _spoken(own)
             else:
                 spoken = _spoken(of_run(space, record.id, last_of(space, record)))
-            found[record.id] = _cost(spoken), _usage(spoken)
+            found[record.id] = spent = _cost(spoken), _usage(spoken)
+            if record.state in ENDED:
+                space.steps.spent.put(space.name, record.id, record.at, spent)
     return found
 
 
 def _steps_by_run(space: Space, timeline: str, runs: set[str]) -> dict[str, list[Step]]:
     """Return the commits of these runs on a line, oldest first.
 
-    The line of a fork is read back to the first commit of its first run: what lies before is of other lines.
+    The line is read back to the first commit of its first run.  For many runs of main that commit is not looked up: what
+    lies before is main, too, and most of it is of these runs.
     """
-    own = () if timeline == MAIN else runs
+    own = () if timeline == MAIN and len(runs) > _LOOKED_UP_MAX else runs
     firsts = {commit for run in own for commit in space.engine.labelled(space.name, run)}
     found: dict[str, list[Step]] = {}
     for step in reader.steps(space, reader.head_of(space, timeline).commit):

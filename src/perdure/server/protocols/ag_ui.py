@@ -21,11 +21,11 @@ from typing import Any, Literal, NamedTuple, cast
 import msgspec
 
 from perdure.errors import Invalid, Unsupported
-from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
+from perdure.model.message import Block, File, Image, Message, Text
 from perdure.model.ticket import Ticket, Verdict
-from perdure.server.protocols.ai_sdk import (
+from perdure.server.protocols.client_content import (
+    MediaLinks,
     ToolAnswer,
-    address,
     media_block,
     text_of,
     unsupported,
@@ -137,13 +137,13 @@ class RunAgentInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Raise `Unsupported` for what would be lost: tools that the client runs, and context beside the messages."""
         if self.tools:
             raise Unsupported(
-                "tools that the client runs are not taken; nothing was run.",
+                "the server takes no tools that the client runs; nothing was run.",
                 code="client_tools_unsupported",
                 advice="Declare them as tools of the agent; one that suspends is answered by the client.",
             )
         if self.context:
             raise Unsupported(
-                "context beside the messages is not taken; nothing was run.",
+                "the server takes no context beside the messages; nothing was run.",
                 code="client_context_unsupported",
                 advice="Say it in the message, or write it to the state of the thread.",
             )
@@ -239,7 +239,7 @@ class Position(NamedTuple):
         match = _POSITION.fullmatch(text)
         if match is None or (match[2] or "") not in _PHASES:
             raise Invalid(
-                "Last-Event-ID is no id of an event of this stream; nothing was run.",
+                "the Last-Event-ID is not the id of an event of this stream; nothing was run.",
                 code="cursor_invalid",
                 advice="Send the id of the last event that came.",
             )
@@ -255,9 +255,9 @@ _PHASES = ("", "span", "reasoning", "reasoned", "text", "end")
 class EventWriter:
     """Translates the parts of one run into events, each with the position after it."""
 
-    def __init__(self, thread: str, given: RunAgentInput, at: Position, *, known: Iterable[str] = ()) -> None:
+    def __init__(self, given: RunAgentInput, at: Position, *, known: Iterable[str] = ()) -> None:
         """Go on from `at`; `known` are the messages of the client's list that the thread has."""
-        self._thread, self._given, self._at = thread, given, at
+        self._given, self._at = given, at
         self._had = {message.id: message for message in given.had}
         self._calls = {call.id: call.function.arguments for each in given.had for call in each.tool_calls}
         self._unknown = set(self._had) - set(known)  # unless one of them is being written
@@ -399,8 +399,8 @@ class EventWriter:
 
     def _durable(self, part: DurablePart) -> Iterator[Event]:
         match part:
-            case SpokenPart(id, message):
-                yield from self._spoken(id, message)
+            case SpokenPart():
+                yield from self._spoken(part)
             case HeardPart(id, message) if id not in self._had:
                 yield {"type": "TEXT_MESSAGE_START", "messageId": id, "role": "user"}
                 yield {
@@ -414,37 +414,33 @@ class EventWriter:
             case HeardPart() | ResultPart() | QuestionPart() | DecisionPart():
                 pass
 
-    def _spoken(self, id: str, message: Message | None) -> Iterator[Event]:
-        content = () if message is None else message.content
-        whole = {
-            "reasoning": "".join(block.text for block in content if isinstance(block, ReasoningSummary)),
-            "text": "" if message is None else message.text,
-        }
+    def _spoken(self, part: SpokenPart) -> Iterator[Event]:
+        id, whole = part.id, part.text
         if not self._at.message:
             yield from self._forgotten(id)
             reasoning, text = self._sizes(id)
             self._at = self._at._replace(message=id, reasoning=reasoning, text=text)
-        has_other = not whole["text"].startswith(self._text_had(id)) or self._at.text > len(whole["text"])
-        late = whole["reasoning"][self._at.reasoning :]
+        has_other = not whole.startswith(self._text_had(id)) or self._at.text > len(whole)
+        late = part.reasoning[self._at.reasoning :]
         if late:
             yield from self._opened("reasoning")
             yield self._word("reasoning", late)
-        rest = "" if has_other else whole["text"][self._at.text :]
+        rest = "" if has_other else whole[self._at.text :]
         if rest:
             yield from self._opened("text")
             yield self._word("text", rest)
         yield from self._closed()
-        yield from self._called(id, message)
+        yield from self._called(part)
         self._at = Position(self._at.cursor)
         self._is_stale = self._is_stale or has_other
 
-    def _called(self, id: str, message: Message | None) -> Iterator[Event]:
-        for call in () if message is None else message.tool_calls:
+    def _called(self, part: SpokenPart) -> Iterator[Event]:
+        for call in part.tool_calls:
             had = self._calls.get(call.id)
             if had == call.args:
                 continue
             named = {"toolCallId": call.id}
-            yield {"type": "TOOL_CALL_START", **named, "toolCallName": call.name, "parentMessageId": id}
+            yield {"type": "TOOL_CALL_START", **named, "toolCallName": call.name, "parentMessageId": part.id}
             yield {"type": "TOOL_CALL_ARGS", **named, "delta": call.args[len(had or "") :]}
             yield {"type": "TOOL_CALL_END", **named}
 
@@ -473,7 +469,8 @@ class EventWriter:
                 return self.fail(record.why or "the run failed.", record.kind or "run_failed")[0]
             case _:
                 return self.fail(
-                    "the process that ran it has ended; send the same again.", "run_interrupted"
+                    "the process of the run ended before the run did; send the same request again to go on.",
+                    "run_interrupted",
                 )[0]
 
 
@@ -511,25 +508,24 @@ def _interrupt(ticket: Ticket) -> Event:
 
 
 def messages_of(
-    thread: str, id: str, role: str, parts: Sequence[DurablePart], message: Message | None
+    links: MediaLinks, id: str, role: str, parts: Sequence[DurablePart], message: Message | None
 ) -> list[Event]:
     """Return one message of the thread as messages of the client: reasoning and results are messages of their own."""
     if role == "tool":
         return [{"id": part.id, **_result(part)} for part in parts if isinstance(part, ResultPart)]
-    content = () if message is None else message.content
+    spoken = SpokenPart(id, message)
     if role != "assistant":
-        return [{"id": id, "role": role, "content": _content(thread, content)}]
-    reasoning = "".join(block.text for block in content if isinstance(block, ReasoningSummary))
+        return [{"id": id, "role": role, "content": _content(links, spoken.content)}]
     found: list[Event] = []
-    if reasoning:
-        found.append({"id": _reasoning_id(id), "role": "reasoning", "content": reasoning})
+    if spoken.reasoning:
+        found.append({"id": _reasoning_id(id), "role": "reasoning", "content": spoken.reasoning})
     said: Event = {"id": id, "role": "assistant"}
-    if message is not None and message.text:
-        said["content"] = message.text
-    if message is not None and message.tool_calls:
+    if spoken.text:
+        said["content"] = spoken.text
+    if spoken.tool_calls:
         said["toolCalls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.args}}
-            for call in message.tool_calls
+            for call in spoken.tool_calls
         ]
     return [*found, said]
 
@@ -543,7 +539,7 @@ def _result(part: ResultPart) -> Event:
     }
 
 
-def _content(thread: str, content: Sequence[Block]) -> str | list[Event]:
+def _content(links: MediaLinks, content: Sequence[Block]) -> str | list[Event]:
     if all(isinstance(block, Text) for block in content):
         return "".join(block.text for block in content if isinstance(block, Text))
     found: list[Event] = []
@@ -551,6 +547,6 @@ def _content(thread: str, content: Sequence[Block]) -> str | list[Event]:
         if isinstance(block, Text):
             found.append({"type": "text", "text": block.text})
         elif isinstance(block, Image | File):
-            source = {"type": "url", "value": address(thread, block.uri), "mimeType": block.mime_type}
+            source = {"type": "url", "value": links.to(block.uri), "mimeType": block.mime_type}
             found.append({"type": "image" if isinstance(block, Image) else "document", "source": source})
     return found

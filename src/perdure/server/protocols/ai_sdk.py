@@ -12,14 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
-from urllib.parse import quote
 
 import msgspec
 
 from perdure.errors import Invalid
-from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolResult
+from perdure.model.message import Block, File, Image, Message, Text, ToolResult
 from perdure.model.run import StopKind
 from perdure.model.ticket import Ticket, Verdict
+from perdure.server.protocols.client_content import (
+    MediaLinks,
+    ToolAnswer,
+    media_block,
+    text_of,
+    unsupported,
+    user_input,
+)
 from perdure.server.protocols.run_parts import (
     CommittedParts,
     DecisionPart,
@@ -40,16 +47,12 @@ __all__ = [
     "PROTOCOL",
     "AiSdkBody",
     "ChunkWriter",
-    "ToolAnswer",
     "UiMessage",
     "UiPart",
     "answers_in",
     "input_in",
-    "media_block",
     "newest",
     "ui_message",
-    "unsupported",
-    "user_input",
     "user_message",
 ]
 
@@ -57,7 +60,6 @@ PROTOCOL = "v1"
 HEADERS = ((b"x-vercel-ai-ui-message-stream", PROTOCOL.encode()),)
 DONE = b"data: [DONE]\n\n"
 
-_ARTIFACT = "artifact://sha256/"
 _FINISH: dict[StopKind, str] = {
     "truncated": "length",
     "refused": "content-filter",
@@ -108,16 +110,6 @@ class AiSdkBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     trigger: str | None = None  # `submit-message` or `regenerate-message`
 
 
-class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client says about a call that may wait."""
-
-    call: str
-    ticket: str | None  # None: it gives a result for the call, whatever the question was
-    verdict: Verdict
-    value: Any = None
-    why: str | None = None
-
-
 def newest(body: AiSdkBody) -> UiMessage:
     """Return the last message of the client; raises `Invalid` if it sent none."""
     found = body.message or (body.messages[-1] if body.messages else None)
@@ -137,30 +129,6 @@ def input_in(message: UiMessage) -> Message:
         else:
             raise unsupported(part.type)
     return user_input(blocks)
-
-
-def user_input(blocks: Sequence[Block]) -> Message:
-    """Return a message of the user; raises `Invalid` if it says nothing."""
-    if not blocks:
-        raise Invalid("the message says nothing; nothing was run.", code="message_missing")
-    return Message("user", tuple(blocks))
-
-
-def media_block(uri: str, media_type: str) -> Block:
-    """Return a picture or a file that a client sends with its bytes, or by a web address; raises `Invalid` for others."""
-    if not uri.startswith(("data:", "https:", "http:")):
-        raise unsupported("file")
-    return (Image if media_type.startswith("image/") else File)(uri, media_type)
-
-
-def unsupported(part: str) -> Invalid:
-    """Return the error for a part that cannot be stored as a client sent it."""
-    return Invalid(
-        f"a part of the type '{part}' cannot be stored as it was sent; nothing was run.",
-        code="message_part_unsupported",
-        advice="A message has texts, and files with their bytes or a web address.",
-        part=part,
-    )
 
 
 def answers_in(message: UiMessage) -> list[ToolAnswer]:
@@ -186,9 +154,9 @@ def answers_in(message: UiMessage) -> list[ToolAnswer]:
 class ChunkWriter:
     """Translates the parts of one run into the chunks of one UI message."""
 
-    def __init__(self, thread: str, run: str, *, after: Iterable[str] = ()) -> None:
+    def __init__(self, links: MediaLinks, run: str, *, after: Iterable[str] = ()) -> None:
         """Begin the message; `after` are tickets that the client has answered: it has all that came up to them."""
-        self._thread, self._run = thread, run
+        self._links, self._run = links, run
         self._after = set(after)
         self._answered = frozenset(self._after)
         self._asked: set[str] = set()  # tickets whose decision the client does not know
@@ -283,10 +251,10 @@ class ChunkWriter:
 
     def _durable(self, part: DurablePart) -> list[Chunk]:
         match part:
-            case SpokenPart(id, message):
-                return self._spoken(id, message)
+            case SpokenPart():
+                return self._spoken(part)
             case HeardPart(id, message):
-                parts = [] if message is None else _ui_parts(self._thread, message.content)
+                parts = [] if message is None else _ui_parts(self._links, message.content)
                 return [{"type": "steering-message", "id": id, "parts": parts}] if parts else []
             case QuestionPart(ticket):
                 if ticket.id not in self._answered:
@@ -297,30 +265,28 @@ class ChunkWriter:
                 answer = {"approvalId": ticket, "approved": is_approved, **reason}
                 return [{"type": "tool-approval-response", **answer}] if ticket in self._asked else []
             case ResultPart():
-                return [_output(self._thread, part)]
+                return [_output(self._links, part)]
 
-    def _spoken(self, id: str, message: Message | None) -> list[Chunk]:
+    def _spoken(self, part: SpokenPart) -> list[Chunk]:
         """Send what is left of a message that has become durable."""
-        content = () if message is None else message.content
-        reasoning = "".join(block.text for block in content if isinstance(block, ReasoningSummary))
-        text = "" if message is None else message.text
+        reasoning, text = part.reasoning, part.text
         is_same = text.startswith(self._said["text"]) and reasoning.startswith(self._said["reasoning"])
         chunks: list[Chunk] = []
         if self._is_writing and (self._is_mixed or not is_same):
             chunks += self._reset()
         elif not self._is_writing:
             chunks += self._step()
-        self._is_writing, self._message = True, id
+        self._is_writing, self._message = True, part.id
         if len(reasoning) > len(self._said["reasoning"]) and self._said["text"]:
             chunks += self._reset()
-            self._message = id
+            self._message = part.id
         chunks += self._words("reasoning", reasoning[len(self._said["reasoning"]) :])
         chunks += self._words("text", text[len(self._said["text"]) :])
         chunks += self._close()
         self._forget()
         self._is_reset = False
-        chunks += _files(self._thread, content)
-        for call in () if message is None else message.tool_calls:
+        chunks += _files(self._links, part.content)
+        for call in part.tool_calls:
             chunks.append(
                 {
                     "type": "tool-input-available",
@@ -348,7 +314,7 @@ class ChunkWriter:
             case "stopped":
                 reason = "other" if record.stop is None else _FINISH.get(record.stop.reason, "other")
             case _:
-                text = "the process that ran it has ended; send the message again to go on."
+                text = "the process of the run ended before the run did; send the message again to go on."
                 return [*chunks, {"type": "error", "errorText": text}]
         return [*chunks, {"type": "finish", "finishReason": reason}]
 
@@ -370,58 +336,47 @@ def _approval_request(ticket: Ticket) -> Chunk:
     }
 
 
-def _output(thread: str, settled: ResultPart) -> Chunk:
+def _output(links: MediaLinks, settled: ResultPart) -> Chunk:
     call = {"toolCallId": settled.call}
     if settled.state == "denied":
         return {"type": "tool-output-denied", **call}
     if settled.result.status == "error":
         return {"type": "tool-output-error", **call, "errorText": text_of(settled.result)}
-    return {"type": "tool-output-available", **call, "output": _value(thread, settled.result)}
+    return {"type": "tool-output-available", **call, "output": _value(links, settled.result)}
 
 
-def _value(thread: str, result: ToolResult) -> Any:
+def _value(links: MediaLinks, result: ToolResult) -> Any:
     """Return a result: the JSON object or array that its text is, else the text; with media, its parts."""
     if any(not isinstance(block, Text) for block in result.content):
-        return _ui_parts(thread, result.content)
+        return _ui_parts(links, result.content)
     text = text_of(result)
     return in_json(text) if text.lstrip()[:1] in ("{", "[") else text
 
 
-def text_of(result: ToolResult) -> str:
-    """Return the words of a result."""
-    return "".join(block.text for block in result.content if isinstance(block, Text))
-
-
-def _ui_parts(thread: str, content: Sequence[Block]) -> list[Chunk]:
+def _ui_parts(links: MediaLinks, content: Sequence[Block]) -> list[Chunk]:
     found: list[Chunk] = []
     for block in content:
         if isinstance(block, Text):
             found.append({"type": "text", "text": block.text})
         else:
-            found += _files(thread, [block])
+            found += _files(links, [block])
     return found
 
 
-def _files(thread: str, content: Iterable[Block]) -> list[Chunk]:
+def _files(links: MediaLinks, content: Iterable[Block]) -> list[Chunk]:
     return [
-        {"type": "file", "url": address(thread, block.uri), "mediaType": block.mime_type}
+        {"type": "file", "url": links.to(block.uri), "mediaType": block.mime_type}
         for block in content
         if isinstance(block, Image | File)
     ]
 
 
-def address(thread: str, uri: str) -> str:
-    """Return where a client finds the content of a block: an artifact has an address of this server."""
-    digest = uri.removeprefix(_ARTIFACT)
-    return uri if digest == uri else f"/v1/artifacts/{digest}?thread={quote(thread, safe='')}"
-
-
 # ---- messages as the client has them
 
 
-def user_message(thread: str, id: str, role: str, message: Message | None) -> Chunk:
+def user_message(links: MediaLinks, id: str, role: str, message: Message | None) -> Chunk:
     """Return a message of the user, or the system, as a UI message."""
-    return {"id": id, "role": role, "parts": [] if message is None else _ui_parts(thread, message.content)}
+    return {"id": id, "role": role, "parts": [] if message is None else _ui_parts(links, message.content)}
 
 
 def ui_message(chunks: Iterable[Chunk]) -> Chunk:

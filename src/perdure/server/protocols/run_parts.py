@@ -24,7 +24,7 @@ from perdure.model.event import (
     ToolCallCompleted,
     ToolCallSuspended,
 )
-from perdure.model.message import Message, ToolResult
+from perdure.model.message import Block, Message, ReasoningSummary, ToolCall, ToolResult
 from perdure.model.run import RunRecord
 from perdure.model.ticket import CHILD_RUN, Ticket
 from perdure.runtime.events import Committed, Happened, Happening, ReasoningDelta, TextDelta, TextSoFar
@@ -68,10 +68,30 @@ class HeardPart(NamedTuple):
 
 
 class SpokenPart(NamedTuple):
-    """A message of the assistant."""
+    """A message of the assistant; one that was forgotten says nothing."""
 
     id: str
     message: Message | None  # None: forgotten
+
+    @property
+    def content(self) -> tuple[Block, ...]:
+        """The blocks of the message."""
+        return () if self.message is None else self.message.content
+
+    @property
+    def reasoning(self) -> str:
+        """What the model gave as its reasoning."""
+        return "".join(block.text for block in self.content if isinstance(block, ReasoningSummary))
+
+    @property
+    def text(self) -> str:
+        """What the message says."""
+        return "" if self.message is None else self.message.text
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that the message asks for."""
+        return () if self.message is None else self.message.tool_calls
 
 
 class QuestionPart(NamedTuple):

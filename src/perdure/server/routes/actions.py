@@ -136,7 +136,7 @@ def _check_named(call: HttpCall, run: str | None) -> None:
     """Raise `Invalid` if a request that may be repeated names no run: by then another run may be on the timeline."""
     if call.op_id is not None and run is None:
         raise Invalid(
-            "a request with an Idempotency-Key names its run; nothing was done.",
+            "the request has an Idempotency-Key but names no run; nothing was done.",
             code="run_required",
             advice="Send the id of the run, or leave the key out.",
         )

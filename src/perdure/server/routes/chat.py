@@ -26,7 +26,8 @@ from perdure.runtime.events import Cursor
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.protocols import ag_ui, ai_sdk
 from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
-from perdure.server.protocols.ai_sdk import AiSdkBody, ChunkWriter, ToolAnswer, UiMessage
+from perdure.server.protocols.ai_sdk import AiSdkBody, ChunkWriter, UiMessage
+from perdure.server.protocols.client_content import MediaLinks, ToolAnswer
 from perdure.server.protocols.run_parts import (
     CommittedParts,
     Part,
@@ -66,6 +67,7 @@ class ClientMessages(msgspec.Struct, frozen=True, kw_only=True):
 def ai_sdk_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
     """Return the messages of a timeline as UI messages, for the `messages` of `useChat`."""
     thread = call.thread(query.timeline)
+    links = MediaLinks(thread.id, call.root)
     found: list[dict[str, Any]] = []
     writer: ChunkWriter | None = None
     run, chunks = None, list[dict[str, Any]]()
@@ -74,11 +76,11 @@ def ai_sdk_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
         if (is_input and entry.run != run) or entry.run is None:
             run, writer = None, None
         if is_input and writer is None:
-            found.append(ai_sdk.user_message(thread.id, entry.id, entry.role, entry.words))
+            found.append(ai_sdk.user_message(links, entry.id, entry.role, entry.words))
             continue
         if writer is None or entry.run != run:
             run, chunks = entry.run, []
-            writer = ChunkWriter(thread.id, entry.run or entry.id)
+            writer = ChunkWriter(links, entry.run or entry.id)
             found.append({})
         chunks += writer.take(CommittedParts("", parts))
         found[-1] = ai_sdk.ui_message(chunks)
@@ -131,7 +133,7 @@ async def _check_retry(handle: aio.Thread, message: UiMessage) -> None:
     found = await handle.given(ai_sdk.input_in(message), id=message.id)
     if found is not None and found.state not in ("failed", "running"):
         raise Unsupported(
-            "the message was answered, and an answer is not replaced; nothing was run.",
+            "the agent has answered the message, and the server replaces no answer; nothing was run.",
             code="regenerate_unsupported",
             advice="Send a new message, or fork the thread before this one and run it there.",
             run=found.id,
@@ -140,7 +142,7 @@ async def _check_retry(handle: aio.Thread, message: UiMessage) -> None:
 
 def _chunks(call: HttpCall, handle: aio.Thread, run: str, *, after: Iterable[str] = ()) -> EventStream:
     """Answer with the chunks of a run."""
-    writer = ChunkWriter(handle.id, run, after=after)
+    writer = ChunkWriter(MediaLinks(handle.id, call.root), run, after=after)
 
     async def frames() -> AsyncIterator[bytes]:
         async for part in _guarded(RunParts(handle, run)):
@@ -161,7 +163,7 @@ def _chunks(call: HttpCall, handle: aio.Thread, run: str, *, after: Iterable[str
 def ag_ui_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
     """Return the messages of a timeline as AG-UI has them, for the `initialMessages` of an agent."""
     thread = call.thread(query.timeline)
-    messages = _ag_ui_messages(thread, page_size(query.limit))
+    messages = _ag_ui_messages(call, thread, page_size(query.limit))
     return ClientMessages(thread=thread.id, timeline=thread.timeline, messages=messages)
 
 
@@ -193,17 +195,17 @@ def _events(
         at = position or Position(await _first_cursor(handle, run))
         if at.phase == "end":
             return
-        known, is_stale = await handle.off_loop(partial(_compared, handle.target(), body, run))
-        writer = EventWriter(handle.id, body, at, known=known)
+        known, is_stale = await handle.off_loop(partial(_compared, call, handle.target(), body))
+        writer = EventWriter(body, at, known=known)
         if position is None:
             for event, id in writer.begin(is_stale=is_stale):
-                yield await _event(handle, event, id)
+                yield await _event(call, handle, event, id)
         async for part in _guarded(RunParts(handle, run, at.cursor or None)):
             if isinstance(part, PerdureError):
-                yield await _event(handle, *writer.fail(part.message, part.code))
+                yield await _event(call, handle, *writer.fail(part.message, part.code))
             else:
                 for event, id in writer.take(part):
-                    yield await _event(handle, event, id)
+                    yield await _event(call, handle, event, id)
 
     return call.server.stream(call, frames(), is_cut_short=True)
 
@@ -217,34 +219,37 @@ async def _first_cursor(handle: aio.Thread, run: str) -> str:
     return found
 
 
-async def _event(handle: aio.Thread, event: dict[str, Any], id: str) -> bytes:
+async def _event(call: HttpCall, handle: aio.Thread, event: dict[str, Any], id: str) -> bytes:
     if event["type"] == ag_ui.SNAPSHOT:
-        messages = await handle.off_loop(partial(_at_cursor, handle.target(), event["at"]))
+        messages = await handle.off_loop(partial(_at_cursor, call, handle.target(), event["at"]))
         event = {"type": ag_ui.SNAPSHOT, "messages": messages}
     return _data(event, id=id or None)
 
 
-def _at_cursor(thread: Thread, cursor: str) -> list[dict[str, Any]]:
+def _at_cursor(call: HttpCall, thread: Thread, cursor: str) -> list[dict[str, Any]]:
     """Return the messages of a timeline as it was at a cursor."""
-    return _ag_ui_messages(thread, _SNAPSHOT_MAX, at=Cursor.read(cursor).commit)
+    return _ag_ui_messages(call, thread, _SNAPSHOT_MAX, at=Cursor.read(cursor).commit)
 
 
-def _ag_ui_messages(thread: Thread, limit: int, *, at: str | None = None) -> list[dict[str, Any]]:
+def _ag_ui_messages(
+    call: HttpCall, thread: Thread, limit: int, *, at: str | None = None
+) -> list[dict[str, Any]]:
+    links = MediaLinks(thread.id, call.root)
     return [
         message
         for entry, parts in history(thread, limit, at=at)
-        for message in ag_ui.messages_of(thread.id, entry.id, entry.role, parts, entry.words)
+        for message in ag_ui.messages_of(links, entry.id, entry.role, parts, entry.words)
     ]
 
 
-def _compared(thread: Thread, body: RunAgentInput, run: str) -> tuple[set[str], bool]:
+def _compared(call: HttpCall, thread: Thread, body: RunAgentInput) -> tuple[set[str], bool]:
     """Return which messages after the input are the thread's, and whether those up to it are other than the thread's.
 
     A client may have fewer old messages than the thread.
     """
     roles = ("user", "assistant", "tool")
     before = [each.id for each in body.before if each.role in roles] if body.messages else []
-    recorded = _ag_ui_messages(thread, min(_SNAPSHOT_MAX, 2 * len(body.messages) + 100))
+    recorded = _ag_ui_messages(call, thread, min(_SNAPSHOT_MAX, 2 * len(body.messages) + 100))
     ids = [each["id"] for each in recorded if each["role"] in roles]
     upto = ids.index(before[-1]) + 1 if before and before[-1] in ids else 0
     is_stale = before != ids[max(0, upto - len(before)) : upto]

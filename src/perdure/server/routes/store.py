@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -11,14 +13,17 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Invalid, NotFound, PerdureError
+from perdure.history.verify.report import Progress
 from perdure.model.memory import ItemKind
 from perdure.model.run import Cost, Usage
 from perdure.model.ticket import Ticket
 from perdure.providers import catalog
 from perdure.server.keys import SERVER
+from perdure.server.problems import problem_of
 from perdure.server.routes.threads import OfThread
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
+from perdure.server.streams import frame
 from perdure.shapes.conversation import MessageShape
 from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
 from perdure.shapes.store import (
@@ -36,13 +41,15 @@ from perdure.shapes.store import (
     VerifyShape,
     VersionShape,
 )
-from perdure.shapes.text import now
+from perdure.shapes.text import now, stamp
 from perdure.store.thread import Thread
 
 __all__ = ["BackendPage", "BackendShape", "SearchPage", "SessionShape", "waiting_tickets"]
 
 _VERSIONS_SHOWN = 10
+_PROGRESS_SECONDS = 0.2  # between two reports of a check
 _MESSAGES_SCANNED_MAX = 5_000  # that one page of a search reads
+_SEARCH_SECONDS = 0.5  # that one page of a search takes; other requests wait meanwhile
 _THREAD_MESSAGES_MAX = 1_000  # of one thread that a search reads, the newest ones
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
@@ -304,14 +311,15 @@ class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
 
 @route("GET", "/v1/search", "read")
 def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
-    """Search the newest messages of threads for words; a page reads a bounded number of them."""
+    """Search the newest messages of threads for words; a page reads a bounded number of them, for a bounded time."""
     words = query.q.casefold().split()
     if not words:
         raise Invalid("a search needs a word; nothing was read.", code="query_invalid")
     found: list[FoundMessage] = []
-    scanned, last = 0, None
+    scanned, last, end = 0, None, time.monotonic() + _SEARCH_SECONDS
     for thread in _searched(call, query):
-        if scanned >= _MESSAGES_SCANNED_MAX or len(found) >= query.size:
+        is_over = last is not None and time.monotonic() > end  # a page reads one thread at least
+        if is_over or scanned >= _MESSAGES_SCANNED_MAX or len(found) >= query.size:
             return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=True), last)
         last = thread.id
         for turn in reversed(thread.turns(limit=_THREAD_MESSAGES_MAX // 4)):
@@ -363,10 +371,66 @@ def _spent(threads: Iterator[Thread], by: str) -> Iterator[tuple[str | None, Cos
             yield of, cost, usage
 
 
+class VerifiedStore(VerifyShape, frozen=True, kw_only=True):
+    """What was checked, from the first commit to what was stored when the check began, and what is wrong."""
+
+    began_at: str
+    ended_at: str
+
+
 @route("GET", "/v1/verify", "administer", whole_store=True)
-def verify(call: HttpCall) -> VerifyShape:
-    """Verify everything that is stored."""
-    return VerifyShape.of(call.store.url, call.store.verify())
+async def verify(call: HttpCall) -> VerifiedStore:
+    """Verify everything that is stored.
+
+    With `Accept: text/event-stream` the answer is `verify.progress` events with how much is `done` of a `total`, and
+    then `verify.finished` with the result; the check stops if the client leaves.
+    """
+    if "text/event-stream" in call.headers.get("accept", ""):
+        return call.server.stream(call, _verifying(call))  # pyright: ignore[reportReturnType]
+    return await call.server.in_own_thread(lambda: _verified(call))
+
+
+def _verified(call: HttpCall, progress: Progress | None = None) -> VerifiedStore:
+    began_at = stamp(now())
+    shape = VerifyShape.of(call.store.url, call.store.verify(progress=progress))
+    return VerifiedStore(**msgspec.structs.asdict(shape), began_at=began_at, ended_at=stamp(now()))
+
+
+class _ReaderLeft(Exception):
+    """Stops a check that has no reader any more."""
+
+
+async def _verifying(call: HttpCall) -> AsyncIterator[bytes]:
+    """Yield how far a check is, whenever that has changed, and then its result."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+    seen: list[tuple[int, int]] = []
+    has_left = False
+
+    def progress(_: str, done: int, total: int) -> None:
+        if has_left:
+            raise _ReaderLeft
+        seen[:] = [(done, total)]
+        loop.call_soon_threadsafe(changed.set)
+
+    async def check() -> VerifiedStore:
+        try:
+            return await call.server.in_own_thread(lambda: _verified(call, progress))
+        finally:
+            changed.set()
+
+    checking = call.server.keep(check())
+    try:
+        while not checking.done():
+            await changed.wait()
+            changed.clear()
+            for done, total in seen:
+                yield frame("verify.progress", {"type": "verify.progress", "done": done, "total": total})
+            await asyncio.wait({checking}, timeout=_PROGRESS_SECONDS)
+        yield frame("verify.finished", {"type": "verify.finished", "result": checking.result()})
+    except PerdureError as error:
+        yield frame("error", problem_of(error)[0])
+    finally:
+        has_left = True
 
 
 class SessionShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,7 +47,12 @@ async def sign_in(call: HttpCall, body: SignIn) -> SessionShape:
     """Exchange a key for a cookie."""
     access = await call.server.known(body.key, call.headers)
     if access is None:
-        raise HttpProblem(401, "credential_unknown", "this key is not known here; nobody was signed in.")
+        raise HttpProblem(
+            401,
+            "credential_unknown",
+            "the server does not know this key; it did not sign the browser in.",
+            advice="Copy the whole key as `perdure keys add` printed it; a key that was removed no longer works.",
+        )
     call.access, call.cookie = access, body.key
     return await call.server.store.off_loop(lambda: SessionShape.of(call))
 
@@ -74,7 +79,7 @@ async def health(call: HttpCall) -> Health:
 async def ready(call: HttpCall) -> Health:
     """Say whether the server takes requests: its store answers, and it is not being stopped."""
     if call.server.is_draining:
-        raise HttpProblem(503, "draining", "the server is being stopped.", headers={"Retry-After": "5"})
+        raise HttpProblem(503, "draining", "the server is stopping.", headers={"Retry-After": "5"})
     await call.server.store.facts()
     return Health(status="ready")
 

@@ -25,12 +25,13 @@ from perdure.server.routing import (
     page_size,
     route,
 )
-from perdure.shapes.conversation import CommitLog, GraphNode, GraphPage, TranscriptPage, TurnPage
+from perdure.shapes.conversation import WORDS_MAX, CommitLog, GraphPage, TranscriptPage, TurnPage
 from perdure.shapes.ledger import (
     ApprovalDetail,
     CallDetail,
     CallPage,
     CallRecordShape,
+    CostShape,
     RunDetail,
     RunPage,
     RunShape,
@@ -50,27 +51,33 @@ from perdure.store.view import View
 
 __all__ = ["MovePage", "MoveShape", "ObjectShape", "ThreadRow", "ThreadRows", "TimelinePage"]
 
+_SAID_LAST = 4  # messages among which an overview looks for words: a message that only calls a tool has none
 _SCANNED_MAX = 20_000  # threads that one page of a filtered list looks at
-_WORDS_MAX = 120  # characters of a message in an overview
 
 
 class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
-    """Which threads: words of their ids, agents and owners, one owner or agent, a run in a state."""
+    """Which threads: words of their ids, agents and owners, one owner or agent, a run in a state.
+
+    With `cost` each row has what its runs cost, which reads the history of the listed threads.
+    """
 
     q: str | None = None
     owner: str | None = None
     agent: str | None = None
     state: Literal["running", "waiting"] | None = None
+    cost: bool = False
 
 
 class ThreadRow(ThreadShape, frozen=True, kw_only=True):
     """One thread of a list, with what an overview shows of it."""
 
     backend: str | None  # that takes the next turn
-    last: str  # the beginning of the newest message of main
+    last: str  # the beginning of the newest message of main that has words
     approvals: int  # calls that wait for a person
     running: bool  # a run is under way, or was interrupted
     unknown: int  # calls whose outcome is unknown
+    state: str | None  # of its newest run; null: it has none
+    cost: CostShape | None  # of all its runs, over all timelines; null: the query did not ask for it
 
 
 class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,22 +97,31 @@ def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
     unknown = Counter(thread for thread, _ in call.store.unclear_calls())
     running = {thread for thread, record in call.store.open_runs() if record.state == "running"}
     rows = [
-        _row(each, approvals=waiting[each.id], unknown=unknown[each.id], running=each.id in running)
+        _row(
+            each,
+            approvals=waiting[each.id],
+            unknown=unknown[each.id],
+            running=each.id in running,
+            has_cost=query.cost,
+        )
         for each in kept
     ]
     page = ThreadRows(threads=rows, more=len(found) > len(kept), near=[])
     return Paged(page, kept[-1].id if page.more else None)
 
 
-def _row(thread: Thread, *, approvals: int, unknown: int, running: bool) -> ThreadRow:
+def _row(thread: Thread, *, approvals: int, unknown: int, running: bool, has_cost: bool) -> ThreadRow:
     seen = thread.at()
+    said = [entry.text for entry in seen.transcript(limit=_SAID_LAST)]
     return ThreadRow(
         **msgspec.structs.asdict(ThreadShape.of(thread)),
         backend=seen.backend,
-        last=shortened("".join(entry.text for entry in seen.transcript(limit=1)), _WORDS_MAX),
+        last=shortened(next((text for text in reversed(said) if text), ""), WORDS_MAX),
         approvals=approvals,
         running=running,
         unknown=unknown,
+        state=next((record.state for record in thread.runs(limit=1)), None),
+        cost=CostShape.of(thread.cost()) if has_cost else None,
     )
 
 
@@ -170,14 +186,7 @@ class GraphQuery(PageQuery, frozen=True, kw_only=True):
 @route("GET", "/v1/threads/{thread}/graph", "read")
 def show_graph(call: HttpCall, query: GraphQuery) -> GraphPage:
     """Show the turns of all timelines, newest first, each after those that follow it."""
-    page = GraphPage.of(call.thread(), limit=query.size)
-    return msgspec.structs.replace(page, nodes=[_brief(node) for node in page.nodes]) if query.brief else page
-
-
-def _brief(node: GraphNode) -> GraphNode:
-    turn = node.turn
-    said = {"input": shortened(turn.input, _WORDS_MAX), "text": shortened(turn.text, _WORDS_MAX)}
-    return msgspec.structs.replace(node, turn=msgspec.structs.replace(turn, messages=[], changed=[], **said))
+    return GraphPage.of(call.thread(), limit=query.size, brief=query.brief)
 
 
 class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ def deferred(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
+    from perdure.engines.news import LiveChannel
     from perdure.engines.search_contract import SearchIndex
     from perdure.memory import owner_memory
     from perdure.memory.embedding import Embedder
@@ -269,6 +270,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     spool: Path | None = (
         None  # where processes of the store tell each other what live runs say; None: nowhere
     )
+    channel: LiveChannel | None = None  # the same between machines; None: the engine has none
     # Spaces are compared with their seals when they are first used, not when they are opened.
     compares_later: bool = False
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
@@ -299,7 +301,7 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
             from perdure.runtime.session.environment import StoreRuntime
 
             # Two threads may both append one; both then use the first.
-            self.runtimes.append(StoreRuntime(spool=self.spool, channel=registry.live_channel(self.engine)))
+            self.runtimes.append(StoreRuntime(spool=self.spool, channel=self.channel))
         return self.runtimes[0]
 
     @property

@@ -38,18 +38,30 @@ class ServeEnded(Answer, frozen=True, kw_only=True):
         screen.say(f"Stopped serving {self.url}; nothing is under way here any more.")
 
 
+_Names = Annotated[
+    list[str] | None,
+    Parameter(
+        metavar="HOST",
+        negative=(),
+        help="A further host name that requests may address, such as a proxy's; may be repeated",
+    ),
+]
+_RootPath = Annotated[
+    str,
+    Parameter(
+        metavar="PATH",
+        show_default=False,
+        help="The path under which a proxy shows the server; the proxy removes it from requests",
+    ),
+]
+
+
 def serve(
     *,
     host: Annotated[str, Parameter(metavar="ADDRESS", help="The address to listen on")] = "127.0.0.1",
     port: Annotated[int, Parameter(metavar="N", help="The port; 0: any that is free")] = 7333,
-    name: Annotated[
-        list[str] | None,
-        Parameter(
-            metavar="HOST",
-            negative=(),
-            help="A further host name that requests may address, such as a proxy's; may be repeated",
-        ),
-    ] = None,
+    name: _Names = None,
+    root_path: _RootPath = "",
     work: Annotated[
         bool,
         Parameter(negative=(), show_default=False, help="Run queued and interrupted runs, too, as work does"),
@@ -94,7 +106,7 @@ def serve(
         redirect_stdout(sys.stderr),
     ):  # what the code prints goes elsewhere
         serving = partial(serve_store, store, agents, host=host, port=port, names=name or ())
-        serving(work=work, at_once=at_once, metrics=metrics, started=started)
+        serving(root_path=root_path, work=work, at_once=at_once, metrics=metrics, started=started)
     yield ServeEnded(url=listening[0])
 
 

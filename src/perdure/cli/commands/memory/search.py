@@ -25,11 +25,9 @@ _INSTALL = (
 )
 _COLUMNS = (
     Column("score", right=True),
-    Column("similarity", right=True),
+    Column("similar", right=True),
     Column("text", gives_way=True),
-    Column("found by", leaves=1),
-    Column("kind", leaves=2),
-    Column("said by", leaves=3),
+    Column("kind", leaves=1),
     Column("item", "name", is_id=True),
 )
 
@@ -50,9 +48,7 @@ class MemorySearchAnswer(MemorySearch, Answer, frozen=True, kw_only=True):
                         f"{each.score:.2f}",
                         "" if each.similarity is None else f"{each.similarity:.2f}",
                         shortened(each.item.text, _TEXT_SHOWN),
-                        " + ".join(each.legs),
                         each.item.kind,
-                        each.item.trust,
                         each.item.id,
                     )
                     for each in self.found
@@ -70,6 +66,14 @@ def search(
     kind: AnyKind = None,
     scope: AnyScope = None,
     limit: Annotated[int, Parameter(metavar="N", help="At most this many")] = 8,
+    similarity_min: Annotated[
+        float | None,
+        Parameter(
+            name="--similarity-min",
+            metavar="N",
+            help="Find by meaning only what is this similar, from -1 to 1; what the model has for a least if left out",
+        ),
+    ] = None,
     embed: Annotated[
         Literal["auto", "minilm", "none"],
         Parameter(
@@ -80,12 +84,15 @@ def search(
 ) -> MemorySearchAnswer:
     """Search the memory of an owner, best match first
 
-    Each word of the query is searched as it is; there are no operators. Items are found by their words and by
+    Each word of the query is searched as it is; there are no operators, and English words such as "the" count only in a
+    query that has no others. Items are found by their words and by
     meaning, the latter if the small model is installed. The score is 1 for an item that both found first; the
     similarity compares meanings, from -1 to 1.
     """
     with _opened(everywhere.store, None if embed == "none" else embed) as store:
-        found = store.memory(owner).search(query, limit=limit, kind=kind, scope=scope)
+        found = store.memory(owner).search(
+            query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
+        )
         return MemorySearchAnswer(
             owner=owner,
             query=query,

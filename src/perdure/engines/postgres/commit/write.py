@@ -387,6 +387,8 @@ def answered(prepared: PreparedWrite, answer: Row) -> Receipt:
     """Return the receipt of a write; raise what the server, or the write's own objects, say against it."""
     code, at, number, one, two, *_ = answer
     write = prepared.write
+    if code == "done" and prepared.end is not None:  # one commit, and nothing else
+        return Receipt(op_id=write.op_id, heads=(_moved_head(write.moves[0]),))
     where = at - 1 if isinstance(at, int) else 0
     count = number if isinstance(number, int) else 0
     blob = one if isinstance(one, bytes) else None

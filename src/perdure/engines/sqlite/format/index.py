@@ -356,6 +356,8 @@ class Index:
         ):
             if row != self._seen + 1:
                 raise _lost(self._seen + 1)
+            if not isinstance(keys, bytes):
+                raise damaged(f"row {row} of the log is damaged; nothing was used.", "row_damaged", row=row)
             self._later.setdefault(space, []).append((row, keys))
             self._see(space, row, len(keys) // KEY_BYTES)
 
