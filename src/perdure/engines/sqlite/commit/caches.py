@@ -527,7 +527,7 @@ class Recent:
 
     def unknow(self, write: Write) -> None:
         """Drop what this write changes, before it becomes true."""
-        seen, space = self._seen, write.space
+        space = write.space
         changed: list[Question] = [HeadOf(space, move.timeline) for move in write.moves]
         if write.cells:
             changed += [CellOf(space, cell.name) for cell in write.cells]
@@ -536,6 +536,7 @@ class Recent:
         with self._mutex:
             self._change = self._change_of[space] = self._next_change()  # first
             self._dropped.update(changed)
+            seen = self._seen  # not before: a reader may have emptied it to make room, and noted one of these
             for each in changed:
                 seen.pop(each, None)
 
