@@ -32,6 +32,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
 
@@ -40,7 +41,7 @@ from perdure.errors import Corrupt, Invalid, PerdureError, Unsupported
 from perdure.integrations.langgraph import Saver
 from perdure.integrations.langgraph.codec import Codec
 from tests.coded import raises
-from tests.integrations.graphs import chat, config, say
+from tests.integrations.graphs import chat, config, said, say
 
 
 class Colour(enum.Enum):
@@ -96,6 +97,14 @@ VALUES: list[Any] = [
     ),
     *(SystemMessage("s", name="n"), ToolMessage("r", tool_call_id="c", artifact={1}, status="error")),
     *(
+        HumanMessage([]),
+        AIMessage([], id="a"),
+        AIMessage("", note=None, parts=[]),
+        AIMessageChunk(content=[]),
+    ),
+    *(ToolMessage([], tool_call_id="c"), ToolMessage("", tool_call_id="c", artifact=[])),
+    ToolMessage("r", tool_call_id="c", artifact={}),
+    *(
         AIMessageChunk(content="part"),
         RemoveMessage(id="gone"),
         Document(page_content="words", metadata={"n": 1}),
@@ -139,6 +148,24 @@ def test_plain_data_is_stored_as_data(value: Any) -> None:
     codec = Codec()
 
     assert codec.decode(json.loads(json.dumps(codec.encode(value)))) == value
+
+
+@pytest.mark.parametrize("stored", [{}, {"content": None}])
+def test_a_stored_message_without_content_has_no_block(stored: Any) -> None:
+    """An empty list was once left out, as if it were a field that has not been set."""
+    assert Codec().decode({"$": "message", "type": "AIMessage", "v": stored}) == AIMessage([])
+
+
+def test_a_turn_without_content_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Of a model that ends its turn with an empty list of blocks; the conversation goes on."""
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", lambda _: {"messages": [AIMessage([])]})
+    graph.add_edge(START, "model")
+    for text in ("one", "two"):
+        with perdure.open(tmp_path / "agents.db") as store:
+            say(graph.compile(checkpointer=Saver(store)), text)
+    with perdure.open(tmp_path / "agents.db") as store:
+        assert said(graph.compile(checkpointer=Saver(store))) == ["one", [], "two", []]
 
 
 class Undeclared:

@@ -26,6 +26,7 @@ import uuid
 import zoneinfo
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol, cast
 
 from langchain_core import messages as lc
@@ -165,7 +166,7 @@ class Codec:
         if kind is TextAccessor:  # the text of a message: what reads it needs no more than a text
             return _text(str(value))
         if _MESSAGES.get(kind.__name__) is kind:
-            return {MARK: "message", "type": kind.__name__, "v": self._fields(value, depth)}
+            return {MARK: "message", "type": kind.__name__, "v": self._fields(value, kind, depth)}
         if kind is _DeltaSnapshot:
             return {MARK: "delta", "v": inner(value.value)}
         if (found := _standard(value, kind, inner)) is not None:
@@ -176,13 +177,14 @@ class Codec:
             return self._object(value, kind, depth)
         return self._foreign(value, kind)
 
-    def _fields(self, value: Any, depth: int) -> dict[str, Json]:
-        """Return the fields of a pydantic model, as far as they were set or are not empty."""
+    def _fields(self, value: Any, kind: type[Any], depth: int) -> dict[str, Json]:
+        """Return the fields of a message, without the empty ones that its class begins with."""
         given: dict[str, Any] = {**value.__dict__, **(value.__pydantic_extra__ or {})}
+        empty = _empty_fields(kind)
         return {
             key: self._encode(each, depth + 1)
             for key, each in given.items()
-            if each is not None and each != [] and each != {}
+            if key not in empty or type(each) is not empty[key] or each
         }
 
     def _object(self, value: Any, kind: type[Any], depth: int) -> Json:
@@ -238,7 +240,9 @@ class Codec:
             )
         match mark:
             case "message":
-                fields = cast("dict[str, Any]", self._decode(body))
+                fields = dict[str, Any](**self._decode(body))
+                if fields.get("content") is None:
+                    fields["content"] = []
                 return _MESSAGES[str(stored["type"])](**fields)
             case "dict":
                 return {self._decode(k): self._decode(v) for k, v in cast("list[list[Json]]", body)}
@@ -279,6 +283,17 @@ class Codec:
             if construct is None:
                 raise
             return construct(**value)
+
+
+@cache
+def _empty_fields(kind: type[lc.BaseMessage]) -> dict[str, type[Any]]:
+    """Return the fields whose default is None, `[]` or `{}`, with the type of that."""
+    defaults = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
+        if not field.is_required()
+    }
+    return {name: type(each) for name, each in defaults.items() if each is None or each == [] or each == {}}
 
 
 def _text(value: str) -> Json:
