@@ -60,7 +60,8 @@ class ToolGuard:
     """Takes the tool calls of sessions through the ledger.
 
     `effects` says what each tool may change, by the name that Claude has for it (`mcp__server__tool`); one without an entry
-    counts as an external write.  `thread` is whose ledger is used; None: the session's own.
+    counts as an external write.  `thread` is whose ledger is used; None: the session's own.  Sessions that share a thread do
+    not share results.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class ToolGuard:
             id=place[1],
             tool=str(asked.get("tool_name")),
             arguments=cast("Mapping[str, Any]", arguments) if isinstance(arguments, Mapping) else {},
+            asked_by="" if self._named is None else place[0],
         )
         begun = self._guard.begin(self._thread(asked), call)
         if isinstance(begun, GuardOutcome):

@@ -8,12 +8,14 @@ A tool that raises after its effect is settled as unknown, and so is one whose e
 message reaches the model, and the ledger has the outcome as unknown.  A tool that pauses the graph, by `interrupt()`, has not
 been called yet: LangGraph calls it again from its beginning, so its effect belongs after the pause.
 
-A call is known again after a crash by the message that asks for it.  That message must be durable before the tool runs, so
-with a `Saver` the graph has to be called with `durability="sync"`; the guard refuses a call with an effect otherwise.
+A call is known again after a crash by the message that asks for it: its id, or its place in the list if it has none.  That
+message must be durable before the tool runs, so with a `Saver` the graph has to be called with `durability="sync"`; the
+guard refuses a call with an effect otherwise.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -55,7 +57,8 @@ class ToolGuard:
     """Takes the tool calls of a graph through the ledger.
 
     `effects` says what each tool may change; one without an entry counts as an external write.  `thread` names the thread
-    whose ledger is used; None: the conversation's own, by the `thread_id` of its config.
+    whose ledger is used; None: the conversation's own, by the `thread_id` of its config.  Conversations that share a thread
+    do not share results.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class ToolGuard:
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Answer]
     ) -> _Answer:
         """Make a call, or answer it from the ledger; for `ToolNode` and as a hook of an agent."""
-        call = _guarded(request)
+        call = self._guarded(request)
         if _is_refused(request):
             return handler(request)
         self._check_durable(request, call)
@@ -101,7 +104,7 @@ class ToolGuard:
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Answer]]
     ) -> _Answer:
         """Make a call whose tool is awaited, or answer it from the ledger."""
-        call = _guarded(request)
+        call = self._guarded(request)
         if _is_refused(request):
             return await handler(request)
         self._check_durable(request, call)
@@ -170,6 +173,22 @@ class ToolGuard:
                 durability=durability,
             )
 
+    def _guarded(self, request: ToolCallRequest) -> GuardedCall:
+        call, given = request.tool_call, _configurable(request)
+        asked_by = _asked_by(request.state, call.get("id"))
+        if self._thread is not None:  # a run without a thread_id is a conversation of its own
+            conversation = given.get("thread_id") or given.get("__pregel_task_id") or ""
+            asked_by = json.dumps([str(conversation), asked_by])
+        metadata: Mapping[str, Any] = getattr(request.tool, "metadata", None) or {}
+        annotations = metadata.get("annotations")
+        return GuardedCall(
+            id=str(call.get("id") or ""),
+            tool=call["name"],
+            arguments=dict(call["args"]),
+            asked_by=asked_by,
+            annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
+        )
+
     def _open(self, request: ToolCallRequest) -> Thread:
         named = self._thread
         if named is None:
@@ -189,30 +208,18 @@ def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:
     return config.get("configurable") or {}
 
 
-def _guarded(request: ToolCallRequest) -> GuardedCall:
-    call = request.tool_call
-    metadata: Mapping[str, Any] = getattr(request.tool, "metadata", None) or {}
-    annotations = metadata.get("annotations")
-    return GuardedCall(
-        id=str(call.get("id") or ""),
-        tool=call["name"],
-        arguments=dict(call["args"]),
-        asked_by=_asked_by(request.state, call.get("id")),
-        annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
-    )
-
-
 def _asked_by(state: Any, call: str | None) -> str:
-    """Return the id of the message that asks for the call; empty if the state has none."""
+    """Return the id of the message that asks for the call, or its place; empty if the state has no such message."""
     messages: Any = state
     if isinstance(state, Mapping):
         messages = cast("Mapping[str, Any]", state).get("messages")
     elif not isinstance(state, list):
         messages = getattr(state, "messages", None)
-    for message in reversed(cast("list[Any]", messages) if isinstance(messages, list) else []):
-        calls: list[Mapping[str, Any]] = getattr(message, "tool_calls", None) or []
+    given = cast("list[Any]", messages) if isinstance(messages, list) else []
+    for place in reversed(range(len(given))):
+        calls: list[Mapping[str, Any]] = getattr(given[place], "tool_calls", None) or []
         if any(each.get("id") == call for each in calls):
-            return str(getattr(message, "id", None) or "")
+            return str(getattr(given[place], "id", None) or f"#{place}")
     return ""
 
 
