@@ -372,9 +372,7 @@ class Saver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig | None, filter: dict[str, Any] | None, before: RunnableConfig | None
     ) -> Iterator[CheckpointTuple]:
         if config is None:
-            ids = [
-                each for thread in self._threads.store.threads() if (each := thread_id_of(thread)) is not None
-            ]
+            ids = [each for thread in self._threads.every() if (each := thread_id_of(thread)) is not None]
             namespace, id = None, None
         else:
             ids = [ids_of(config)[0]]
