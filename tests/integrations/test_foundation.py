@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure import Store, aio
-from perdure.errors import Invalid
+from perdure.errors import Invalid, Unsupported
 from perdure.integrations import foreign_ids
 from perdure.integrations.door import Door
 from perdure.integrations.guard import CallGuard, GuardedCall
@@ -199,6 +199,21 @@ def test_a_call_that_raised_is_unknown_and_stopped_under_a_new_id(store: Store) 
     assert (same.state, other.state) == ("unknown", "denied")
     assert "unknown" in same.text
     assert not same.is_result
+    assert till.paid == 1
+
+
+def test_a_result_that_cannot_be_stored_is_a_result(store: Store) -> None:
+    """The tool has run: its value is returned, the ledger has the call as succeeded, and a text of the value."""
+    thread, till, guard = store.thread("t", agent="a"), Till(), CallGuard()
+
+    def refuse(result: dict[str, int]) -> Json:
+        raise Unsupported("this cannot be stored.", code="foreign_type_refused")
+
+    first = guard.call(thread, PAY, till.pay, store=refuse)
+    again = guard.call(thread, PAY, till.pay, store=refuse)
+
+    assert (first.state, first.ran, first.value) == ("succeeded", True, {"paid": 1})
+    assert (again.ran, again.stored) == (False, "{'paid': 1}")
     assert till.paid == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import operator
 import os
 import signal
@@ -18,8 +19,8 @@ pytest.importorskip("langchain.agents")
 
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
@@ -42,10 +43,95 @@ def pay(euro: int) -> str:
     return f"paid {euro}"
 
 
+class ReceiptState(MessagesState):
+    """A state with a value of the program's own class."""
+
+    receipt: Any
+
+
 class PlainState(TypedDict):
     """A state whose reducer gives messages no ids."""
 
     messages: Annotated[list[Any], operator.add]
+
+
+class Receipt:
+    """A class of the program."""
+
+
+@dataclasses.dataclass
+class Invoice:
+    """A class of the program that can be stored where it is declared."""
+
+    euro: int
+
+
+@tool(response_format="content_and_artifact")
+def buy(euro: int) -> Any:
+    """Buy."""
+    PAID.append(euro)
+    return f"bought for {euro}", Receipt() if euro < 0 else Invoice(euro)
+
+
+@tool
+def order(euro: int, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+    """Order."""
+    PAID.append(euro)
+    message = ToolMessage(f"ordered for {euro}", tool_call_id=tool_call_id)
+    return Command(update={"messages": [message], "receipt": Receipt()})
+
+
+def answer_twice(store: perdure.Store, name: str, euro: int, **options: Any) -> list[Any]:
+    """Let a graph without a saver ask for the same call twice; return the two answers."""
+    asked = AIMessage("", id="m1", tool_calls=[{"name": name, "args": {"euro": euro}, "id": "c1"}])
+    guard = ToolGuard(store, **options)
+    hooks: dict[str, Any] = {"wrap_tool_call": guard.wrap_tool_call, "awrap_tool_call": guard.awrap_tool_call}
+    built: Any = StateGraph(ReceiptState)
+    built.add_node("tools", ToolNode([buy, order], **hooks))
+    built.add_edge(START, "tools")
+    given, app = {"messages": [asked]}, built.compile()
+    return [app.invoke(given, config()), asyncio.run(app.ainvoke(given, config()))]
+
+
+@pytest.mark.parametrize("name", ["buy", "order"])
+def test_an_artifact_that_cannot_be_stored_is_no_unknown_outcome(tmp_path: Path, name: str) -> None:
+    """The tool has paid and the graph gets its answer; asked for again, the guard gives the words of it."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        first, again = answer_twice(store, name, -5)
+        (call,) = store.thread("t").calls()
+
+        assert PAID == [-5]
+        assert call.state == "succeeded"
+        assert isinstance(first["messages"][-1].artifact or first["receipt"], Receipt)
+        assert again["messages"][-1].content == first["messages"][-1].content
+
+
+@pytest.mark.parametrize(("types", "artifact"), [([Invoice], Invoice(5)), ([], None)])
+def test_an_artifact_of_a_declared_class_comes_back_from_the_ledger(
+    tmp_path: Path, types: list[Any], artifact: Any
+) -> None:
+    """Declared with `types`; without a declaration, the control, only the words come back."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        first, again = answer_twice(store, "buy", 5, types=types)
+
+        assert first["messages"][-1].artifact == Invoice(5)
+        assert again["messages"][-1].artifact == artifact
+        assert PAID == [5]
+
+
+def test_the_guard_knows_the_classes_of_the_graphs_saver(tmp_path: Path) -> None:
+    """What can be a part of a checkpoint can be a part of a result."""
+    asked = AIMessage("", id="m1", tool_calls=[{"name": "buy", "args": {"euro": 5}, "id": "c1"}])
+    with perdure.open(tmp_path / "agents.db") as store:
+        built: Any = StateGraph(MessagesState)
+        built.add_node("tools", ToolNode([buy], wrap_tool_call=ToolGuard(store).wrap_tool_call))
+        built.add_edge(START, "tools")
+        app = built.compile(checkpointer=Saver(store, types=[Invoice]))
+        for _ in range(2):
+            found = app.invoke({"messages": [asked]}, config(), durability="sync")
+
+            assert found["messages"][-1].artifact == Invoice(5)
+        assert PAID == [5]
 
 
 def ask(euro: int, id: str, message: str | None) -> AIMessage:

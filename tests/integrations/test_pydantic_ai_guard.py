@@ -197,6 +197,19 @@ def test_a_rich_result_comes_back_from_the_ledger(tmp_path: Path) -> None:
         assert PAID == [5]
 
 
+def test_a_result_that_cannot_be_stored_whole_is_a_result(tmp_path: Path) -> None:
+    """The tool has paid; what the model is told is stored without the program's own object."""
+
+    def rich(euro: int) -> Any:
+        PAID.append(euro)
+        return ToolReturn(return_value={"euro": euro}, metadata={"handle": object()})
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        assert [ask(store, asking(5), tool=rich) for _ in range(2)] == ["success: {'euro': 5}"] * 2
+        assert PAID == [5]
+        assert states(store) == ["succeeded"]
+
+
 KILLED = """
 import os, signal, sys
 import perdure

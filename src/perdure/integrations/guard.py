@@ -15,6 +15,7 @@ The guard executes nothing that is stored.  A result is a text or JSON, and what
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -40,6 +41,7 @@ from perdure.store.thread import Thread
 __all__ = ["BegunCall", "CallGuard", "GuardedCall", "GuardOutcome"]
 
 _T = TypeVar("_T")
+_log = logging.getLogger("perdure.integrations")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
 
 
@@ -110,13 +112,20 @@ class CallGuard:
         return Reach("external_write", bool(hints.get("idempotentHint")))
 
     def call(
-        self, thread: Thread, call: GuardedCall, run: Callable[[], _T], *, store: Callable[[_T], Json]
+        self,
+        thread: Thread,
+        call: GuardedCall,
+        run: Callable[[], _T],
+        *,
+        store: Callable[[_T], Json],
+        describe: Callable[[_T], Json] = str,
     ) -> GuardOutcome[_T]:
         """Make a call whose tool is `run`; `store` says what the ledger keeps of its result.
 
+        If `store` raises, the ledger keeps what `describe` returns: the tool has run, and its result is returned as it is.
         An exception of the tool is raised again once the ledger has it; its outcome counts as unknown.
         """
-        attempt = _Attempt(run, store)
+        attempt = _Attempt(run, store, describe)
         tool, arguments = self._tool(call, attempt.run_once), _plain(call.arguments)
         try:
             for id in call.ledger_ids:
@@ -135,9 +144,10 @@ class CallGuard:
         run: Callable[[], Awaitable[_T]],
         *,
         store: Callable[[_T], Json],
+        describe: Callable[[_T], Json] = str,
     ) -> GuardOutcome[_T]:
         """Make a call whose tool is awaited; the rules are those of `call`."""
-        attempt = _Attempt(run, store)
+        attempt = _Attempt(run, store, describe)
         tool, arguments = self._tool(call, attempt.arun_once, runs_async=True), _plain(call.arguments)
         try:
             for id in call.ledger_ids:
@@ -165,7 +175,7 @@ class CallGuard:
                 begun = event_loop.drive(direct_call.begin(env, tool, arguments, id=id))
                 if isinstance(begun, direct_call.StartedCall):
                     return BegunCall(begun, reported)
-                attempt = _Attempt[Any](reported.outcome, lambda value: value)
+                attempt = _Attempt[Any](reported.outcome, lambda value: value, str)
                 if not attempt.is_to_repeat(begun):
                     told = _settle_cut_off(thread, tool, begun)
                     return attempt.outcome(begun, lambda id=id: _stored(thread, id), told)
@@ -234,8 +244,10 @@ class BegunCall:
 class _Attempt(Generic[_T]):
     """One attempt in this process: what the tool returned or raised."""
 
-    def __init__(self, run: Callable[[], Any], store: Callable[[_T], Json]) -> None:
-        self._run, self._store = run, store
+    def __init__(
+        self, run: Callable[[], Any], store: Callable[[_T], Json], describe: Callable[[_T], Json]
+    ) -> None:
+        self._run, self._store, self._describe = run, store, describe
         self.ran = False
         self._value: _T | None = None
         self._error: Exception | None = None
@@ -256,7 +268,11 @@ class _Attempt(Generic[_T]):
 
     def _returned(self, value: _T) -> Json:
         self._value, self.ran = value, True
-        return self._store(value)
+        try:
+            return self._store(value)
+        except Exception:  # noqa: BLE001  # a framework's or a program's serializer raises anything; the tool has run
+            _log.warning("a result cannot be stored as it is; the ledger has its text", exc_info=True)
+            return self._describe(value)
 
     def is_to_repeat(self, result: CallResult) -> bool:
         """True if an earlier attempt is known to have had no effect, so that the call is made again."""

@@ -104,15 +104,24 @@ class Codec:
     """Turns the values of a graph into JSON documents and back."""
 
     def __init__(
-        self, declared: Collection[tuple[str, ...]] = (), *, serializer: Serializer | None = None
+        self,
+        declared: Collection[type[Any] | tuple[str, ...]] = (),
+        *,
+        serializer: Serializer | None = None,
     ) -> None:
-        """Accept the `declared` classes, by module and name, and anything else that `serializer` takes."""
-        self._declared = frozenset(tuple(each) for each in declared)
+        """Accept the `declared` classes, given as such or by module and name, and anything else that `serializer` takes."""
+        self._declared = frozenset(
+            (each.__module__, each.__name__) if isinstance(each, type) else tuple(each) for each in declared
+        )
         self._serializer = serializer
 
     def allowing(self, declared: Collection[tuple[str, ...]]) -> Codec:
         """Return a codec that accepts these classes too."""
         return Codec({*self._declared, *declared}, serializer=self._serializer)
+
+    def joined(self, other: Codec) -> Codec:
+        """Return a codec that accepts the classes of another one too, and has its serializer if this one has none."""
+        return Codec({*self._declared, *other._declared}, serializer=self._serializer or other._serializer)
 
     def encode(self, value: object) -> Json:
         """Return a value as a JSON document; raises `Unsupported`, naming the type, for one that is on no list."""

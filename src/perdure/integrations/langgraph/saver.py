@@ -133,8 +133,7 @@ class Saver(BaseCheckpointSaver[str]):
         self._threads = GraphThreads(self._door.store, agent)
         with _memories_lock:
             self._memory = _memories.setdefault(self._door.store, SaverMemory())
-        listed = [each if isinstance(each, tuple) else (each.__module__, each.__name__) for each in types]
-        self._codec = Codec(listed, serializer=serializer)
+        self._codec = Codec(types, serializer=serializer)
         self._on_conflict: OnConflict = on_conflict
         self._lease_seconds, self._messages = lease_seconds, messages
 

@@ -16,9 +16,9 @@ guard refuses a call with an effect otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
@@ -32,6 +32,7 @@ from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
 from perdure.integrations.langgraph.checkpoints import GraphThreads
 from perdure.integrations.langgraph.codec import Codec, Serializer
 from perdure.integrations.langgraph.saver import Saver
+from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.store import Store
@@ -43,6 +44,13 @@ if TYPE_CHECKING:
 __all__ = ["ToolGuard"]
 
 _Answer = ToolMessage | Command[Any]
+
+
+class _Storing(TypedDict):
+    """What the ledger keeps of an answer, and what if that cannot be stored."""
+
+    store: Callable[[_Answer], Json]
+    describe: Callable[[_Answer], Json]
 
 
 class _ErrorMessage(Exception):
@@ -58,7 +66,8 @@ class ToolGuard:
 
     `effects` says what each tool may change; one without an entry counts as an external write.  `thread` names the thread
     whose ledger is used; None: the conversation's own, by the `thread_id` of its config.  Conversations that share a thread
-    do not share results.
+    do not share results.  `types` are further classes that results may have, as in `Saver`; those of the graph's own saver are
+    known.
     """
 
     def __init__(
@@ -68,13 +77,14 @@ class ToolGuard:
         *,
         repeat_guard: RepeatGuard = "deny",
         thread: str | None = None,
+        types: Collection[type[Any] | tuple[str, str]] = (),
         serializer: Serializer | None = None,
     ) -> None:
         """Use an open store."""
         self._door, self._thread = Door(store), thread
         self._threads = GraphThreads(self._door.store, None)
         self._guard = CallGuard(effects, repeat_guard=repeat_guard)
-        self._codec = Codec(serializer=serializer)
+        self._codec = Codec(types, serializer=serializer)
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Answer]
@@ -92,7 +102,7 @@ class ToolGuard:
                 raise _paused() from cause
 
         try:
-            return self._answer(call, self._door.call(partial(self._make, request, call, run)))
+            return self._answer(request, call, self._door.call(partial(self._make, request, call, run)))
         except _ErrorMessage as error:
             return error.message
         except NotDone as error:
@@ -117,14 +127,14 @@ class ToolGuard:
 
         thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, request)))
         try:
-            outcome = await self._guard.acall(thread, call, run, store=self._codec.encode)
+            outcome = await self._guard.acall(thread, call, run, **self._storing(request, call))
         except _ErrorMessage as error:
             return error.message
         except NotDone as error:
             if isinstance(error.__cause__, GraphInterrupt):
                 raise error.__cause__ from None
             raise
-        return self._answer(call, outcome)
+        return self._answer(request, call, outcome)
 
     def middleware(self) -> AgentMiddleware[Any, Any]:
         """Return the guard as a middleware of `langchain.agents.create_agent`."""
@@ -148,13 +158,30 @@ class ToolGuard:
     def _make(
         self, request: ToolCallRequest, call: GuardedCall, run: Callable[[], _Answer]
     ) -> GuardOutcome[_Answer]:
-        return self._guard.call(self._open(request), call, run, store=self._codec.encode)
+        return self._guard.call(self._open(request), call, run, **self._storing(request, call))
 
-    def _answer(self, call: GuardedCall, outcome: GuardOutcome[_Answer]) -> _Answer:
+    def _storing(self, request: ToolCallRequest, call: GuardedCall) -> _Storing:
+        codec = self._codec_of(request)
+        # An artifact may be of a class that is on no list; the tool has run, and its words are what the model needs.
+        return {
+            "store": codec.encode,
+            "describe": lambda answer: codec.encode(
+                ToolMessage(_text(answer, call), tool_call_id=call.id, name=call.tool)
+            ),
+        }
+
+    def _codec_of(self, request: ToolCallRequest) -> Codec:
+        """Return the guard's codec, which also accepts what the saver of the graph accepts."""
+        saver = _configurable(request).get("__pregel_checkpointer")
+        if not isinstance(saver, Saver):
+            return self._codec
+        return self._codec.joined(saver._codec)  # pyright: ignore[reportPrivateUsage]
+
+    def _answer(self, request: ToolCallRequest, call: GuardedCall, outcome: GuardOutcome[_Answer]) -> _Answer:
         if outcome.ran and outcome.value is not None:
             return outcome.value
         if outcome.is_result:
-            return cast("_Answer", self._codec.decode(outcome.stored))
+            return cast("_Answer", self._codec_of(request).decode(outcome.stored))
         return ToolMessage(outcome.text, tool_call_id=call.id, name=call.tool, status="error")
 
     def _check_durable(self, request: ToolCallRequest, call: GuardedCall) -> None:
@@ -236,6 +263,22 @@ def _is_refused(request: ToolCallRequest) -> bool:
     except ValueError:
         return True
     return False
+
+
+def _text(answer: _Answer, call: GuardedCall) -> str:
+    """Return the words of an answer; those of a command are in the message that answers the call."""
+    found: Any = answer
+    if isinstance(answer, Command):
+        update: Any = answer.update
+        messages: Any = (
+            cast("Mapping[str, Any]", update).get("messages") if isinstance(update, Mapping) else None
+        )
+        given = cast("list[Any]", messages) if isinstance(messages, list) else [messages]
+        own = (each for each in given if getattr(each, "tool_call_id", None) == call.id)
+        found = next(own, None)
+    if not isinstance(found, ToolMessage):
+        return "The tool has run; its result is not stored."
+    return str(found.text) or str(found.content)
 
 
 def _paused() -> NotDone:

@@ -110,7 +110,7 @@ class ToolGuard(AbstractCapability[Any]):
         turn = self._turns.setdefault(key, asyncio.Lock())
         try:
             async with turn:
-                outcome = await self._guard.acall(thread, guarded, run, store=_stored)
+                outcome = await self._guard.acall(thread, guarded, run, store=_stored, describe=_described)
         except NotDone as error:
             if isinstance(error.__cause__, _NOT_DONE):
                 raise error.__cause__ from None
@@ -173,6 +173,15 @@ def _stored(value: Any) -> Json:
     if isinstance(value, ToolReturn):
         return {_RETURN: _returns.dump_python(value, mode="json", serialize_as_any=True)}
     return cast("Json", to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64"))
+
+
+def _described(value: Any) -> Json:
+    """Return what the model is told of a result that cannot be stored whole."""
+    told: Any = cast("Any", value).return_value if isinstance(value, ToolReturn) else value
+    try:
+        return _stored(told)
+    except ValueError:
+        return str(told)
 
 
 def _returned(stored: Json) -> Any:
