@@ -25,7 +25,7 @@ import sys
 import uuid
 import zoneinfo
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any, Protocol, cast
 
@@ -36,7 +36,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[r
 from langgraph.store.base import GetOp, Item
 from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, StateSnapshot, TimeoutPolicy
 
-from perdure.errors import Corrupt, Invalid, Unsupported
+from perdure.errors import Corrupt, Invalid, PerdureError, Unsupported
 from perdure.model.canonical import Json
 
 __all__ = ["MARK", "Codec", "Serializer", "is_message"]
@@ -131,7 +131,9 @@ class Codec:
         """Return the value that a document stands for; raises `Corrupt` or `Unsupported`, having constructed nothing else."""
         try:
             return self._decode(stored)
-        except (KeyError, TypeError, ValueError, ArithmeticError, re.error) as error:
+        except PerdureError:
+            raise
+        except Exception as error:  # classes of LangChain and of the program may raise any error
             raise Corrupt(
                 f"a stored value of LangGraph cannot be read: {type(error).__name__}; nothing was changed.",
                 code="foreign_value_damaged",
@@ -240,7 +242,7 @@ class Codec:
         body = stored["v"]
         if mark in _FIELDS:
             kind, names = _FIELDS[mark]
-            given = cast("Mapping[str, Json]", body)
+            given = dict[str, Json](**cast("dict[str, Json]", body))
             if set(given) - set(names):
                 raise ValueError(f"unknown fields of {mark}")
             fields = {name: self._decode(each) for name, each in given.items()}
@@ -249,12 +251,12 @@ class Codec:
             )
         match mark:
             case "message":
-                fields = dict[str, Any](**self._decode(body))
+                fields = {"id": None, **self._decode(body)}  # RemoveMessage has no default for it
                 if fields.get("content") is None:
                     fields["content"] = []
                 return _MESSAGES[str(stored["type"])](**fields)
             case "dict":
-                return {self._decode(k): self._decode(v) for k, v in cast("list[list[Json]]", body)}
+                return {self._decode(k): self._decode(v) for k, v in map(_listed, _listed(body))}
             case "delta":
                 return _DeltaSnapshot(self._decode(body))
             case "object" | "enum":
@@ -266,12 +268,14 @@ class Codec:
                         code="serializer_missing",
                         advice="Pass it: Saver(store, serializer=…).",
                     )
-                return self._serializer.loads_typed((str(stored["type"]), base64.b64decode(str(body))))
+                return self._serializer.loads_typed(
+                    (_written(stored["type"]), base64.b64decode(_written(body)))
+                )
             case _:
                 return _READERS[mark](body, self._decode)
 
     def _declared_object(self, mark: str, stored: Mapping[str, Json]) -> Any:
-        module, name = (str(part) for part in cast("list[Json]", stored["type"]))
+        module, name = map(_written, _listed(stored["type"]))
         if (module, name) not in self._declared:
             raise Unsupported(
                 f"a stored value is a {module}.{name}, which this program has not declared; nothing was read.",
@@ -345,28 +349,43 @@ def _standard(value: Any, kind: type[Any], inner: Callable[[Any], Json]) -> Json
     return None
 
 
+def _written(stored: Json) -> str:
+    """Return a stored text; raises `TypeError` for anything else, which has a text too, but not this one."""
+    if not isinstance(stored, str):
+        raise TypeError(f"a text is stored as {type(stored).__name__}")
+    return stored
+
+
+def _listed(stored: Json) -> list[Json]:
+    """Return a stored list; raises `TypeError` for anything else, such as a text, which has elements too."""
+    if not isinstance(stored, list):
+        raise TypeError(f"a list is stored as {type(stored).__name__}")
+    return stored
+
+
 def _time(kind: type[Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
-    return lambda body, _: kind.fromisoformat(str(body))
+    return lambda body, _: kind.fromisoformat(_written(body))
 
 
 def _zoned(kind: type[Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
     def read(body: Json, _: Callable[[Json], Any]) -> Any:
-        text, zone, fold = cast("Sequence[Json]", body)
-        return kind.fromisoformat(str(text)).replace(tzinfo=zoneinfo.ZoneInfo(str(zone)), fold=fold)
+        text, zone, fold = _listed(body)
+        zoned = zoneinfo.ZoneInfo(_written(zone))
+        return kind.fromisoformat(_written(text)).replace(tzinfo=zoned, fold=fold)
 
     return read
 
 
 def _sequence(kind: Callable[[Any], Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
-    return lambda body, decode: kind([decode(each) for each in cast("Sequence[Json]", body)])
+    return lambda body, decode: kind([decode(each) for each in _listed(body)])
 
 
 def _single(kind: Callable[[str], Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
-    return lambda body, _: kind(str(body))
+    return lambda body, _: kind(_written(body))
 
 
 def _parts(make: Callable[..., Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
-    return lambda body, decode: make(*[decode(each) for each in cast("Sequence[Json]", body)])
+    return lambda body, decode: make(*[decode(each) for each in _listed(body)])
 
 
 _READERS: dict[str, Callable[[Json, Callable[[Json], Any]], Any]] = {
