@@ -37,9 +37,9 @@ from claude_agent_sdk.types import (
 
 from perdure import aio
 from perdure.errors import PerdureError
+from perdure.integrations import records
 from perdure.integrations.claude_agent.sessions import Sessions, key_of
 from perdure.integrations.guard import BegunCall, CallGuard, GuardedCall, GuardOutcome
-from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.thread import Thread
@@ -195,14 +195,7 @@ def _settle(begun: BegunCall, told: Mapping[str, Any]) -> object:
         return begun.refuse(str(told.get("reason") or _NOT_PERMITTED))
     if told.get("hook_event_name") == "PostToolUseFailure":
         return begun.fail(str(told.get("error") or "the tool failed"))
-    return begun.settle(_plain(told.get("tool_response")))
-
-
-def _plain(value: Any) -> Json:
-    try:
-        return cast("Json", json.loads(json.dumps(value, allow_nan=False)))
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
+    return begun.settle(records.as_json(told.get("tool_response")))
 
 
 def _refusal(outcome: GuardOutcome[Any]) -> str:
