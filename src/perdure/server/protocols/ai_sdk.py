@@ -152,7 +152,11 @@ def answers_in(message: UiMessage) -> list[ToolAnswer]:
 
 
 class ChunkWriter:
-    """Translates the parts of one run into the chunks of one UI message."""
+    """Translates the parts of one run into the chunks of one UI message.
+
+    What is about a call whose own message is missing (it was forgotten, or lies before what is read) is left out: the
+    client has no part that it could go to.
+    """
 
     def __init__(self, links: MediaLinks, run: str, *, after: Iterable[str] = ()) -> None:
         """Begin the message; `after` are tickets that the client has answered: it has all that came up to them."""
@@ -160,6 +164,7 @@ class ChunkWriter:
         self._after = set(after)
         self._answered = frozenset(self._after)
         self._asked: set[str] = set()  # tickets whose decision the client does not know
+        self._calls: set[str] = set()  # that the client has a part of: it takes nothing about another one
         self._is_started = self._is_in_step = False
         self._is_reset = False  # the step that is open has nothing in it
         self._message: str | None = None
@@ -257,6 +262,8 @@ class ChunkWriter:
                 parts = [] if message is None else _ui_parts(self._links, message.content)
                 return [{"type": "steering-message", "id": id, "parts": parts}] if parts else []
             case QuestionPart(ticket):
+                if ticket.call not in self._calls:
+                    return []
                 if ticket.id not in self._answered:
                     self._asked.add(ticket.id)
                 return [_approval_request(ticket)]
@@ -265,7 +272,7 @@ class ChunkWriter:
                 answer = {"approvalId": ticket, "approved": is_approved, **reason}
                 return [{"type": "tool-approval-response", **answer}] if ticket in self._asked else []
             case ResultPart():
-                return [_output(self._links, part)]
+                return [_output(self._links, part)] if part.call in self._calls else []
 
     def _spoken(self, part: SpokenPart) -> list[Chunk]:
         """Send what is left of a message that has become durable."""
@@ -287,6 +294,7 @@ class ChunkWriter:
         self._is_reset = False
         chunks += _files(self._links, part.content)
         for call in part.tool_calls:
+            self._calls.add(call.id)
             chunks.append(
                 {
                     "type": "tool-input-available",

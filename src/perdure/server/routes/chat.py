@@ -66,7 +66,10 @@ class ClientMessages(msgspec.Struct, frozen=True, kw_only=True):
 
 @route("GET", "/v1/threads/{thread}/ai-sdk", "read")
 def ai_sdk_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
-    """Return the messages of a timeline as UI messages, for the `messages` of `useChat`."""
+    """Return the messages of a timeline as UI messages, for the `messages` of `useChat`.
+
+    Messages that no run wrote are one UI message from one message of the user to the next.
+    """
     thread = call.thread(query.timeline)
     links = MediaLinks(thread.id, call.root)
     found: list[dict[str, Any]] = []
@@ -74,18 +77,18 @@ def ai_sdk_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
     run, chunks = None, list[dict[str, Any]]()
     for entry, parts in history(thread, page_size(query.limit)):
         is_input = entry.role in ("user", "system")
-        if (is_input and entry.run != run) or entry.run is None:
-            run, writer = None, None
+        if entry.run != run or (is_input and run is None):
+            run, writer = entry.run, None
         if is_input and writer is None:
             found.append(ai_sdk.user_message(links, entry.id, entry.role, entry.words))
             continue
-        if writer is None or entry.run != run:
-            run, chunks = entry.run, []
-            writer = ChunkWriter(links, entry.run or entry.id)
+        if writer is None:
+            chunks, writer = [], ChunkWriter(links, run or entry.id)
             found.append({})
         chunks += writer.take(CommittedParts("", parts))
         found[-1] = ai_sdk.ui_message(chunks)
-    return ClientMessages(thread=thread.id, timeline=thread.timeline, messages=found)
+    messages = [each for each in found if each["parts"] or each["role"] != "assistant"]
+    return ClientMessages(thread=thread.id, timeline=thread.timeline, messages=messages)
 
 
 @route("POST", "/v1/threads/{thread}/ai-sdk", "operate", media="text/event-stream", if_match=False)
