@@ -31,13 +31,13 @@ from perdure.server.protocols.run_parts import (
     CommittedParts,
     DecisionPart,
     DurablePart,
-    HeardPart,
+    LiveText,
     Part,
     QuestionPart,
     ResultPart,
     RunOutcome,
-    Speaking,
     SpokenPart,
+    UserMessagePart,
 )
 from perdure.shapes.text import in_json, stamp
 
@@ -177,8 +177,8 @@ class ChunkWriter:
         """Return the chunks for the next part of the run."""
         is_known = bool(self._after)
         match part:
-            case Speaking():
-                chunks = self._speaking(part)
+            case LiveText():
+                chunks = self._live_text(part)
             case CommittedParts(parts=parts):
                 chunks = self._abandoned(parts)
                 for each in parts:
@@ -194,7 +194,7 @@ class ChunkWriter:
             chunks.insert(0, {"type": "start", "messageId": self._run})
         return chunks
 
-    def _speaking(self, part: Speaking) -> list[Chunk]:
+    def _live_text(self, part: LiveText) -> list[Chunk]:
         chunks: list[Chunk] = []
         if self._is_writing and part.message != self._message:
             chunks += self._reset()
@@ -258,7 +258,7 @@ class ChunkWriter:
         match part:
             case SpokenPart():
                 return self._spoken(part)
-            case HeardPart(id, message):
+            case UserMessagePart(id, message):
                 parts = [] if message is None else _ui_parts(self._links, message.content)
                 return [{"type": "steering-message", "id": id, "parts": parts}] if parts else []
             case QuestionPart(ticket):
