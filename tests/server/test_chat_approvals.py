@@ -15,7 +15,7 @@ from perdure.store.store import Store
 from perdure.testing import Script, say, step, use
 from tests.server.client import WAIT_SECONDS, Client, Reply, key, serving
 from tests.server.test_chat_streams import AG_UI, AI_SDK, asked, frames, said, sent
-from tests.server.test_streams import until
+from tests.server.test_streams import pausing, until
 
 
 class Bank:
@@ -26,7 +26,7 @@ class Bank:
         self.paying, self.may_end = threading.Event(), threading.Event()
         self.may_end.set()
 
-    def agent(self, *steps: Any) -> Agent:
+    def agent(self, *steps: Any, pieces: int = 1) -> Agent:
         """An agent that pays."""
 
         @perdure.tool(effect="financial", ask=True)
@@ -36,7 +36,7 @@ class Bank:
             assert self.may_end.wait(WAIT_SECONDS)
             return f"paid {amount}"
 
-        return Agent("payer", backend=Script(*steps), tools=[pay])
+        return Agent("payer", backend=Script(*steps, pieces=pieces), tools=[pay])
 
 
 @pytest.fixture
@@ -150,3 +150,29 @@ def test_an_approval_of_which_nothing_is_overtaken_is_streamed_from_here(store: 
         found = frames(client.post(AI_SDK, approval(questions(client), AI_SDK)).body)
 
     assert found[-1].data == {"type": "finish", "finishReason": "stop"}
+
+
+def test_a_stream_has_no_words_of_another_run(store: Store, bank: Bank) -> None:
+    """While a decided run waits for a worker, another run may speak on its timeline."""
+    steps = use("pay", amount=1), say("Words of the other run."), say("Paid.")
+    thread = store.thread("chat", agent=bank.agent(*steps, pieces=4))
+    first = thread.run("Pay", id="m1").run
+    thread.decide(thread.approvals()[0].call, "approve", by="ann")
+    held, go_on = threading.Event(), threading.Event()
+    other = threading.Thread(target=lambda: thread.run("Speak", id="m2"))
+
+    with serving(store) as client, client.connected() as connection, pausing(held, go_on):
+        other.start()
+        assert held.wait(WAIT_SECONDS)
+        connection.request("GET", f"{AI_SDK}/x/stream?message={first}", headers=client.own)
+        response = connection.getresponse()
+        read = b""
+        while b"tool-approval-request" not in read:
+            read += response.readline()
+        go_on.set()
+        other.join()
+        thread.resume(first)
+        read += response.read()
+
+    assert "".join(frame.data.get("delta", "") for frame in frames(read)) == "Paid."
+    assert [run.state for run in thread.runs()] == ["succeeded"] * 2

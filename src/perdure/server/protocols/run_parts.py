@@ -194,7 +194,7 @@ class RunParts:
                         self._cursor = cursor
                         if (await self._thread.find_run(self._run)).state != "running":
                             return  # another run may live here for long
-                    case TextSoFar() | TextDelta() | ReasoningDelta():
+                    case TextSoFar(run=self._run) | TextDelta(run=self._run) | ReasoningDelta(run=self._run):
                         for part in self._live_texts(each):
                             yield part
                     case _:
