@@ -316,9 +316,9 @@ async def _called(
     headers = {"idempotency-key": meta[KEY]} if isinstance(meta.get(KEY), str) else {}
 
     async def answered(limit: int | None) -> Any:
-        call = HttpCall(application, access, parts.segments, headers)
+        call = HttpCall(application, route, access, parts.segments, headers)
         entry = _entry(call, path.format_map(parts.segments), parts, context)
-        application.check_permission(call, route, entry)
+        application.check_permission(call, entry)
         query = parts.query if limit is None else parts.query | {"limit": limit}
         arguments = _converted(route, query, parts.body)
         return await application.perform(route, call, arguments, entry)

@@ -185,6 +185,7 @@ class HttpCall:
     def __init__(
         self,
         server: HttpServer,
+        route: HttpRoute,
         access: Access,
         segments: Mapping[str, str],
         headers: Mapping[str, str],
@@ -192,7 +193,8 @@ class HttpCall:
         root: str = "",
     ) -> None:
         """Take a request that passed the checks of access; `root` is the path under which clients reach the server."""
-        self.server, self.access, self.segments, self.headers = server, access, segments, headers
+        self.server, self.route, self.access = server, route, access
+        self.segments, self.headers = segments, headers
         self.root = root
         self.head: Head | None = None  # of the timeline that the answer is about; it becomes the ETag
         self.is_by_digest = False  # the answer is named by a digest, so that it may be cached for a while
@@ -248,9 +250,9 @@ class HttpCall:
                 403, "own_thread", "no request may change the server's own thread; nothing was done."
             )
 
-    def check_precondition(self, route: HttpRoute) -> None:
+    def check_precondition(self) -> None:
         """Raise `Invalid` if If-Match asks for a check that the route does not make."""
-        if self.expected is not None and route.method != "GET" and not route.takes_if_match:
+        if self.expected is not None and self.route.method != "GET" and not self.route.takes_if_match:
             raise Invalid(
                 "this request moves no head, so the server cannot check its If-Match; nothing was done.",
                 code="if_match_not_taken",
