@@ -45,7 +45,7 @@ from perdure.server.request import (
     root_of,
     wants_json,
 )
-from perdure.server.routing import HttpCall, HttpRoute, Router, encoded, entity_tag, read_query
+from perdure.server.routing import HttpCall, HttpRoute, Router, encoded, entity_tag, key_in, read_query
 from perdure.server.streams import EventStream, Inbox
 from perdure.shapes.text import now, spelled, stamp
 from perdure.store.store import Store
@@ -318,7 +318,7 @@ class HttpServer:
         access = _ANONYMOUS if is_open else await self._allowed(headers)
         route, segments = self._router.find(method, path)
         counted[0] = route.path
-        call = HttpCall(self, route, access, segments, headers, root=root_of(scope))
+        call = HttpCall(self, route, access, segments, headers, root=root_of(scope), key=key_in(headers))
         entry = self._entry(scope, call, path, query)
         self.check_permission(call, entry)
         call.check_precondition()
