@@ -38,6 +38,7 @@ from perdure.server.problems import MEDIA_TYPE, HttpProblem, problem_of
 from perdure.server.request import (
     REPEATED,
     cookie_name,
+    data_query,
     decode_body,
     headers_of,
     path_of,
@@ -307,10 +308,12 @@ class HttpServer:
         if path == _MCP:
             counted[0] = path
             return await self._mcp(scope, receive, headers)
+        is_view = False
         if not path.startswith("/v1/") and path not in _PLAIN:
             if not wants_json(headers) or method not in _SAFE:
                 return self._page(scope, method, path, query, headers)
-            path = "/v1" + path.rstrip("/")
+            path = "/v1" + (path.rstrip("/") or _FIRST_VIEW)
+            is_view = True
         if path == openapi.ADDRESS:
             _check_read(method)
             return Response(openapi.document(), media_type="application/json")
@@ -318,6 +321,7 @@ class HttpServer:
         access = _ANONYMOUS if is_open else await self._allowed(headers)
         route, segments = self._router.find(method, path)
         counted[0] = route.path
+        query = data_query(query, route) if is_view else query
         call = HttpCall(self, route, access, segments, headers, root=root_of(scope), key=key_in(headers))
         entry = self._entry(scope, call, path, query)
         self.check_permission(call, entry)
@@ -540,6 +544,7 @@ class HttpServer:
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 _PLAIN = frozenset({"/healthz", "/readyz", "/metrics"})
 _MCP = "/mcp"
+_FIRST_VIEW = "/threads"  # that the page opens with
 _ANONYMOUS = Access(name="anonymous", roles=())
 
 
