@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from perdure.model.digest import Digest
 from perdure.runtime.events import CallProgress, Live, ReasoningDelta, TextDelta
 from perdure.runtime.session import live_text
-from perdure.runtime.session.broadcast import CommitNotice, Feed, Feeds, Watcher
+from perdure.runtime.session.broadcast import CommitNotice, Feed, Feeds, PollThread, Watcher
 from perdure.runtime.session.live_text import ChannelCarrier, LiveCarrier, SpoolCarrier
 
 SPACE, TIMELINE, RUN = "threads/chat", "main", "run-1"
@@ -266,3 +268,59 @@ def _say_all(feed: Feed) -> None:
     for item in said:
         feed.tell(item)
     feed.committed(COMMITS[1], spoken=True)
+
+
+def test_a_damaged_line_is_left_out_and_the_next_ones_are_read(tmp_path: Path) -> None:
+    """A disk that is full in the middle of a character leaves one; the thread that reads goes on."""
+    _, feed = running(SpoolCarrier(tmp_path / "live"))
+    follower = Follower(SpoolCarrier(tmp_path / "live"))
+    follower.poll()
+    feed.tell(TextDelta("a", message="m"))
+    (file,) = (tmp_path / "live").glob("*")
+    with file.open("ab") as spool:
+        spool.write(b'["text","caf\xc3"]\n["text"\n')
+    feed.tell(TextDelta("b", message="m"))
+
+    follower.poll()
+
+    assert follower.text == "ab"
+
+
+def test_a_line_that_was_written_in_part_ends_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes after it would be read as its rest; followers get the message from the store."""
+    _, feed = running(SpoolCarrier(tmp_path / "live"))
+    follower = Follower(SpoolCarrier(tmp_path / "live"))
+    follower.poll()
+    feed.tell(TextDelta("a", message="m"))
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr("perdure.runtime.session.live_text.os.write", lambda file, line: write(file, line[:5]))
+        feed.tell(TextDelta("b", message="m"))
+    feed.tell(TextDelta("c", message="m"))
+
+    follower.poll()
+
+    assert follower.text in ("a", "abc")
+
+
+def test_after_a_thread_that_failed_the_next_follower_starts_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else no run of another process would be followed again."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    polled = [threading.Event(), threading.Event()]
+
+    def poll() -> bool:
+        if not polled[0].is_set():
+            polled[0].set()
+            raise ValueError("a fault")
+        polled[1].set()
+        return False
+
+    poller = PollThread(poll)
+    poller.start()
+    assert polled[0].wait(60)
+    while not polled[1].wait(0.01):
+        poller.start()
+
+    assert polled[1].is_set()

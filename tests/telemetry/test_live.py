@@ -7,6 +7,7 @@ import http.server
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import perdure
-from perdure import Store, aio, telemetry
+from perdure import Agent, Store, aio, telemetry
 from perdure.errors import Invalid, NotFound, Unavailable
 from perdure.telemetry.enable import content_asked, is_asked
+from perdure.telemetry.history import NewHistory, new_spans
+from perdure.telemetry.spans import Content, Span
+from perdure.testing import Script, say
 from tests.coded import raises
 from tests.surfaces.shell import Shell
 from tests.telemetry import scenes
@@ -333,3 +337,44 @@ def test_the_environment_leads_to_a_collector(store: Store, monkeypatch: pytest.
     assert numbers
     assert all(b"shop" in body for body in traces)
     assert not any(SECRET.encode() in body for _, body in collector.bodies)
+
+
+class NamedServer(Script):
+    """A model whose server has a name that is no address."""
+
+    server = "https://gateway:prod"
+
+
+def test_a_server_whose_name_is_no_address_has_no_address(store: Store) -> None:
+    """Its port is no number; the span is sent without."""
+    exporter = InMemorySpanExporter()
+
+    with telemetry.enable(store, exporter=exporter):
+        store.thread("odd", agent=Agent("odd", backend=NamedServer(say("1")))).run("hi")
+
+    spans = exporter.get_finished_spans()
+    assert len(spans) == 2
+    assert not any("server.address" in (each.attributes or {}) for each in spans)
+
+
+def test_spans_that_cannot_be_made_do_not_stop_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What fails is logged by its kind alone, and what comes later is sent."""
+    exporter, failed = InMemorySpanExporter(), threading.Event()
+
+    def failing(news: NewHistory, *, content: Content) -> list[Span]:
+        if not failed.is_set():
+            failed.set()
+            raise ZeroDivisionError(SECRET)
+        return new_spans(news, content=content)
+
+    monkeypatch.setattr(import_module("perdure.telemetry.enable"), "new_spans", failing)
+    with telemetry.enable(store, exporter=exporter):
+        store.thread("first", agent=Agent("a", backend=Script(say("1")))).run("hi")
+        assert failed.wait(60)
+        store.thread("second", agent=Agent("a", backend=Script(say("1")))).run("hi")
+
+    assert len(exporter.get_finished_spans()) >= 2  # those of the second run, and perhaps of the first
+    assert "ZeroDivisionError" in caplog.text
+    assert SECRET not in caplog.text

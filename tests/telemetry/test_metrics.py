@@ -209,3 +209,13 @@ def test_hostile_names_stay_inside_their_quotes() -> None:
     lines = prometheus_text([metric]).splitlines()
 
     assert lines[2:] == ['perdure_tokens_total{gen_ai_request_model="a\\"b\\\\c\\nperdure_fake 1?"} 1']
+
+
+def test_large_numbers_keep_their_digits() -> None:
+    """A rate over counters that were rounded to six digits would move in steps."""
+    points = tuple(MetricPoint(value, {}) for value in (12_345_678, 12_345_678.0, 0.125))
+    metric = Metric(name="perdure.tokens", kind="counter", unit="1", description="Tokens.", points=points)
+
+    lines = prometheus_text([metric]).splitlines()
+
+    assert [line.split()[-1] for line in lines[2:]] == ["12345678", "12345678", "0.125"]

@@ -186,6 +186,8 @@ class Exporting:
             if error.code == "store_closed":
                 return False
             _log.warning("a part of the history was not sent: %s", error)
+        except Exception as error:  # noqa: BLE001  # of one span: the next ones are sent
+            _log.warning("a part of the history was not sent: %s", type(error).__name__)
         return True
 
     def _send(self, sender: _Sender, spans: Iterable[Span]) -> None:

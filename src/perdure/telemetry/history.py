@@ -1,7 +1,7 @@
 """Reads the histories from which spans and counters are made.
 
 `thread_spans` reads a whole thread: every commit that a head has ever moved to, undone or not, and the ledger.
-`HistoryFollower` reads what any process has added since it looked last, so nothing is done when nobody looks and a
+`HistoryFollower` reads what any process has added since it looked last, so nothing is done while no follower looks, and a
 writer does nothing for it.
 """
 

@@ -233,8 +233,13 @@ def prometheus_text(metrics: Iterable[Metric]) -> str:
     for metric in metrics:
         name = metric.name.replace(".", "_") + ("_total" if metric.kind == "counter" else "")
         lines += [f"# HELP {name} {metric.description}", f"# TYPE {name} {metric.kind}"]
-        lines += [f"{name}{_labels(point.attributes)} {point.value:g}" for point in metric.points]
+        lines += [f"{name}{_labels(point.attributes)} {_number(point.value)}" for point in metric.points]
     return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """Return a number with all its digits."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
 def _labels(attributes: Mapping[str, str]) -> str:

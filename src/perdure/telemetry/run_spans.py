@@ -302,11 +302,15 @@ def _backend(backend: str | None) -> Attributes:
 
 def _server(server: str | None) -> Attributes:
     """Return the host and the port of a server's address; a name that a program gave it is no address."""
-    parts = urlsplit(server or "")
-    if parts.hostname is None:
+    try:
+        parts = urlsplit(server or "")
+        host, port = parts.hostname, parts.port
+    except ValueError:  # such as a port that is no number
         return {}
-    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    found: Attributes = {names.SERVER_ADDRESS: parts.hostname}
+    if host is None:
+        return {}
+    port = port or {"http": 80, "https": 443}.get(parts.scheme)
+    found: Attributes = {names.SERVER_ADDRESS: host}
     if port is not None:
         found[names.SERVER_PORT] = port
     return found

@@ -1,6 +1,6 @@
 """Spans: their ids and their parts, as they are made from a history.
 
-The ids are digests of the ids of the run, message, call or item that a span is about.  So whoever reads the same
+The ids are digests of the ids of the run, message, call or item that a span is about.  So each reader of the same
 history, live or years later, makes the same spans with the same ids.
 """
 

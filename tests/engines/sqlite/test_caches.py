@@ -400,3 +400,13 @@ def test_a_refused_or_failed_write_leaves_the_head_as_it_was(
 
         assert head(engine) == AFTER_MILK
     assert all(isinstance(answer, PerdureError) for answer in answers)
+
+
+def test_what_was_seen_is_bounded_also_in_a_process_that_only_reads(engine: SqliteEngine) -> None:
+    """Names that no thread has are answers too, and a client may guess any number of them."""
+    for number in range(10_000):
+        engine.cell(SPACE, f"guess {number}")
+
+    assert engine._recent is not None
+    assert len(engine._recent._seen) < 5_000
+    assert head(engine) == AFTER_MILK

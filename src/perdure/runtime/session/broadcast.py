@@ -51,13 +51,17 @@ class PollThread:
 
     def _run(self) -> None:
         pause = threading.Event()
-        while True:
-            if not self._poll():
-                with self._lock:
-                    if not self._poll():
-                        self._thread = None
-                        return
-            pause.wait(_POLL_SECONDS)
+        try:
+            while True:
+                if not self._poll():
+                    with self._lock:
+                        if not self._poll():
+                            self._thread = None
+                            return
+                pause.wait(_POLL_SECONDS)
+        except BaseException:
+            self._thread = None  # so that the next follower starts another one
+            raise
 
 
 class CommitNotice(msgspec.Struct, frozen=True):

@@ -61,6 +61,14 @@ def _encoded(line: list[Any]) -> bytes:
         return _LONE.sub("\N{REPLACEMENT CHARACTER}", json.dumps(line, ensure_ascii=False)).encode()
 
 
+def _decoded(line: bytes) -> list[Any] | None:
+    """Return what a line says; None if it is damaged, as by a disk that was full in the middle of it."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 class PartialMessage(NamedTuple):
     """What a model has said so far of the message that it is writing."""
 
@@ -192,7 +200,7 @@ class _SpoolWriter:
             self._is_open(commit, spoken)
 
     def answer(self, at: Digest | None, spoken: Callable[[], PartialMessage], *, whole: bool) -> None:
-        """Do nothing: whoever comes later reads the file from its beginning."""
+        """Do nothing: a later reader reads the file from its beginning."""
 
     def end(self) -> None:
         """Write that nothing more comes, and remove the file."""
@@ -228,9 +236,11 @@ class _SpoolWriter:
 
     def _write(self, line: list[Any]) -> None:
         assert self._file is not None
-        try:
-            self._size += os.write(self._file, _encoded(line) + b"\n")
-        except OSError:  # the disk is full, or the directory was removed: followers read the store
+        content, written = _encoded(line) + b"\n", 0
+        with suppress(OSError):
+            written = os.write(self._file, content)
+        self._size += written
+        if written < len(content):  # the disk is full, or the directory was removed: followers read the store
             self._close()
 
     def _close(self) -> None:
@@ -284,9 +294,7 @@ class _SpoolReader:
         found: list[list[Any]] = []
         while self._file >= 0 and (piece := os.read(self._file, _READ_MAX)):
             *whole, self._left = (self._left + piece).split(b"\n")
-            for line in whole:
-                with suppress(msgspec.DecodeError):
-                    found.append(_decoder.decode(line))
+            found += [decoded for line in whole if (decoded := _decoded(line)) is not None]
         if any(line[:1] == ["end"] for line in found):
             self.is_over = True
         return found
@@ -429,8 +437,8 @@ class _ChannelReader:
         """Return the new lines, and ask if that is due."""
         lines, self._unread = self._unread, []
         for message in self._channel.received(self._topic):
-            with suppress(msgspec.DecodeError):
-                lines += self._lines(_decoder.decode(message))
+            decoded = _decoded(message)
+            lines += [] if decoded is None else self._lines(decoded)
         now = time.monotonic()
         if now >= self._ask_at and not self.is_over:
             self._channel.ask(self._topic, whole=not self._is_whole)

@@ -437,6 +437,7 @@ class Recent:
                 is_same = lock.is_held and self._has_begun and moment.turn == self._turns
             if not is_same or self._has_changed(questions, moment.change):
                 return False
+            self._make_room()
             for question, answer in zip(others, fresh, strict=True):
                 if isinstance(question, _REMEMBERED) and question not in self._dropped:
                     self._seen[question] = answer
@@ -448,9 +449,16 @@ class Recent:
                 return
             if writes > self._writes:
                 self._seen, self._writes, self._row = {}, writes, None
+            self._make_room()
             for question, answer in zip(questions, found, strict=True):
                 if isinstance(question, _REMEMBERED):
                     self._seen[question] = answer
+
+    def _make_room(self) -> None:
+        """Drop everything that was seen if it is much: a process that only reads may ask for any name."""
+        if len(self._seen) > _HELD_MAX:
+            self._drop_all()
+            self._seen = {}
 
     def _catch_up(self, row: int, writes: int) -> None:
         """Drop what others have changed since that row; there were so many writes before this reads."""
