@@ -90,7 +90,7 @@ def test_content_is_not_written_to_a_terminal(
         (["show", "shopping", "nothing-like-it"], 3),
         (["show", "shopping", "0" * 64], 3),
         (["get", "shopping", "nothing-like-it", "--output", "x"], 3),
-        (["put", "shopping", "nowhere.bin"], 1),
+        (["put", "shopping", "nowhere.bin"], 3),
         (["put", "nobody", "report.bin"], 3),
         (["put", "shopping", "report.bin", "--media-type", "not a type"], 2),
         (["ls", "nobody"], 3),

@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there_is_told(shell: Shell) -> None:
     """By its name, and without a traceback."""
     ended = shell("state", "put", "shopping", "/a", "--file", "nowhere.json")
 
-    assert ended.code == 1
+    assert ended.code == 3
     assert "nowhere.json" in ended.err
 
 

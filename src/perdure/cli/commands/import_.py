@@ -302,7 +302,7 @@ def _import_messages(
     if format is None:
         advice = f"Give it with --format: {', '.join(registry.APIS)}."
         raise _refused("the format of the conversation was not named", "format_missing", advice)
-    given = read_json(file)
+    given = read_json(file, undone="nothing was imported")
     read(given, format)  # before anything is made
     if agent is None and not _has_thread(everywhere.store, thread):
         advice = "Give --agent NAME, the agent whose thread it becomes."

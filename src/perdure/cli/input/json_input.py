@@ -1,21 +1,23 @@
-"""Values that are given on the command line: JSON text, or @FILE for a file that holds it.
+"""What is given on the command line: values as JSON text or in a @FILE, and files.
 
-JSON documents that are given on the command line: requests, replies and message lists in files.
+JSON documents are requests, replies and message lists in files.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
-from perdure.errors import Invalid
+from perdure.errors import Invalid, NotFound
 from perdure.ledger.json_schema import parse_value
 
-__all__ = ["GivenValue", "parsed", "GivenFile", "read_json"]
+__all__ = ["GivenFile", "GivenValue", "parsed", "read_bytes", "read_json", "reading_file"]
 
 
 GivenValue: TypeAlias = Annotated[
@@ -41,7 +43,7 @@ def parsed(given: str, option: str) -> Any:
 
 def _read(name: str, option: str) -> str:
     try:
-        return (sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()).decode()
+        return read_bytes(name, undone="nothing was decided").decode()
     except UnicodeDecodeError as error:
         raise Invalid(
             f"{option}: {name} is not text ({error}); nothing was decided.",
@@ -55,14 +57,37 @@ GivenFile: TypeAlias = Annotated[
 ]
 
 
-def read_json(file: str) -> Any:
+@contextmanager
+def reading_file(file: str, *, undone: str) -> Generator[None]:
+    """Open and read `file` in the block; raises `NotFound` if that cannot be done, saying what was not done."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file '{file}'; {undone}.", code="file_not_found", file=file) from error
+    except OSError as error:
+        raise NotFound(
+            f"the file '{file}' could not be read ({error.strerror}); {undone}.",
+            code="file_unreadable",
+            file=file,
+        ) from error
+
+
+def read_bytes(file: str, *, undone: str) -> bytes:
+    """Return what a file holds; - is the input.  Raises `NotFound` if it cannot be read."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    with reading_file(file, undone=undone):
+        return Path(file).read_bytes()
+
+
+def read_json(file: str, *, undone: str = "nothing was done") -> Any:
     """Return the JSON of a file; raises `Invalid` if it is none."""
-    body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    body = read_bytes(file, undone=undone)
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Invalid(
-            f"{file} is not JSON: {error}; nothing was done.",
+            f"{file} is not JSON: {error}; {undone}.",
             code="not_json",
             file=file,
         ) from error

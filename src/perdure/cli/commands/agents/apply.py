@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +9,12 @@ import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import known_models
+from perdure.cli.input.json_input import read_bytes
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Invalid
 from perdure.model.names import shown_address
 from perdure.runtime.agent.file import Definition, read_definition
 from perdure.store.open_store import open as open_store
@@ -98,13 +98,7 @@ def apply(
 
 
 def _text(file: str) -> str:
-    if file != "-" and not Path(file).is_file():
-        raise NotFound(
-            f"there is no file '{file}'; nothing was changed.",
-            code="file_not_found",
-            file=file,
-        )
-    body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    body = read_bytes(file, undone="nothing was changed")
     try:
         return body.decode()
     except UnicodeDecodeError as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Annotated
 
 from cyclopts import Parameter
 
+from perdure.cli.input.json_input import reading_file
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
@@ -74,7 +75,9 @@ def _opened(file: str) -> Generator[tuple[IO[bytes], int | None]]:
     if file == "-":
         yield sys.stdin.buffer, None
     else:
-        with Path(file).open("rb") as source:
+        with ExitStack() as opened:
+            with reading_file(file, undone="nothing was kept"):
+                source = opened.enter_context(Path(file).open("rb"))
             yield source, Path(file).stat().st_size
 
 

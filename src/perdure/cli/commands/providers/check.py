@@ -101,7 +101,7 @@ def check(
     Nothing is sent and no store is needed. Exits with 5 if a rule of level error is broken; a warning is what
     only some models or servers refuse. The rules are listed in the reference.
     """
-    body = read_json(file)
+    body = read_json(file, undone="nothing was checked")
     if not isinstance(body, dict):
         raise Invalid(
             f"{file} holds no request: it is {type(body).__name__}, not an object; nothing was checked.",

@@ -8,12 +8,12 @@ What writing to a state leads to: a commit, and a sentence about it.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
 from cyclopts import Parameter
 
 from perdure.cli.commands.state.target import line_of, words
+from perdure.cli.input.json_input import read_bytes
 from perdure.cli.input.stores import writing
 from perdure.cli.input.suggestions import guessing, paths_like
 from perdure.cli.options import (
@@ -140,7 +140,7 @@ def _given(value: str | None, file: str | None) -> bytes:
         case None | "-", None | "-":
             return sys.stdin.buffer.read()
         case None, str():
-            return Path(file).read_bytes()
+            return read_bytes(file, undone="nothing was written")
         case str(), None:
             return value.encode("utf-8", "surrogateescape")
         case _:
