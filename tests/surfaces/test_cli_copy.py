@@ -123,5 +123,9 @@ def test_refusals_say_what_to_do_and_make_nothing(shell: Shell) -> None:
     assert (itself.code, itself.error["code"]) == (2, "copy_onto_itself")
     assert (absent.code, absent.error["code"]) == (3, "store_not_found")
     assert (mistyped.code, mistyped.error["code"]) == (3, "thread_not_found")
+    assert "nothing was copied" in mistyped.error["message"]
+    assert mistyped.error["hint"] == "See what the source has with `perdure threads ls --store perdure.db`."
     assert (nothing.code, nothing.error["code"]) == (2, "release_of_what")
+    elsewhere = shell("copy", "other.db", "new.db", "--thread", "shopping", "--json")
+    assert "`perdure threads ls --store other.db`" in elsewhere.error["hint"]
     assert not (shell.directory / "new.db").exists()

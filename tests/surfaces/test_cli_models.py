@@ -68,14 +68,29 @@ def test_what_is_doubtful_is_said(home: Shell) -> None:
 
 
 def test_an_unknown_model_is_shown_with_defaults_and_a_note(home: Shell) -> None:
-    """It is no error: a model may be newer than the catalog."""
+    """It is no error where its provider is known: a model may be newer than the catalog."""
     assert (
         "! 'gpt-99' is not in the catalog: these are the defaults of openai."
         in home.ok("models", "show", "openai:gpt-99").out
     )
-    model = home.ok("models", "show", "nothing", "--json").json["model"]
-    assert (model["known"], model["backend"]) == (False, "nothing")
-    assert "careful defaults" in model["note"]
+    assert home.ok("models", "show", "openai:gpt-99", "--json").json["model"]["known"] is False
+
+
+@pytest.mark.parametrize("name", ["nope", "nobody:nope"])
+def test_an_unknown_model_of_no_provider_is_not_found(home: Shell, name: str) -> None:
+    """No limit is shown for it, since nothing is known of it and no defaults are its own."""
+    ended = home("models", "show", name, "--json")
+
+    assert (ended.code, ended.out, ended.error["code"]) == (3, "", "model_not_found")
+    assert ended.error["facts"]["near"] == []
+
+
+def test_a_mistyped_model_is_not_found_and_near_names_are_told(home: Shell) -> None:
+    """In the sentence and as a fact."""
+    ended = home("models", "show", "gpt-5.4-mni")
+
+    assert (ended.code, ended.out) == (3, "")
+    assert "Did you mean openai:gpt-5.4-mini" in ended.err
 
 
 def test_an_unknown_provider_has_no_list(home: Shell) -> None:

@@ -108,6 +108,15 @@ def test_a_value_that_cannot_be_is_refused(shell: Shell, words: list[str], told:
     assert shell.ok("threads", "show", "shopping", "--json").json["head"]["version"] == 4
 
 
+@pytest.mark.parametrize("verb", ["get", "log", "blame", "rm"])
+def test_a_path_without_its_first_stroke_is_told_with_it(shell: Shell, verb: str) -> None:
+    """The advice is the path as it would be taken."""
+    ended = shell("state", verb, "shopping", "count.json")
+
+    assert ended.code == 2
+    assert "Write '/count.json'." in ended.err
+
+
 def test_a_file_that_is_not_there_is_told(shell: Shell) -> None:
     """By its name, and without a traceback."""
     ended = shell("state", "put", "shopping", "/a", "--file", "nowhere.json")

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from perdure.cli.usage import named_store
+from perdure.cli.usage import named_store, to_be_named
 from perdure.errors import PerdureError, PerdureWarning, RunFailed
 
 __all__ = ["COMMANDS", "Subject", "advice_for", "explain", "command", "with_store"]
@@ -27,13 +27,15 @@ class Subject(NamedTuple):
     thread: str | None = None
     agent: str | None = None  # whose own map the command was about, in the place of a thread
     store: str | None = None  # None: the store that is found without being named
+    source: str | None = None  # of a copy: the store that has the threads, as --store names it
 
     @classmethod
     def of(cls, words: Sequence[str], arguments: Mapping[str, Any]) -> Subject:
         """Return the subject of a command that was typed as `words` and parsed as `arguments`."""
         agent = arguments.get("agent") if words[:1] == ["state"] else None
         thread = arguments.get("thread") if agent is None else None
-        return cls(thread=thread, agent=agent, store=named_store(words))
+        source = arguments.get("source") if words[:1] == ["copy"] else None
+        return cls(thread=thread, agent=agent, store=named_store(words), source=source)
 
 
 # <…> is a command, {…} a fact of the error.
@@ -144,6 +146,8 @@ COMMANDS: Mapping[str, str] = {
     "vector_package_missing": "Install it with `pip install 'perdure[memory]'`, or search by words alone with `--embed none`.",
 }
 
+_IN_SOURCE = "See what the source has with <threads ls>."  # for a thread that is to be copied
+
 
 def explain(error: PerdureError | PerdureWarning, about: Subject = Subject()) -> tuple[str, str]:  # noqa: B008  # frozen
     """Return what happened, and what to do now in commands; the second is empty if there is no advice."""
@@ -156,6 +160,8 @@ def advice_for(error: PerdureError | PerdureWarning, about: Subject = Subject())
     if not isinstance(cause, PerdureError | PerdureWarning):
         cause = error
     template = COMMANDS.get(cause.code)
+    if about.source is not None and cause.code == "thread_not_found":
+        template, about = _IN_SOURCE, Subject(store=to_be_named(about.source))
     if template is None:
         return _naming_the_store(cause.advice, about)
     facts = _Facts(cause.facts)

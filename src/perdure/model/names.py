@@ -71,7 +71,10 @@ def check_path(path: str) -> str:
     if not (type(path) is str and path.isascii() and path.isprintable() and 0 < len(path) <= PATH_BYTES_MAX):
         _check_text("path", path, PATH_BYTES_MAX)
     if not path.startswith("/") or path == "/":
-        raise _refused("path_invalid", "path", path, "must start with '/' and name something below it")
+        advice = f"Write {_shown('/' + path)}." if path.strip("/") else ""
+        raise _refused(
+            "path_invalid", "path", path, "must start with '/' and name something below it", advice=advice
+        )
     if path.count("/") > PATH_SEGMENTS_MAX:
         why = f"has more than {PATH_SEGMENTS_MAX} segments"
         raise _refused("path_too_deep", "path", path, why, limit=PATH_SEGMENTS_MAX)

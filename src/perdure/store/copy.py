@@ -256,7 +256,8 @@ def has_all(source: Engine, target: Engine, space: str) -> bool:
 
 
 def _thread(source: Engine, thread: str) -> directory.Record:
-    return directory.find(_space(source, STORE, lambda: 0), thread, advice="Name a thread of the source.")
+    store = _space(source, STORE, lambda: 0)
+    return directory.find(store, thread, undone="nothing was copied", advice="Name a thread of the source.")
 
 
 def _space(engine: Engine, name: str, clock: Callable[[], int]) -> Space:

@@ -113,15 +113,20 @@ def was_there(store: Space, record: Record) -> bool:
 
 
 def find(
-    store: Space, id: str, timeline: str = MAIN, *, advice: str = "Name its agent= to begin one."
+    store: Space,
+    id: str,
+    timeline: str = MAIN,
+    *,
+    undone: str = "nothing was begun",
+    advice: str = "Name its agent= to begin one.",
 ) -> Record:
     """Read the record of a thread, with the agent that `timeline` has now.
 
-    Raises `NotFound`, naming ids that are close, with `advice`.
+    Raises `NotFound`, naming ids that are close, with what was not done and `advice`.
     """
     record = _live(store, _cell_of(store, THREAD + names.check_id("thread id", id)))
     if record is None:
-        raise _no_thread(store, id, advice)
+        raise _no_thread(store, id, undone, advice)
     return handed(store, id, record, timeline)
 
 
@@ -331,11 +336,11 @@ def _apply(space: Space, op_id: str, cell: CellWrite) -> None:
     )
 
 
-def _no_thread(store: Space, id: str, advice: str) -> NotFound:
+def _no_thread(store: Space, id: str, undone: str, advice: str) -> NotFound:
     close = [each for each in near(id, _like(store.engine, id)) if _is_there(store, each)]
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
     return NotFound(
-        f"there is no thread '{id}'; nothing was begun. {hint}".rstrip(),
+        f"there is no thread '{id}'; {undone}. {hint}".rstrip(),
         code="thread_not_found",
         advice=advice,
         thread=id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,7 +11,10 @@ from perdure.cli.commands.models.shapes import ModelShape, PricesShape, abilitie
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Part, Screen
+from perdure.errors import NotFound
 from perdure.model.names import near
+from perdure.providers import registry
+from perdure.providers.catalog import Catalog
 
 __all__ = ["ModelShown", "show"]
 
@@ -45,13 +48,33 @@ def show(
 ) -> ModelShown:
     """Show one model: its limits, abilities and prices
 
-    A model that is not known is shown with the defaults of its provider, and a note. No store is needed.
+    A model that is not known is shown with the defaults of its provider, and a note; without a provider that is
+    known it is not found. No store is needed.
     """
     catalog = known_models()
     card = catalog.of(model)
     known = {} if card.known else {each.name: each.backend for each in reversed(catalog.cards())}
     close = [known[each] for each in near(card.name, known)]
+    if not card.known and not _has_defaults(card.provider, catalog):
+        raise _not_found(model, close)
     return ModelShown(date=catalog.date, model=ModelShape.of(card), near=close)
+
+
+def _has_defaults(provider: str, catalog: Catalog) -> bool:
+    """True if a run could use the provider: its models get defaults."""
+    return provider in catalog.models or provider in catalog.aliases or provider in registry.providers()
+
+
+def _not_found(model: str, close: Sequence[str]) -> NotFound:
+    hint = f"Did you mean {' or '.join(close)}?" if close else ""
+    return NotFound(
+        f"there is no model '{model}' that is known, and no provider was named whose defaults it would have; "
+        f"nothing was shown. {hint}".rstrip(),
+        code="model_not_found",
+        advice="Write it as provider:model, or add it to your models file.",
+        model=model,
+        near=tuple(close),
+    )
 
 
 def _facts(model: ModelShape, date: str) -> Iterator[tuple[str, Part]]:
