@@ -83,7 +83,7 @@ def test_a_warning_refuses_nothing(empty: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("content", "format", "code"),
-    [("{}", "telex", 3), ("no json", "openai-chat", 2), ("[]", "openai-chat", 2), (None, "openai-chat", 1)],
+    [("{}", "telex", 3), ("no json", "openai-chat", 2), ("[]", "openai-chat", 2), (None, "openai-chat", 3)],
 )
 def test_what_cannot_be_checked_is_told(empty: Shell, content: str | None, format: str, code: int) -> None:
     """By the exit code and in words."""
@@ -148,14 +148,62 @@ def test_a_saved_conversation_is_added_to_the_thread_that_an_option_names(empty:
 def test_what_is_no_session_leads_to_the_import_of_a_conversation(empty: Shell) -> None:
     """Who names a message list alone is told the command for it, and the formats."""
     file = save(empty, ASKED)
+    plain = save(empty, [{"role": "user", "content": "Weather?"}], "plain.json")
 
     alone = empty("import", file, "--json")
-    without = empty("import", file, "--thread", "trip", "--json")
+    without = empty("import", plain, "--thread", "trip", "--json")
 
     assert alone.error["code"] == "import_format_unknown"
     assert "--thread ID --agent NAME --format" in alone.error["hint"]
     assert without.error["code"] == "format_missing"
-    assert all(api in without.error["hint"] for api in APIS)
+    assert all(api in without.error["hint"] for api in ("openai-chat", "anthropic-messages", "ollama-chat"))
+    assert "gemini-generate" not in without.error["hint"]
+    assert "--agent NAME" in without.error["hint"]
+
+
+@pytest.mark.parametrize(
+    "format",
+    [api for api in APIS if api not in ("mistral-chat", "azure-inference-chat", "gemini-interactions")],
+)
+def test_the_format_of_a_conversation_with_calls_is_found(empty: Shell, format: str) -> None:
+    """By what that format alone writes."""
+    bring(empty, ASKED)
+    save(
+        empty,
+        json.loads(empty("export", "trip", "--format", format, "--model", "some-model").out),
+        "out.json",
+    )
+
+    found = empty.ok("import", "out.json", "--thread", "again", "--agent", "planner", "--json").json
+
+    assert found["format"] == format
+    assert spoken(empty, "again") == spoken(empty, "trip")
+
+
+def test_a_conversation_that_was_there_is_told(empty: Shell) -> None:
+    """With the ways to add it once, and the command that takes it back."""
+    again = ("import", save(empty, ASKED), "--thread", "trip")
+    bring(empty, ASKED)
+    once = spoken(empty, "trip")
+
+    told = empty.ok(*again).out
+    assert "had all of them already" in " ".join(told.split())
+    assert "--whole" in told
+    assert "--op-id" in told
+    assert "perdure threads undo trip --to 'HEAD~1'" in told
+    empty.ok("threads", "undo", "trip", "--to", "HEAD~1")
+    assert spoken(empty, "trip") == once
+
+    longer = [*ASKED["messages"], {"role": "assistant", "content": "Rain."}]
+    assert bring(empty, longer)["repeated"] == 6
+
+
+def test_a_conversation_that_is_new_is_not_said_to_be_there(empty: Shell) -> None:
+    """Control: other words, and what --whole or an op_id left out, repeat nothing."""
+    assert bring(empty, ASKED, "--op-id", "one")["repeated"] == 0
+    assert bring(empty, ASKED, "--op-id", "one")["repeated"] == 0
+    assert bring(empty, ASKED, "--whole")["repeated"] == 0
+    assert bring(empty, [{"role": "user", "content": "And on Sunday?"}])["repeated"] == 0
 
 
 def test_a_thread_of_another_agent_is_left_alone(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -10,6 +11,7 @@ from cyclopts import Parameter
 
 from perdure.cli.errors import CODES
 from perdure.cli.input.json_input import read_json
+from perdure.cli.input.wire_formats import formats_of
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
@@ -22,8 +24,8 @@ from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
-from perdure.providers import registry
-from perdure.runtime.import_messages import read
+from perdure.model.message import Message
+from perdure.runtime.import_messages import matched, read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
@@ -46,6 +48,7 @@ class Imported(Answer, frozen=True, kw_only=True):
     format: str
     messages: int
     calls: int
+    repeated: int  # of the messages: the thread had them already, at its end or from its beginning
     head: HeadShape
     losses: list[LossShape]
 
@@ -59,6 +62,15 @@ class Imported(Answer, frozen=True, kw_only=True):
             f" of agent {self.agent}: ",
             ((self.head.commit or "")[:12], "digest"),
         )
+        if self.repeated:
+            had = "all of them" if self.repeated == self.messages else f"the first {self.repeated} of them"
+            screen.wrap(
+                ("! ", "warn"),
+                f"The thread had {had} already, and has them twice now. With --whole only what is new is added; "
+                "with --op-id NAME the same file is added once.",
+            )
+            timeline = () if self.head.timeline == MAIN else ("--timeline", self.head.timeline)
+            screen.suggest("Take it back: ", "threads", "undo", self.thread, "--to", "HEAD~1", *timeline)
         if self.losses:
             show_losses(screen, self.losses)
         screen.suggest("See it: ", "threads", "log", self.thread)
@@ -155,7 +167,7 @@ _Format: TypeAlias = Annotated[
     Parameter(
         name="--format",
         metavar="NAME",
-        help="The tool of the sessions, such as codex, found if left out; of a saved conversation, the wire format, such as openai-chat",
+        help="The tool of the sessions, such as codex, found if left out; of a saved conversation, the wire format, such as openai-chat, found if its content decides",
     ),
 ]
 _Agent: TypeAlias = Annotated[
@@ -299,28 +311,52 @@ def _import_messages(
     op_id: str | None,
     everywhere: Everywhere,
 ) -> Imported:
-    if format is None:
-        advice = f"Give it with --format: {', '.join(registry.APIS)}."
-        raise _refused("the format of the conversation was not named", "format_missing", advice)
     given = read_json(file, undone="nothing was imported")
+    needs_agent = agent is None and not _has_thread(everywhere.store, thread)
+    if format is None:
+        format = _found_format(given, thread, needs_agent=needs_agent)
     read(given, format)  # before anything is made
-    if agent is None and not _has_thread(everywhere.store, thread):
+    if needs_agent:
         advice = "Give --agent NAME, the agent whose thread it becomes."
         raise _refused(f"there is no thread '{thread}', and no agent was named", "agent_missing", advice)
     with open_store(everywhere.store) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
-        messages, calls = len(placed.transcript()), len(placed.calls())
+        before, calls = [entry.message for entry in placed.transcript()], len(placed.calls())
         losses = placed.add(given, api=format, provider=provider, model=model, whole=whole, op_id=op_id)
+        added = [entry.message for entry in placed.transcript()][len(before) :]
         return Imported(
             thread=placed.id,
             agent=placed.agent,
             format=format,
-            messages=len(placed.transcript()) - messages,
+            messages=len(added),
             calls=len(placed.calls()) - calls,
+            repeated=_repeated(before, added),
             head=HeadShape.of(placed.head),
             losses=losses_of(losses),
         )
+
+
+def _found_format(given: object, thread: str, *, needs_agent: bool) -> str:
+    """Return the format that the content decides; raises `Invalid`, with everything that is missing, if it does not."""
+    candidates = formats_of(given)
+    if len(candidates) == 1:
+        return candidates[0]
+    why = "the format of the conversation was not named, and its content does not decide it"
+    advice = f"Give it with --format: {', '.join(candidates)}."
+    if needs_agent:
+        why += f"; there is no thread '{thread}', and no agent was named"
+        advice += " Give --agent NAME, too: the agent whose thread it becomes."
+    raise _refused(why, "format_missing", advice, candidates=candidates)
+
+
+def _repeated(before: Sequence[Message], added: Sequence[Message]) -> int:
+    """Count the added messages that the thread had: all if it ended with them, or those that were all it had."""
+    if not before or not added:
+        return 0
+    if len(added) <= len(before) and matched(before[-len(added) :], added, {}) is not None:
+        return len(added)
+    return matched(before, added, {}) or 0
 
 
 def _has_thread(address: str, thread: str) -> bool:
@@ -332,5 +368,5 @@ def _has_thread(address: str, thread: str) -> bool:
     return True
 
 
-def _refused(why: str, code: str, advice: str) -> Invalid:
-    return Invalid(f"{why}; nothing was imported.", code=code, advice=advice)
+def _refused(why: str, code: str, advice: str, **facts: object) -> Invalid:
+    return Invalid(f"{why}; nothing was imported.", code=code, advice=advice, **facts)
