@@ -203,6 +203,19 @@ def test_a_thread_can_be_named(store: perdure.Store) -> None:
     assert [call.state for call in store.thread("payments").calls()] == ["started", "denied"]
 
 
+def test_sessions_that_share_a_thread_do_not_share_results(store: perdure.Store) -> None:
+    """An id that two sessions have for a call names two calls; in each it names the same one."""
+    shared = store.thread("payments", agent="travel")
+    guard = ToolGuard(Sessions(store), {"pay": "financial"}, thread=shared)
+    ann, bob = Claude(guard), Claude(guard, SESSION[:-1] + "2")
+    for each, text in ((ann, "paid for Ann"), (bob, "paid for Bob")):
+        assert each.may("t1", euro=5) is None
+        each.done("t1", {"stdout": text})
+
+    assert "paid for Ann" in (ann.may("t1", euro=5) or "")
+    assert "paid for Bob" in (bob.may("t1", euro=5) or "")
+
+
 @pytest.mark.parametrize("arguments", [{"x": float("nan")}, {"x": "\ud800"}, {"x": [[[]] * 3] * 3}, {}])
 def test_hostile_arguments_are_recorded_or_refused(store: perdure.Store, arguments: Any) -> None:
     """A hook never raises."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure import Store, aio
-from perdure.errors import Invalid
+from perdure.errors import Busy, Conflict, Invalid, PerdureError, Unsupported
 from perdure.integrations import foreign_ids
 from perdure.integrations.door import Door
 from perdure.integrations.guard import CallGuard, GuardedCall
@@ -144,14 +144,14 @@ def kept(result: dict[str, int]) -> Json:
 class Till:
     """A tool of a framework that counts its effects."""
 
-    def __init__(self, *, fails: bool = False) -> None:
-        self.paid, self._fails = 0, fails
+    def __init__(self, *, fails: bool = False, raises: Exception | None = None) -> None:
+        self.paid, self._error = 0, raises or (ConnectionError("reset") if fails else None)
 
     def pay(self) -> dict[str, int]:
         """Have the effect, and perhaps raise."""
         self.paid += 1
-        if self._fails:
-            raise ConnectionError("reset")
+        if self._error is not None:
+            raise self._error
         return {"paid": self.paid}
 
     async def apay(self) -> dict[str, int]:
@@ -199,6 +199,55 @@ def test_a_call_that_raised_is_unknown_and_stopped_under_a_new_id(store: Store) 
     assert (same.state, other.state) == ("unknown", "denied")
     assert "unknown" in same.text
     assert not same.is_result
+    assert till.paid == 1
+
+
+@pytest.mark.parametrize("error", [Conflict("it moved; nothing was written.", code="x"), Busy("a", "b")])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_conflict_that_the_tool_raises_is_the_tools(
+    store: Store, error: PerdureError, is_awaited: bool
+) -> None:
+    """A tool may use a store itself: its error is raised after its effect, so the call is not told to be refused."""
+    thread, till, guard = store.thread("t", agent="a"), Till(raises=error), CallGuard()
+    with pytest.raises(type(error)) as raised:
+        if is_awaited:
+            own = aio.Thread(Door(store).workers, thread)
+            asyncio.run(guard.acall(own, PAY, till.apay, store=kept))
+        else:
+            guard.call(thread, PAY, till.pay, store=kept)
+
+    assert raised.value is error
+    assert [call.state for call in thread.calls()] == ["unknown"]
+    assert till.paid == 1
+
+
+def test_a_call_under_way_is_refused_in_words(store: Store) -> None:
+    """Control: what the ledger refuses before the tool is called is told, and nothing is raised."""
+    thread, guard, outer = store.thread("t", agent="a"), CallGuard(), Till()
+    inner = Till()
+
+    def pay() -> dict[str, int]:
+        refused.append(guard.call(thread, PAY, inner.pay, store=kept).state)
+        return outer.pay()
+
+    refused: list[str] = []
+    assert guard.call(thread, PAY, pay, store=kept).ran
+    assert refused == ["refused"]
+    assert (outer.paid, inner.paid) == (1, 0)
+
+
+def test_a_result_that_cannot_be_stored_is_a_result(store: Store) -> None:
+    """The tool has run: its value is returned, the ledger has the call as succeeded, and a text of the value."""
+    thread, till, guard = store.thread("t", agent="a"), Till(), CallGuard()
+
+    def refuse(result: dict[str, int]) -> Json:
+        raise Unsupported("this cannot be stored.", code="foreign_type_refused")
+
+    first = guard.call(thread, PAY, till.pay, store=refuse)
+    again = guard.call(thread, PAY, till.pay, store=refuse)
+
+    assert (first.state, first.ran, first.value) == ("succeeded", True, {"paid": 1})
+    assert (again.ran, again.stored) == (False, "{'paid': 1}")
     assert till.paid == 1
 
 

@@ -16,15 +16,19 @@ pytest.importorskip("agents")
 pytest.importorskip("claude_agent_sdk")
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
 
 import perdure
+from perdure.errors import Conflict
 from perdure.integrations import claude_agent, langgraph, openai_agents, pydantic_ai
 from perdure.providers.registry import APIS
 from perdure.providers.validator import check
+from tests.coded import raises
 from tests.integrations.graphs import config
 from tests.integrations.importers.counts import MODELS
 
@@ -176,3 +180,85 @@ def test_a_conversation_comes_back_to_the_first_framework(store: perdure.Store) 
 
     assert texts == [f"turn {number}" for number in range(5)]
     assert last == "re: turn 4 after 17"
+
+
+SALES, SUPPORT = "sales", "support"
+
+
+@pytest.mark.parametrize(("agent", "listed"), [(SUPPORT, [SUPPORT]), (None, [SALES, SUPPORT])])
+def test_conversations_of_another_agent_are_not_listed(
+    store: perdure.Store, agent: str | None, listed: list[str]
+) -> None:
+    """By pydantic-ai, nor are their words found by an entry's id; a program that names no agent, the control, sees all."""
+
+    async def main() -> None:
+        heads: dict[str, str] = {}
+        for own in (SALES, SUPPORT):
+            run = await Agent(TestModel()).run("hi", conversation_id=own)
+            saved = await pydantic_ai.Conversations(store, agent=own).save(run)
+            heads[own] = saved[-1].id
+        conversations = pydantic_ai.Conversations(store, agent=agent)
+        found = await conversations.read_records()
+        assert sorted(each.conversation_id for each in found) == listed
+        for own in set(heads) - set(listed):
+            with pytest.raises(KeyError):
+                await conversations.read_history(heads[own])
+        for own in listed:
+            assert await conversations.read_entry(heads[own])
+
+    asyncio.run(main())
+
+
+def test_a_fork_of_a_conversation_of_another_agent_is_refused(store: perdure.Store) -> None:
+    """Its entries are in the thread of that agent: it is not listed, and to load it is a conflict."""
+
+    store.thread("b", agent=SUPPORT)
+
+    async def main() -> None:
+        free = pydantic_ai.Conversations(store)
+        run = await Agent(TestModel()).run("hi", conversation_id="a")
+        await pydantic_ai.Conversations(store, agent=SALES).save(run)
+        await free.fork("a", at=2, new_conversation_id="b")
+        assert len(await free.read_records()) == 2
+
+        bound = pydantic_ai.Conversations(store, agent=SUPPORT)
+        assert list(await bound.read_records()) == []
+        with raises(Conflict, "thread_of_another_agent", agent=SALES):
+            await bound.load("b")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("agent", "listed"), [(SUPPORT, [SUPPORT]), (None, [SALES, SUPPORT])])
+def test_sessions_of_another_agent_are_not_listed(
+    store: perdure.Store, agent: str | None, listed: list[str]
+) -> None:
+    """By the Claude Agent SDK, nor are their summaries, which have the first words."""
+    line: Any = {"type": "user", "uuid": "u", "message": {"role": "user", "content": "secret"}}
+
+    async def main() -> None:
+        for own in (SALES, SUPPORT):
+            key: Any = {"project_key": "p", "session_id": own}
+            await claude_agent.Sessions(store, agent=own).append(key, [line])
+        sessions = claude_agent.Sessions(store, agent=agent)
+        for found in (await sessions.list_sessions("p"), await sessions.list_session_summaries("p")):
+            assert sorted(each["session_id"] for each in found) == listed
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("agent", "listed"), [(SUPPORT, [SUPPORT]), (None, [SALES, SUPPORT])])
+def test_checkpoints_of_another_agent_are_neither_listed_nor_deleted(
+    store: perdure.Store, agent: str | None, listed: list[str]
+) -> None:
+    """By LangGraph, and they do not stand in the way: `list(None)` and `delete_for_runs` are about the agent's own threads."""
+    for own in (SALES, SUPPORT):
+        saver = langgraph.Saver(store, agent=own)
+        saver.put(config(own, checkpoint_ns=""), empty_checkpoint(), {"run_id": "r"}, {})
+    saver = langgraph.Saver(store, agent=agent)
+    found = [each.config["configurable"]["thread_id"] for each in saver.list(None)]  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    saver.delete_for_runs(["r"])
+    left = [own for own in (SALES, SUPPORT) if langgraph.Saver(store).get_tuple(config(own)) is not None]
+
+    assert sorted(found) == listed
+    assert left == [own for own in (SALES, SUPPORT) if own not in listed]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import operator
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
@@ -17,8 +19,8 @@ pytest.importorskip("langchain.agents")
 
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
@@ -41,16 +43,109 @@ def pay(euro: int) -> str:
     return f"paid {euro}"
 
 
-def ask(euro: int, id: str, message: str) -> AIMessage:
+class ReceiptState(MessagesState):
+    """A state with a value of the program's own class."""
+
+    receipt: Any
+
+
+class PlainState(TypedDict):
+    """A state whose reducer gives messages no ids."""
+
+    messages: Annotated[list[Any], operator.add]
+
+
+class Receipt:
+    """A class of the program."""
+
+
+@dataclasses.dataclass
+class Invoice:
+    """A class of the program that can be stored where it is declared."""
+
+    euro: int
+
+
+@tool(response_format="content_and_artifact")
+def buy(euro: int) -> Any:
+    """Buy."""
+    PAID.append(euro)
+    return f"bought for {euro}", Receipt() if euro < 0 else Invoice(euro)
+
+
+@tool
+def order(euro: int, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+    """Order."""
+    PAID.append(euro)
+    message = ToolMessage(f"ordered for {euro}", tool_call_id=tool_call_id)
+    return Command(update={"messages": [message], "receipt": Receipt()})
+
+
+def answer_twice(store: perdure.Store, name: str, euro: int, **options: Any) -> list[Any]:
+    """Let a graph without a saver ask for the same call twice; return the two answers."""
+    asked = AIMessage("", id="m1", tool_calls=[{"name": name, "args": {"euro": euro}, "id": "c1"}])
+    guard = ToolGuard(store, **options)
+    hooks: dict[str, Any] = {"wrap_tool_call": guard.wrap_tool_call, "awrap_tool_call": guard.awrap_tool_call}
+    built: Any = StateGraph(ReceiptState)
+    built.add_node("tools", ToolNode([buy, order], **hooks))
+    built.add_edge(START, "tools")
+    given, app = {"messages": [asked]}, built.compile()
+    return [app.invoke(given, config()), asyncio.run(app.ainvoke(given, config()))]
+
+
+@pytest.mark.parametrize("name", ["buy", "order"])
+def test_an_artifact_that_cannot_be_stored_is_no_unknown_outcome(tmp_path: Path, name: str) -> None:
+    """The tool has paid and the graph gets its answer; asked for again, the guard gives the words of it."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        first, again = answer_twice(store, name, -5)
+        (call,) = store.thread("t").calls()
+
+        assert PAID == [-5]
+        assert call.state == "succeeded"
+        assert isinstance(first["messages"][-1].artifact or first["receipt"], Receipt)
+        assert again["messages"][-1].content == first["messages"][-1].content
+
+
+@pytest.mark.parametrize(("types", "artifact"), [([Invoice], Invoice(5)), ([], None)])
+def test_an_artifact_of_a_declared_class_comes_back_from_the_ledger(
+    tmp_path: Path, types: list[Any], artifact: Any
+) -> None:
+    """Declared with `types`; without a declaration, the control, only the words come back."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        first, again = answer_twice(store, "buy", 5, types=types)
+
+        assert first["messages"][-1].artifact == Invoice(5)
+        assert again["messages"][-1].artifact == artifact
+        assert PAID == [5]
+
+
+def test_the_guard_knows_the_classes_of_the_graphs_saver(tmp_path: Path) -> None:
+    """What can be a part of a checkpoint can be a part of a result."""
+    asked = AIMessage("", id="m1", tool_calls=[{"name": "buy", "args": {"euro": 5}, "id": "c1"}])
+    with perdure.open(tmp_path / "agents.db") as store:
+        built: Any = StateGraph(MessagesState)
+        built.add_node("tools", ToolNode([buy], wrap_tool_call=ToolGuard(store).wrap_tool_call))
+        built.add_edge(START, "tools")
+        app = built.compile(checkpointer=Saver(store, types=[Invoice]))
+        for _ in range(2):
+            found = app.invoke({"messages": [asked]}, config(), durability="sync")
+
+            assert found["messages"][-1].artifact == Invoice(5)
+        assert PAID == [5]
+
+
+def ask(euro: int, id: str, message: str | None) -> AIMessage:
     """A message that asks for a payment."""
     return AIMessage("", id=message, tool_calls=[{"name": "pay", "args": {"euro": euro}, "id": id}])
 
 
-def graph(store: perdure.Store, *messages: AIMessage, guard: ToolGuard | None = None) -> Any:
+def graph(
+    store: perdure.Store, *messages: AIMessage, guard: ToolGuard | None = None, state: Any = MessagesState
+) -> Any:
     """A graph whose model says these messages, one for each input, and whose tools run."""
     said = iter(messages)
     guarded = guard or ToolGuard(store, {"pay": "financial"})
-    built: Any = StateGraph(MessagesState)
+    built: Any = StateGraph(state)
     built.add_node("model", lambda _: {"messages": [next(said)]})
     node = ToolNode(
         [pay, pay_if_allowed], wrap_tool_call=guarded.wrap_tool_call, awrap_tool_call=guarded.awrap_tool_call
@@ -136,6 +231,32 @@ def test_a_call_that_was_made_on_another_branch_is_not_made_again(tmp_path: Path
         assert PAID == [5]
 
 
+@pytest.mark.parametrize("message", ["m1", None])
+def test_conversations_that_share_a_thread_do_not_share_results(tmp_path: Path, message: str | None) -> None:
+    """Whatever ids their models give, and with messages that have none; asked for again, each is answered from the ledger."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        guard = ToolGuard(store, {"pay": "financial"}, thread="payments")
+        app = graph(store, *[ask(5, "call_1", message)] * 3, guard=guard, state=PlainState)
+        for name in ("ann", "bob", "cy"):
+            app.invoke({"messages": [HumanMessage("pay")]}, config(name), durability="sync")
+            before = next(each for each in app.get_state_history(config(name)) if each.next == ("tools",))
+            app.invoke(None, before.config, durability="sync")
+
+        assert PAID == [5, 5, 5]
+        assert store.verify().ok
+
+
+def test_a_call_id_that_a_model_uses_in_each_turn_is_another_call(tmp_path: Path) -> None:
+    """Also if its messages have no ids: a job that polls gets what is there now."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        guard = ToolGuard(store, {"pay": "read_only"})
+        app = graph(store, *[ask(5, "call_1", None)] * 3, guard=guard, state=PlainState)
+        for _ in range(3):
+            app.invoke({"messages": [HumanMessage("poll")]}, config(), durability="sync")
+
+        assert PAID == [5, 5, 5]
+
+
 PAUSES = "may I?"
 
 
@@ -210,7 +331,8 @@ def test_an_agent_takes_the_guard_as_a_middleware(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys
+import operator, os, signal, sys
+from typing import Annotated, TypedDict
 import perdure
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
@@ -218,6 +340,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from perdure.integrations.langgraph import Saver, ToolGuard
 path, effects, how = sys.argv[1:4]
+class PlainState(TypedDict):
+    messages: Annotated[list, operator.add]
 @tool
 def pay(euro: int) -> str:
     "Pay."
@@ -226,10 +350,11 @@ def pay(euro: int) -> str:
     if len(open(effects).readlines()) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return "paid"
-asked = AIMessage("", id="m1", tool_calls=[{"name": "pay", "args": {"euro": 5}, "id": "c1"}])
+id = None if how == "guarded without ids" else "m1"
+asked = AIMessage("", id=id, tool_calls=[{"name": "pay", "args": {"euro": 5}, "id": "c1"}])
 with perdure.open(path) as store:
-    guard = {"wrap_tool_call": ToolGuard(store).wrap_tool_call} if how == "guarded" else {}
-    graph = StateGraph(MessagesState)
+    guard = {} if how == "unguarded" else {"wrap_tool_call": ToolGuard(store).wrap_tool_call}
+    graph = StateGraph(PlainState)
     graph.add_node("model", lambda state: {"messages": [asked]})
     graph.add_node("tools", ToolNode([pay], **guard))
     graph.add_edge(START, "model"); graph.add_edge("model", "tools")
@@ -242,7 +367,7 @@ with perdure.open(path) as store:
 """
 
 
-@pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("unguarded", 2)])
+@pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("guarded without ids", 1), ("unguarded", 2)])
 def test_a_kill_after_the_effect_and_a_resume(tmp_path: Path, how: str, paid: int) -> None:
     """The effect happens once and the model is told that its outcome is unknown; without the guard, the control, twice."""
     effects = tmp_path / "effects"
@@ -252,4 +377,4 @@ def test_a_kill_after_the_effect_and_a_resume(tmp_path: Path, how: str, paid: in
     resumed = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ.copy())
 
     assert effects.read_text().count("paid") == paid
-    assert ("unknown" in resumed.stdout) == (how == "guarded")
+    assert ("['unknown']" in resumed.stdout) == (how != "unguarded")

@@ -125,6 +125,30 @@ def test_an_item_is_gone_when_its_time_is_over(memory: Memory, monkeypatch: pyte
     assert memory.sweep_ttl() == 1
 
 
+def test_a_sweep_goes_on_beside_a_writer(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers of other items do not stop it, and an item that was put again meanwhile stays."""
+    for key in ("a", "b", "c"):
+        memory.put(("old",), key, {"x": 1}, ttl=-1)
+    alive, is_writing = memory_store._alive, False
+    writes = [("new", "n0"), ("old", "b"), *(("new", f"n{number}") for number in range(1, 5))]
+
+    def disturbed(stored: Any, now: float) -> Any:
+        nonlocal is_writing
+        if writes and not is_writing:
+            is_writing = True
+            namespace, key = writes.pop()
+            memory.put((namespace,), key, {"x": 2})
+            is_writing = False
+        return alive(stored, now)
+
+    monkeypatch.setattr(memory_store, "_alive", disturbed)
+
+    assert memory.sweep_ttl() == 2
+    assert writes == []
+    assert sorted(each.key for each in memory.search((), limit=9)) == ["b", "n0", "n1", "n2", "n3", "n4"]
+    assert memory.sweep_ttl() == 0
+
+
 def test_a_search_by_meaning_orders_by_likeness(tmp_path: Path) -> None:
     """With an index that embeds the texts, as LangGraph's own stores take it."""
 

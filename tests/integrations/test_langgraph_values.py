@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import decimal
@@ -14,13 +15,13 @@ import uuid
 import zoneinfo
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("langgraph")
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.messages import (
@@ -32,15 +33,17 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
 
 import perdure
 from perdure.errors import Corrupt, Invalid, PerdureError, Unsupported
-from perdure.integrations.langgraph import Saver
+from perdure.integrations.langgraph import Saver, codec
 from perdure.integrations.langgraph.codec import Codec
 from tests.coded import raises
-from tests.integrations.graphs import chat, config, say
+from tests.crash.campaign import sized
+from tests.integrations.graphs import chat, config, said, say
 
 
 class Colour(enum.Enum):
@@ -96,8 +99,17 @@ VALUES: list[Any] = [
     ),
     *(SystemMessage("s", name="n"), ToolMessage("r", tool_call_id="c", artifact={1}, status="error")),
     *(
+        HumanMessage([]),
+        AIMessage([], id="a"),
+        AIMessage("", note=None, parts=[]),
+        AIMessageChunk(content=[]),
+    ),
+    *(ToolMessage([], tool_call_id="c"), ToolMessage("", tool_call_id="c", artifact=[])),
+    ToolMessage("r", tool_call_id="c", artifact={}),
+    *(
         AIMessageChunk(content="part"),
         RemoveMessage(id="gone"),
+        RemoveMessage(id=cast("Any", None)),
         Document(page_content="words", metadata={"n": 1}),
     ),
     *(
@@ -113,8 +125,8 @@ VALUES: list[Any] = [
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     """Through JSON text, of the same type, and equal."""
-    codec = Codec(DECLARED)
-    found = codec.decode(json.loads(json.dumps(codec.encode(value), allow_nan=False)))
+    own = Codec(DECLARED)
+    found = own.decode(json.loads(json.dumps(own.encode(value), allow_nan=False)))
 
     assert type(found) is type(value)
     assert found == value
@@ -136,9 +148,27 @@ JSON: Any = st.recursive(
 @given(JSON)
 def test_plain_data_is_stored_as_data(value: Any) -> None:
     """Whatever its keys are."""
-    codec = Codec()
+    own = Codec()
 
-    assert codec.decode(json.loads(json.dumps(codec.encode(value)))) == value
+    assert own.decode(json.loads(json.dumps(own.encode(value)))) == value
+
+
+@pytest.mark.parametrize("stored", [{}, {"content": None}])
+def test_a_stored_message_without_content_has_no_block(stored: Any) -> None:
+    """An empty list was once left out, as if it were a field that has not been set."""
+    assert Codec().decode({"$": "message", "type": "AIMessage", "v": stored}) == AIMessage([])
+
+
+def test_a_turn_without_content_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Of a model that ends its turn with an empty list of blocks; the conversation goes on."""
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", lambda _: {"messages": [AIMessage([])]})
+    graph.add_edge(START, "model")
+    for text in ("one", "two"):
+        with perdure.open(tmp_path / "agents.db") as store:
+            say(graph.compile(checkpointer=Saver(store)), text)
+    with perdure.open(tmp_path / "agents.db") as store:
+        assert said(graph.compile(checkpointer=Saver(store))) == ["one", [], "two", []]
 
 
 class Undeclared:
@@ -183,6 +213,10 @@ class Hostile(BaseModel):
         super().__init__(**data)
 
 
+FIELDS = sorted(
+    {name for _, names in codec._FIELDS.values() for name in names} | {*AIMessageChunk.model_fields}
+)
+
 HOSTILE: list[Any] = [
     {"$": "object", "type": ["os", "system"], "v": {"command": "touch /tmp/x"}},
     {"$": "object", "type": ["builtins", "eval"], "v": {"source": "1"}},
@@ -207,6 +241,14 @@ HOSTILE: list[Any] = [
     {"$": ["unhashable"], "v": 1},
     {"$": "tuple"},
     {"$": "zoned datetime", "v": ["2026-01-01", "../../etc/passwd", 0]},
+    {"$": "zoned datetime", "v": ["2026-01-01", "America", 0]},
+    {"$": "ZoneInfo", "v": "America"},
+    {"$": "ZoneInfo", "v": "x" * 5_000},
+    *({"$": "Send", "v": []}, {"$": "Send", "v": "ab"}, {"$": "Interrupt", "v": None}),
+    *({"$": "set", "v": "ab"}, {"$": "tuple", "v": {"a": 1}}, {"$": "dict", "v": ["ab"]}),
+    *({"$": "Decimal", "v": 5}, {"$": "text", "v": ["61"]}, {"$": "date", "v": None}),
+    {"$": "message", "type": "AIMessageChunk", "v": {"content": "", "usage_metadata": "("}},
+    {"$": "object", "type": "ab", "v": {}},
 ]
 
 
@@ -224,6 +266,27 @@ def test_hostile_stored_bytes_execute_nothing(tmp_path: Path, stored: Any) -> No
             saver.get_tuple(config())
 
     assert EXECUTED == []
+
+
+LEAF: Any = st.none() | st.integers() | st.sampled_from(["", "a", "America", "1", "2026-01-01", "61", "("])
+
+
+def marked(inner: Any) -> Any:
+    """Documents with a mark of the codec, and with parts that may not belong there."""
+    return st.builds(
+        lambda mark, kind, body: {"$": mark, "type": kind, "v": body},
+        st.sampled_from([*codec._READERS, *codec._FIELDS, "message", "dict", "delta", "object", "enum"]),
+        st.sampled_from([*codec._MESSAGES, [__name__, "Point"], [__name__, "Colour"]]),
+        inner | st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    )
+
+
+@settings(max_examples=sized(1_000, 50_000), deadline=None)
+@given(marked(LEAF) | marked(LEAF | marked(LEAF)))
+def test_whatever_is_stored_is_read_or_refused_by_a_typed_error(stored: Any) -> None:
+    """Another error, of a class or of a file that a name leads to, would reach the graph."""
+    with contextlib.suppress(Corrupt, Unsupported):
+        Codec(DECLARED).decode(stored)
 
 
 def test_a_declared_class_is_constructed() -> None:

@@ -17,9 +17,11 @@ pytest.importorskip("pydantic_ai.conversation_store")
 from pydantic_ai import Agent, ModelRetry, Tool, ToolReturn
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
 
 import perdure
 from perdure.integrations.pydantic_ai import Conversations, ToolGuard
+from perdure.model.effect import Effect
 
 PAID: list[int] = []
 
@@ -58,6 +60,44 @@ def ask(
     guard = ToolGuard(store, {"pay": "financial"}, **options)
     agent = Agent(model, tools=[Tool(tool, name="pay")], capabilities=[guard])
     return asyncio.run(agent.run(text, conversation_id="t")).output
+
+
+@pytest.mark.parametrize(("ids", "told"), [(["ann", "bob", "ann"], "aba"), ([None, None, None], "abc")])
+def test_conversations_that_share_a_thread_do_not_share_results(
+    tmp_path: Path, ids: list[str | None], told: str
+) -> None:
+    """The same words make another call in another conversation, and a run without one is a conversation of its own."""
+    letters = iter("abc")
+
+    def read() -> str:
+        return next(letters)
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        guard = ToolGuard(store, {"read": "read_only"}, thread="payments")
+        agent = Agent(TestModel(), tools=[read], capabilities=[guard])
+        found = [asyncio.run(agent.run("Read it", conversation_id=id)).output for id in ids]
+
+        assert found == [f'{{"read":"{letter}"}}' for letter in told]
+
+
+def test_a_fork_does_not_pay_again_and_reads_again(tmp_path: Path) -> None:
+    """It is another conversation on a timeline of the same thread: its payment may be a repetition."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        conversations = Conversations(store)
+        greeting = Agent(TestModel(custom_output_text="Hello!"))
+        effects: tuple[tuple[Effect, int], ...] = (("financial", 1), ("read_only", 2))
+        for effect, paid in effects:
+            PAID.clear()
+            agent = Agent(asking(5), tools=[pay], capabilities=[ToolGuard(store, {"pay": effect})])
+
+            async def main(id: str, agent: Any = agent) -> None:
+                await conversations.save(await greeting.run("Hello", conversation_id=id))
+                await conversations.save(await agent.run("pay", conversation=await conversations.load(id)))
+                await conversations.fork(id, at=2, new_conversation_id=f"{id}-fork")
+                await agent.run("pay", conversation=await conversations.load(f"{id}-fork"))
+
+            asyncio.run(main(effect))
+            assert len(PAID) == paid
 
 
 def states(store: perdure.Store) -> list[str]:
@@ -155,6 +195,19 @@ def test_a_rich_result_comes_back_from_the_ledger(tmp_path: Path) -> None:
     with perdure.open(tmp_path / "agents.db") as store:
         assert ask(store, asking(5), tool=rich) == ask(store, asking(5), tool=rich) == "success: {'euro': 5}"
         assert PAID == [5]
+
+
+def test_a_result_that_cannot_be_stored_whole_is_a_result(tmp_path: Path) -> None:
+    """The tool has paid; what the model is told is stored without the program's own object."""
+
+    def rich(euro: int) -> Any:
+        PAID.append(euro)
+        return ToolReturn(return_value={"euro": euro}, metadata={"handle": object()})
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        assert [ask(store, asking(5), tool=rich) for _ in range(2)] == ["success: {'euro': 5}"] * 2
+        assert PAID == [5]
+        assert states(store) == ["succeeded"]
 
 
 KILLED = """

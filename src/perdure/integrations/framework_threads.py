@@ -7,6 +7,7 @@ makes the next look-up read again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Lock
 
 from perdure.errors import Conflict, NotFound
@@ -20,7 +21,7 @@ _OPEN_MAX = 10_000
 
 
 class FrameworkThreads:
-    """Finds and begins the threads of a framework."""
+    """Finds, lists and begins the threads of a framework; those of other agents are neither read nor listed if one is named."""
 
     def __init__(self, store: Store, agent: str | None, *, framework: str) -> None:
         """Use a store; `agent` is whose threads they are, None: those of any agent, new ones of `framework`."""
@@ -33,19 +34,29 @@ class FrameworkThreads:
         known = self._open.get(id)
         if known is not None:
             return known
-        own = foreign_ids.thread_id(id)
         try:
-            found = self.store.thread(own)
+            return self._remember(id, self.open(foreign_ids.thread_id(id)))
         except NotFound:
             return None
+
+    def open(self, id: str) -> Thread:
+        """Return the thread that has this id in the store, read anew.
+
+        Raises `NotFound` if there is none, `Conflict` if it belongs to another agent.
+        """
+        found = self.store.thread(id)
         if self._agent is not None and found.agent != self._agent:
             raise Conflict(
-                f"thread '{own}' belongs to agent '{found.agent}', not to '{self._agent}'; nothing was done.",
+                f"thread '{id}' belongs to agent '{found.agent}', not to '{self._agent}'; nothing was done.",
                 code="thread_of_another_agent",
-                thread=own,
+                thread=id,
                 agent=found.agent,
             )
-        return self._remember(id, found)
+        return found
+
+    def every(self, *, after: str | None = None) -> Iterator[Thread]:
+        """Yield the threads sorted by their ids in the store, of any framework; with `after` only ids after that one."""
+        return self.store.threads(agent=self._agent, after=after)
 
     def begin(self, id: str) -> Thread:
         """Return a thread, which is begun if there is none."""

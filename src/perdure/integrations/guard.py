@@ -15,8 +15,10 @@ The guard executes nothing that is stored.  A result is a text or JSON, and what
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from itertools import count
@@ -25,7 +27,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from perdure import aio
-from perdure.errors import Busy, Conflict, Invalid
+from perdure.errors import Busy, Conflict, Invalid, PerdureError
 from perdure.integrations import foreign_ids
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach, check_effect
@@ -40,6 +42,7 @@ from perdure.store.thread import Thread
 __all__ = ["BegunCall", "CallGuard", "GuardedCall", "GuardOutcome"]
 
 _T = TypeVar("_T")
+_log = logging.getLogger("perdure.integrations")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
 
 
@@ -110,22 +113,30 @@ class CallGuard:
         return Reach("external_write", bool(hints.get("idempotentHint")))
 
     def call(
-        self, thread: Thread, call: GuardedCall, run: Callable[[], _T], *, store: Callable[[_T], Json]
+        self,
+        thread: Thread,
+        call: GuardedCall,
+        run: Callable[[], _T],
+        *,
+        store: Callable[[_T], Json],
+        describe: Callable[[_T], Json] = str,
     ) -> GuardOutcome[_T]:
         """Make a call whose tool is `run`; `store` says what the ledger keeps of its result.
 
-        An exception of the tool is raised again once the ledger has it; its outcome counts as unknown.
+        If `store` raises, the ledger keeps what `describe` returns: the tool has run, and its result is returned as it is.
+        An exception of the tool is raised again once the ledger has it; its outcome counts as unknown.  So is an error of
+        the ledger if the tool has been called; before that, a conflict is told in words.
         """
-        attempt = _Attempt(run, store)
+        attempt = _Attempt(run, store, describe)
         tool, arguments = self._tool(call, attempt.run_once), _plain(call.arguments)
-        try:
-            for id in call.ledger_ids:
+        for id in call.ledger_ids:
+            try:
                 result = thread.call(tool, arguments, id=id)
-                if not attempt.is_to_repeat(result):
-                    told = _settle_cut_off(thread, tool, result)
-                    return attempt.outcome(result, lambda id=id: _stored(thread, id), told)
-        except (Busy, Conflict) as refused:
-            return GuardOutcome(state="refused", text=str(refused))
+            except (Busy, Conflict) as error:
+                return attempt.refused(error)
+            if not attempt.is_to_repeat(result):
+                told = _settle_cut_off(thread, tool, result)
+                return attempt.outcome(result, lambda id=id: _stored(thread, id), told)
         raise AssertionError("the ids of a call do not end")
 
     async def acall(
@@ -135,21 +146,22 @@ class CallGuard:
         run: Callable[[], Awaitable[_T]],
         *,
         store: Callable[[_T], Json],
+        describe: Callable[[_T], Json] = str,
     ) -> GuardOutcome[_T]:
         """Make a call whose tool is awaited; the rules are those of `call`."""
-        attempt = _Attempt(run, store)
+        attempt = _Attempt(run, store, describe)
         tool, arguments = self._tool(call, attempt.arun_once, runs_async=True), _plain(call.arguments)
-        try:
-            for id in call.ledger_ids:
+        for id in call.ledger_ids:
+            try:
                 result = await thread.call(tool, arguments, id=id)
-                if not attempt.is_to_repeat(result):
-                    found, told = None, ""
-                    if not attempt.ran:
-                        found = await thread.off_loop(partial(_stored, thread.target(), id))
-                        told = await thread.off_loop(partial(_settle_cut_off, thread.target(), tool, result))
-                    return attempt.outcome(result, lambda found=found: found, told)
-        except (Busy, Conflict) as refused:
-            return GuardOutcome(state="refused", text=str(refused))
+            except (Busy, Conflict) as error:
+                return attempt.refused(error)
+            if not attempt.is_to_repeat(result):
+                found, told = None, ""
+                if not attempt.ran:
+                    found = await thread.off_loop(partial(_stored, thread.target(), id))
+                    told = await thread.off_loop(partial(_settle_cut_off, thread.target(), tool, result))
+                return attempt.outcome(result, lambda found=found: found, told)
         raise AssertionError("the ids of a call do not end")
 
     def begin(self, thread: Thread, call: GuardedCall) -> BegunCall | GuardOutcome[Any]:
@@ -159,18 +171,18 @@ class CallGuard:
         """
         reported = _Report()
         tool, arguments = self._tool(call, reported.outcome), _plain(call.arguments)
-        try:
-            for id in call.ledger_ids:
-                env = thread._env()  # pyright: ignore[reportPrivateUsage]
+        attempt = _Attempt[Any](reported.outcome, lambda value: value, str)
+        for id in call.ledger_ids:
+            env = thread._env()  # pyright: ignore[reportPrivateUsage]
+            try:
                 begun = event_loop.drive(direct_call.begin(env, tool, arguments, id=id))
-                if isinstance(begun, direct_call.StartedCall):
-                    return BegunCall(begun, reported)
-                attempt = _Attempt[Any](reported.outcome, lambda value: value)
-                if not attempt.is_to_repeat(begun):
-                    told = _settle_cut_off(thread, tool, begun)
-                    return attempt.outcome(begun, lambda id=id: _stored(thread, id), told)
-        except (Busy, Conflict) as refused:
-            return GuardOutcome(state="refused", text=str(refused))
+            except (Busy, Conflict) as error:
+                return attempt.refused(error)
+            if isinstance(begun, direct_call.StartedCall):
+                return BegunCall(begun, reported)
+            if not attempt.is_to_repeat(begun):
+                told = _settle_cut_off(thread, tool, begun)
+                return attempt.outcome(begun, lambda id=id: _stored(thread, id), told)
         raise AssertionError("the ids of a call do not end")
 
     def _tool(self, call: GuardedCall, run: Callable[[], Any], *, runs_async: bool = False) -> Tool:
@@ -234,13 +246,16 @@ class BegunCall:
 class _Attempt(Generic[_T]):
     """One attempt in this process: what the tool returned or raised."""
 
-    def __init__(self, run: Callable[[], Any], store: Callable[[_T], Json]) -> None:
-        self._run, self._store = run, store
-        self.ran = False
+    def __init__(
+        self, run: Callable[[], Any], store: Callable[[_T], Json], describe: Callable[[_T], Json]
+    ) -> None:
+        self._run, self._store, self._describe = run, store, describe
+        self.ran = self._is_called = False
         self._value: _T | None = None
         self._error: Exception | None = None
 
     def run_once(self) -> Json:
+        self._is_called = True
         try:
             return self._returned(self._run())
         except Exception as error:
@@ -248,6 +263,7 @@ class _Attempt(Generic[_T]):
             raise
 
     async def arun_once(self) -> Json:
+        self._is_called = True
         try:
             return self._returned(await self._run())
         except Exception as error:
@@ -256,11 +272,21 @@ class _Attempt(Generic[_T]):
 
     def _returned(self, value: _T) -> Json:
         self._value, self.ran = value, True
-        return self._store(value)
+        try:
+            return self._store(value)
+        except Exception:  # noqa: BLE001  # a framework's or a program's serializer raises anything; the tool has run
+            _log.warning("a result cannot be stored as it is; the ledger has its text", exc_info=True)
+            return self._describe(value)
 
     def is_to_repeat(self, result: CallResult) -> bool:
         """True if an earlier attempt is known to have had no effect, so that the call is made again."""
         return result.state == "failed" and self._error is None and not self.ran
+
+    def refused(self, error: PerdureError) -> GuardOutcome[_T]:
+        """Return that the ledger refuses the call; raises the error if the tool has been called: its effect may be there."""
+        if self._is_called:
+            raise error
+        return GuardOutcome(state="refused", text=str(error))
 
     def outcome(self, result: CallResult, stored: Callable[[], Json], told: str) -> GuardOutcome[_T]:
         """Return the outcome, with what is `told` of an earlier call; raises what the tool raised."""
@@ -287,7 +313,8 @@ def _settle_cut_off(thread: Thread, tool: Tool, denied: CallResult) -> str:
         is_equal = each.fingerprint == fingerprint and each.origin == "call" and each.state == "started"
         if is_equal and not each.reach.repeatable and each.holder and space.engine.gone(each.holder):
             arguments = space.body(each.args).decode("utf-8", "replace")
-            told = thread.call(tool, arguments, id=each.id).text
+            with suppress(Busy, Conflict):  # another process settles it
+                told = thread.call(tool, arguments, id=each.id).text
     return told
 
 

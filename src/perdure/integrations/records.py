@@ -20,7 +20,7 @@ from perdure.errors import Conflict, Corrupt, Invalid, StaleHead, Unsupported
 from perdure.model import canonical
 from perdure.model.canonical import Json
 
-__all__ = ["check_version", "damaged", "is_stored", "restored", "stored", "until_written"]
+__all__ = ["as_json", "check_version", "damaged", "is_stored", "restored", "stored", "until_written"]
 
 _T = TypeVar("_T")
 _WAIT_S = 0.01  # at most, after another writer was first; the next waits are longer
@@ -54,6 +54,14 @@ def is_stored(found: object) -> bool:
 def restored(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a stored one."""
     return cast("dict[str, Any]", found[_VALUE] if _VALUE in found else json.loads(found[_TEXT]))
+
+
+def as_json(value: object) -> Json:
+    """Return a framework's value as JSON, or as a text if it is none."""
+    try:
+        return cast("Json", json.loads(json.dumps(value, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
 
 
 def damaged(path: str, what: str) -> Corrupt:

@@ -39,6 +39,7 @@ from perdure.errors import Conflict, Invalid, NotFound
 from perdure.history import reader
 from perdure.integrations import foreign_ids, records
 from perdure.integrations.door import Door
+from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.importers import claude_code
 from perdure.integrations.importers.session import Json as JsonObject
 from perdure.integrations.importers.session import as_text, shortened
@@ -120,7 +121,8 @@ class Sessions(SessionStore):
         """Use an open store, of either interface."""
         if agent is not None:
             names.check_name("agent", agent)
-        self.door, self._agent = Door(store), agent
+        self.door, self._agent = Door(store), agent or _AGENT
+        self._threads = FrameworkThreads(self.door.store, agent, framework=_AGENT)
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add lines in one durable write; those whose `uuid` the transcript has are left out."""
@@ -170,21 +172,12 @@ class Sessions(SessionStore):
             return thread.on(key.line)  # another writer has begun it
 
     def _thread(self, key: _Key, *, begin: bool) -> Thread:
-        store, id = self.door.store, key.thread
         try:
-            found = store.thread(id)
+            return self._threads.open(key.thread)
         except NotFound:
             if not begin:
                 raise
-            return store.thread(id, agent=self._agent or _AGENT)
-        if self._agent is not None and found.agent != self._agent:
-            raise Conflict(
-                f"thread '{id}' belongs to agent '{found.agent}', not to '{self._agent}'; nothing was done.",
-                code="thread_of_another_agent",
-                thread=id,
-                agent=found.agent,
-            )
-        return found
+            return self.door.store.thread(key.thread, agent=self._agent)
 
     def _find(self, key: _Key) -> Thread | None:
         try:
@@ -208,7 +201,7 @@ class Sessions(SessionStore):
         """Return the keys and records of a project's sessions."""
         prefix = _Key(project, "").prefix
         found: list[tuple[_Key, JsonObject]] = []
-        for thread in self.door.store.threads(after=prefix):
+        for thread in self._threads.every(after=prefix):
             if not thread.id.startswith(prefix):
                 break
             try:

@@ -37,9 +37,9 @@ from claude_agent_sdk.types import (
 
 from perdure import aio
 from perdure.errors import PerdureError
+from perdure.integrations import records
 from perdure.integrations.claude_agent.sessions import Sessions, key_of
 from perdure.integrations.guard import BegunCall, CallGuard, GuardedCall, GuardOutcome
-from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.thread import Thread
@@ -60,7 +60,8 @@ class ToolGuard:
     """Takes the tool calls of sessions through the ledger.
 
     `effects` says what each tool may change, by the name that Claude has for it (`mcp__server__tool`); one without an entry
-    counts as an external write.  `thread` is whose ledger is used; None: the session's own.
+    counts as an external write.  `thread` is whose ledger is used; None: the session's own.  Sessions that share a thread do
+    not share results.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class ToolGuard:
             id=place[1],
             tool=str(asked.get("tool_name")),
             arguments=cast("Mapping[str, Any]", arguments) if isinstance(arguments, Mapping) else {},
+            asked_by="" if self._named is None else place[0],
         )
         begun = self._guard.begin(self._thread(asked), call)
         if isinstance(begun, GuardOutcome):
@@ -193,14 +195,7 @@ def _settle(begun: BegunCall, told: Mapping[str, Any]) -> object:
         return begun.refuse(str(told.get("reason") or _NOT_PERMITTED))
     if told.get("hook_event_name") == "PostToolUseFailure":
         return begun.fail(str(told.get("error") or "the tool failed"))
-    return begun.settle(_plain(told.get("tool_response")))
-
-
-def _plain(value: Any) -> Json:
-    try:
-        return cast("Json", json.loads(json.dumps(value, allow_nan=False)))
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
+    return begun.settle(records.as_json(told.get("tool_response")))
 
 
 def _refusal(outcome: GuardOutcome[Any]) -> str:

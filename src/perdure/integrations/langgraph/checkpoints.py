@@ -219,7 +219,7 @@ class GraphThreads(FrameworkThreads):
         found = line.values(writes_path(namespace, id)).values()
         return [cast("Mapping[str, Json]", each) for each in found]
 
-    def every(self, thread_id: str) -> Iterator[tuple[LogEntry, Thread]]:
+    def commits(self, thread_id: str) -> Iterator[tuple[LogEntry, Thread]]:
         """Yield the commits of all checkpoints of a thread, each once, with its thread, in no order."""
         thread = self.find(thread_id)
         if thread is None:
@@ -238,7 +238,7 @@ class GraphThreads(FrameworkThreads):
     def sorted(self, thread_id: str) -> list[FoundCheckpoint]:
         """Return the checkpoints of a thread that were not deleted, the newest id first; each id once, as last written."""
         found: dict[tuple[str, str], tuple[int, FoundCheckpoint]] = {}
-        for entry, thread in self.every(thread_id):
+        for entry, thread in self.commits(thread_id):
             view = thread.at(entry)
             record = read_record(view.get(RECORD))
             key = record.namespace, record.id

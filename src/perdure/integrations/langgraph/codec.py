@@ -25,7 +25,8 @@ import sys
 import uuid
 import zoneinfo
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import Any, Protocol, cast
 
 from langchain_core import messages as lc
@@ -35,7 +36,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[r
 from langgraph.store.base import GetOp, Item
 from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, StateSnapshot, TimeoutPolicy
 
-from perdure.errors import Corrupt, Invalid, Unsupported
+from perdure.errors import Corrupt, Invalid, PerdureError, Unsupported
 from perdure.model.canonical import Json
 
 __all__ = ["MARK", "Codec", "Serializer", "is_message"]
@@ -103,15 +104,24 @@ class Codec:
     """Turns the values of a graph into JSON documents and back."""
 
     def __init__(
-        self, declared: Collection[tuple[str, ...]] = (), *, serializer: Serializer | None = None
+        self,
+        declared: Collection[type[Any] | tuple[str, ...]] = (),
+        *,
+        serializer: Serializer | None = None,
     ) -> None:
-        """Accept the `declared` classes, by module and name, and anything else that `serializer` takes."""
-        self._declared = frozenset(tuple(each) for each in declared)
+        """Accept the `declared` classes, given as such or by module and name, and anything else that `serializer` takes."""
+        self._declared = frozenset(
+            (each.__module__, each.__name__) if isinstance(each, type) else tuple(each) for each in declared
+        )
         self._serializer = serializer
 
     def allowing(self, declared: Collection[tuple[str, ...]]) -> Codec:
         """Return a codec that accepts these classes too."""
         return Codec({*self._declared, *declared}, serializer=self._serializer)
+
+    def joined(self, other: Codec) -> Codec:
+        """Return a codec that accepts the classes of another one too, and has its serializer if this one has none."""
+        return Codec({*self._declared, *other._declared}, serializer=self._serializer or other._serializer)
 
     def encode(self, value: object) -> Json:
         """Return a value as a JSON document; raises `Unsupported`, naming the type, for one that is on no list."""
@@ -121,7 +131,9 @@ class Codec:
         """Return the value that a document stands for; raises `Corrupt` or `Unsupported`, having constructed nothing else."""
         try:
             return self._decode(stored)
-        except (KeyError, TypeError, ValueError, ArithmeticError, re.error) as error:
+        except PerdureError:
+            raise
+        except Exception as error:  # classes of LangChain and of the program may raise any error
             raise Corrupt(
                 f"a stored value of LangGraph cannot be read: {type(error).__name__}; nothing was changed.",
                 code="foreign_value_damaged",
@@ -165,7 +177,7 @@ class Codec:
         if kind is TextAccessor:  # the text of a message: what reads it needs no more than a text
             return _text(str(value))
         if _MESSAGES.get(kind.__name__) is kind:
-            return {MARK: "message", "type": kind.__name__, "v": self._fields(value, depth)}
+            return {MARK: "message", "type": kind.__name__, "v": self._fields(value, kind, depth)}
         if kind is _DeltaSnapshot:
             return {MARK: "delta", "v": inner(value.value)}
         if (found := _standard(value, kind, inner)) is not None:
@@ -176,13 +188,14 @@ class Codec:
             return self._object(value, kind, depth)
         return self._foreign(value, kind)
 
-    def _fields(self, value: Any, depth: int) -> dict[str, Json]:
-        """Return the fields of a pydantic model, as far as they were set or are not empty."""
+    def _fields(self, value: Any, kind: type[Any], depth: int) -> dict[str, Json]:
+        """Return the fields of a message, without the empty ones that its class begins with."""
         given: dict[str, Any] = {**value.__dict__, **(value.__pydantic_extra__ or {})}
+        empty = _empty_fields(kind)
         return {
             key: self._encode(each, depth + 1)
             for key, each in given.items()
-            if each is not None and each != [] and each != {}
+            if key not in empty or type(each) is not empty[key] or each
         }
 
     def _object(self, value: Any, kind: type[Any], depth: int) -> Json:
@@ -229,7 +242,7 @@ class Codec:
         body = stored["v"]
         if mark in _FIELDS:
             kind, names = _FIELDS[mark]
-            given = cast("Mapping[str, Json]", body)
+            given = dict[str, Json](**cast("dict[str, Json]", body))
             if set(given) - set(names):
                 raise ValueError(f"unknown fields of {mark}")
             fields = {name: self._decode(each) for name, each in given.items()}
@@ -238,10 +251,12 @@ class Codec:
             )
         match mark:
             case "message":
-                fields = cast("dict[str, Any]", self._decode(body))
+                fields = {"id": None, **self._decode(body)}  # RemoveMessage has no default for it
+                if fields.get("content") is None:
+                    fields["content"] = []
                 return _MESSAGES[str(stored["type"])](**fields)
             case "dict":
-                return {self._decode(k): self._decode(v) for k, v in cast("list[list[Json]]", body)}
+                return {self._decode(k): self._decode(v) for k, v in map(_listed, _listed(body))}
             case "delta":
                 return _DeltaSnapshot(self._decode(body))
             case "object" | "enum":
@@ -253,12 +268,14 @@ class Codec:
                         code="serializer_missing",
                         advice="Pass it: Saver(store, serializer=…).",
                     )
-                return self._serializer.loads_typed((str(stored["type"]), base64.b64decode(str(body))))
+                return self._serializer.loads_typed(
+                    (_written(stored["type"]), base64.b64decode(_written(body)))
+                )
             case _:
                 return _READERS[mark](body, self._decode)
 
     def _declared_object(self, mark: str, stored: Mapping[str, Json]) -> Any:
-        module, name = (str(part) for part in cast("list[Json]", stored["type"]))
+        module, name = map(_written, _listed(stored["type"]))
         if (module, name) not in self._declared:
             raise Unsupported(
                 f"a stored value is a {module}.{name}, which this program has not declared; nothing was read.",
@@ -279,6 +296,17 @@ class Codec:
             if construct is None:
                 raise
             return construct(**value)
+
+
+@cache
+def _empty_fields(kind: type[lc.BaseMessage]) -> dict[str, type[Any]]:
+    """Return the fields whose default is None, `[]` or `{}`, with the type of that."""
+    defaults = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
+        if not field.is_required()
+    }
+    return {name: type(each) for name, each in defaults.items() if each is None or each == [] or each == {}}
 
 
 def _text(value: str) -> Json:
@@ -321,28 +349,43 @@ def _standard(value: Any, kind: type[Any], inner: Callable[[Any], Json]) -> Json
     return None
 
 
+def _written(stored: Json) -> str:
+    """Return a stored text; raises `TypeError` for anything else, which has a text too, but not this one."""
+    if not isinstance(stored, str):
+        raise TypeError(f"a text is stored as {type(stored).__name__}")
+    return stored
+
+
+def _listed(stored: Json) -> list[Json]:
+    """Return a stored list; raises `TypeError` for anything else, such as a text, which has elements too."""
+    if not isinstance(stored, list):
+        raise TypeError(f"a list is stored as {type(stored).__name__}")
+    return stored
+
+
 def _time(kind: type[Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
-    return lambda body, _: kind.fromisoformat(str(body))
+    return lambda body, _: kind.fromisoformat(_written(body))
 
 
 def _zoned(kind: type[Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
     def read(body: Json, _: Callable[[Json], Any]) -> Any:
-        text, zone, fold = cast("Sequence[Json]", body)
-        return kind.fromisoformat(str(text)).replace(tzinfo=zoneinfo.ZoneInfo(str(zone)), fold=fold)
+        text, zone, fold = _listed(body)
+        zoned = zoneinfo.ZoneInfo(_written(zone))
+        return kind.fromisoformat(_written(text)).replace(tzinfo=zoned, fold=fold)
 
     return read
 
 
 def _sequence(kind: Callable[[Any], Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
-    return lambda body, decode: kind([decode(each) for each in cast("Sequence[Json]", body)])
+    return lambda body, decode: kind([decode(each) for each in _listed(body)])
 
 
 def _single(kind: Callable[[str], Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
-    return lambda body, _: kind(str(body))
+    return lambda body, _: kind(_written(body))
 
 
 def _parts(make: Callable[..., Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
-    return lambda body, decode: make(*[decode(each) for each in cast("Sequence[Json]", body)])
+    return lambda body, decode: make(*[decode(each) for each in _listed(body)])
 
 
 _READERS: dict[str, Callable[[Json, Callable[[Json], Any]], Any]] = {

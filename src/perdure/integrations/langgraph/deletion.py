@@ -36,7 +36,7 @@ class CheckpointDeletion:
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that have one of these runs in their metadata."""
         wanted = set(run_ids)
-        for thread in list(self._threads.store.threads()):
+        for thread in list(self._threads.every()):
             thread_id = thread_id_of(thread)
             if thread_id is None:
                 continue

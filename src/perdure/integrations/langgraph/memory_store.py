@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from langgraph.store.base import (
     BaseStore,
@@ -34,7 +34,7 @@ from langgraph.store.base import (
 )
 
 from perdure import aio
-from perdure.errors import Invalid, StaleHead
+from perdure.errors import Busy, Invalid, StaleHead
 from perdure.integrations import foreign_ids
 from perdure.integrations.door import Door
 from perdure.integrations.langgraph.codec import Codec, Serializer
@@ -48,6 +48,7 @@ __all__ = ["Memory"]
 
 _ITEMS, _NAMESPACES = "/items", "/namespaces"
 _ATTEMPTS_MAX = 256
+_T = TypeVar("_T")
 _Stored = Mapping[str, Any]
 
 
@@ -146,18 +147,15 @@ class Memory(BaseStore):
         self, thread: Thread, puts: Sequence[PutOp], refreshed: Sequence[tuple[str, _Stored]], now: float
     ) -> None:
         vectors = self._embedded(puts)
-        for attempt in range(_ATTEMPTS_MAX):
-            try:
-                with thread.change("memory", on_conflict="rebase") as change:
-                    for path, each in refreshed:
-                        if change.get(path, default=None) == each:
-                            change.put(path, cast("Json", {**each, "expires_at": now + each["ttl"] * 60}))
-                    for op in puts:
-                        self._put(change, op, vectors, now)
-                return
-            except StaleHead:
-                if attempt == _ATTEMPTS_MAX - 1:
-                    raise
+
+        def write(change: Change) -> None:
+            for path, each in refreshed:
+                if change.get(path, default=None) == each:
+                    change.put(path, cast("Json", {**each, "expires_at": now + each["ttl"] * 60}))
+            for op in puts:
+                self._put(change, op, vectors, now)
+
+        _commit(thread, "memory", write)
 
     def _put(self, change: Change, op: PutOp, vectors: Mapping[str, Sequence[float]], now: float) -> None:
         path = _item_path(op.namespace, op.key)
@@ -223,13 +221,16 @@ class Memory(BaseStore):
 
     def _sweep(self) -> int:
         thread, now = self._open(), _now()
-        gone = 0
-        with thread.change("sweep") as change:
-            for path in change.paths(_ITEMS):
-                if _alive(change.get(path), now) is None:
-                    change.delete(path)
-                    gone += 1
-        return gone
+        found = [path for path, each in thread.at().values(_ITEMS).items() if _alive(each, now) is None]
+
+        def write(change: Change) -> int:
+            # Only these items are read here, so that writers of other items do not stand in the way.
+            gone = [path for path in found if _is_over(change.get(path, default=None), now)]
+            for path in gone:
+                change.delete(path)
+            return len(gone)
+
+        return _commit(thread, "sweep", write) if found else 0
 
     def _item(self, stored: _Stored) -> Item:
         return Item(**self._fields_of(stored))
@@ -245,6 +246,18 @@ class Memory(BaseStore):
             "created_at": datetime.datetime.fromisoformat(stored["created_at"]),
             "updated_at": datetime.datetime.fromisoformat(stored["updated_at"]),
         }
+
+
+def _commit(thread: Thread, kind: str, write: Callable[[Change], _T]) -> _T:
+    """Return what `write` returns, which makes the changes of one commit; it is called again if another writer was first."""
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            with thread.change(kind, on_conflict="rebase") as change:
+                result = write(change)
+        except StaleHead:
+            continue
+        return result
+    raise Busy(f"the head of thread '{thread.id}'", "other writers are done")
 
 
 def _field(path: str) -> str | list[str]:
@@ -278,6 +291,11 @@ def _alive(stored: Any, now: float) -> _Stored | None:
         return None
     found = cast("_Stored", stored)
     return found if found["expires_at"] is None or found["expires_at"] > now else None
+
+
+def _is_over(stored: Any, now: float) -> bool:
+    """True if there is an item, and its time is over."""
+    return stored is not None and _alive(stored, now) is None
 
 
 def _namespaces(view: View) -> list[tuple[str, ...]]:

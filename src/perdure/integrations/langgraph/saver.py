@@ -8,7 +8,7 @@ writes only if the head has not moved since; the comparison is part of the write
   happens: `raise` (nothing is written), `branch` (the checkpoint goes to a timeline of its own, and the latest stays), or
   `last_writer` (it becomes the latest, and what was the latest stays as a branch).
 - Else it is a branch that was asked for: below a checkpoint that was read by its id, a copy (`source: fork`), or one that
-  nobody here has read.  It becomes the latest, as LangGraph expects; what was the latest is kept, and found by its ids.
+  this program has not read.  It becomes the latest, as LangGraph expects; what was the latest is kept, and found by its ids.
 
 **A run under way wins.**  A new input on top of a checkpoint with nodes left to run would take the place of the run that is
 to run them.  So it is refused while that run is under way: nothing records that it stopped (an error or an interrupt among
@@ -133,8 +133,7 @@ class Saver(BaseCheckpointSaver[str]):
         self._threads = GraphThreads(self._door.store, agent)
         with _memories_lock:
             self._memory = _memories.setdefault(self._door.store, SaverMemory())
-        listed = [each if isinstance(each, tuple) else (each.__module__, each.__name__) for each in types]
-        self._codec = Codec(listed, serializer=serializer)
+        self._codec = Codec(types, serializer=serializer)
         self._on_conflict: OnConflict = on_conflict
         self._lease_seconds, self._messages = lease_seconds, messages
 
@@ -372,9 +371,7 @@ class Saver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig | None, filter: dict[str, Any] | None, before: RunnableConfig | None
     ) -> Iterator[CheckpointTuple]:
         if config is None:
-            ids = [
-                each for thread in self._threads.store.threads() if (each := thread_id_of(thread)) is not None
-            ]
+            ids = [each for thread in self._threads.every() if (each := thread_id_of(thread)) is not None]
             namespace, id = None, None
         else:
             ids = [ids_of(config)[0]]
@@ -400,7 +397,7 @@ class Saver(BaseCheckpointSaver[str]):
         thread_id, namespace, _ = ids_of(config)
         record = self._record(config, checkpoint, metadata)
         source = str(metadata.get("source", ""))
-        # Before the write: whoever reads the checkpoint must find its run.
+        # Before the write: a reader of the checkpoint must find its run.
         self._memory.began(thread_id, namespace, record.id, config.get("metadata"))
         for _ in range(_ATTEMPTS_MAX):
             try:

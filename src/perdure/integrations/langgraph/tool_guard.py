@@ -8,15 +8,17 @@ A tool that raises after its effect is settled as unknown, and so is one whose e
 message reaches the model, and the ledger has the outcome as unknown.  A tool that pauses the graph, by `interrupt()`, has not
 been called yet: LangGraph calls it again from its beginning, so its effect belongs after the pause.
 
-A call is known again after a crash by the message that asks for it.  That message must be durable before the tool runs, so
-with a `Saver` the graph has to be called with `durability="sync"`; the guard refuses a call with an effect otherwise.
+A call is known again after a crash by the message that asks for it: its id, or its place in the list if it has none.  That
+message must be durable before the tool runs, so with a `Saver` the graph has to be called with `durability="sync"`; the
+guard refuses a call with an effect otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
@@ -30,6 +32,7 @@ from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
 from perdure.integrations.langgraph.checkpoints import GraphThreads
 from perdure.integrations.langgraph.codec import Codec, Serializer
 from perdure.integrations.langgraph.saver import Saver
+from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.store import Store
@@ -41,6 +44,13 @@ if TYPE_CHECKING:
 __all__ = ["ToolGuard"]
 
 _Answer = ToolMessage | Command[Any]
+
+
+class _Storing(TypedDict):
+    """What the ledger keeps of an answer, and what if that cannot be stored."""
+
+    store: Callable[[_Answer], Json]
+    describe: Callable[[_Answer], Json]
 
 
 class _ErrorMessage(Exception):
@@ -55,7 +65,9 @@ class ToolGuard:
     """Takes the tool calls of a graph through the ledger.
 
     `effects` says what each tool may change; one without an entry counts as an external write.  `thread` names the thread
-    whose ledger is used; None: the conversation's own, by the `thread_id` of its config.
+    whose ledger is used; None: the conversation's own, by the `thread_id` of its config.  Conversations that share a thread
+    do not share results.  `types` are further classes that results may have, as in `Saver`; those of the graph's own saver are
+    known.
     """
 
     def __init__(
@@ -65,19 +77,20 @@ class ToolGuard:
         *,
         repeat_guard: RepeatGuard = "deny",
         thread: str | None = None,
+        types: Collection[type[Any] | tuple[str, str]] = (),
         serializer: Serializer | None = None,
     ) -> None:
         """Use an open store."""
         self._door, self._thread = Door(store), thread
         self._threads = GraphThreads(self._door.store, None)
         self._guard = CallGuard(effects, repeat_guard=repeat_guard)
-        self._codec = Codec(serializer=serializer)
+        self._codec = Codec(types, serializer=serializer)
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Answer]
     ) -> _Answer:
         """Make a call, or answer it from the ledger; for `ToolNode` and as a hook of an agent."""
-        call = _guarded(request)
+        call = self._guarded(request)
         if _is_refused(request):
             return handler(request)
         self._check_durable(request, call)
@@ -89,7 +102,7 @@ class ToolGuard:
                 raise _paused() from cause
 
         try:
-            return self._answer(call, self._door.call(partial(self._make, request, call, run)))
+            return self._answer(request, call, self._door.call(partial(self._make, request, call, run)))
         except _ErrorMessage as error:
             return error.message
         except NotDone as error:
@@ -101,7 +114,7 @@ class ToolGuard:
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Answer]]
     ) -> _Answer:
         """Make a call whose tool is awaited, or answer it from the ledger."""
-        call = _guarded(request)
+        call = self._guarded(request)
         if _is_refused(request):
             return await handler(request)
         self._check_durable(request, call)
@@ -114,14 +127,14 @@ class ToolGuard:
 
         thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, request)))
         try:
-            outcome = await self._guard.acall(thread, call, run, store=self._codec.encode)
+            outcome = await self._guard.acall(thread, call, run, **self._storing(request, call))
         except _ErrorMessage as error:
             return error.message
         except NotDone as error:
             if isinstance(error.__cause__, GraphInterrupt):
                 raise error.__cause__ from None
             raise
-        return self._answer(call, outcome)
+        return self._answer(request, call, outcome)
 
     def middleware(self) -> AgentMiddleware[Any, Any]:
         """Return the guard as a middleware of `langchain.agents.create_agent`."""
@@ -145,13 +158,30 @@ class ToolGuard:
     def _make(
         self, request: ToolCallRequest, call: GuardedCall, run: Callable[[], _Answer]
     ) -> GuardOutcome[_Answer]:
-        return self._guard.call(self._open(request), call, run, store=self._codec.encode)
+        return self._guard.call(self._open(request), call, run, **self._storing(request, call))
 
-    def _answer(self, call: GuardedCall, outcome: GuardOutcome[_Answer]) -> _Answer:
+    def _storing(self, request: ToolCallRequest, call: GuardedCall) -> _Storing:
+        codec = self._codec_of(request)
+        # An artifact may be of a class that is on no list; the tool has run, and its words are what the model needs.
+        return {
+            "store": codec.encode,
+            "describe": lambda answer: codec.encode(
+                ToolMessage(_text(answer, call), tool_call_id=call.id, name=call.tool)
+            ),
+        }
+
+    def _codec_of(self, request: ToolCallRequest) -> Codec:
+        """Return the guard's codec, which also accepts what the saver of the graph accepts."""
+        saver = _configurable(request).get("__pregel_checkpointer")
+        if not isinstance(saver, Saver):
+            return self._codec
+        return self._codec.joined(saver._codec)  # pyright: ignore[reportPrivateUsage]
+
+    def _answer(self, request: ToolCallRequest, call: GuardedCall, outcome: GuardOutcome[_Answer]) -> _Answer:
         if outcome.ran and outcome.value is not None:
             return outcome.value
         if outcome.is_result:
-            return cast("_Answer", self._codec.decode(outcome.stored))
+            return cast("_Answer", self._codec_of(request).decode(outcome.stored))
         return ToolMessage(outcome.text, tool_call_id=call.id, name=call.tool, status="error")
 
     def _check_durable(self, request: ToolCallRequest, call: GuardedCall) -> None:
@@ -169,6 +199,22 @@ class ToolGuard:
                 tool=call.tool,
                 durability=durability,
             )
+
+    def _guarded(self, request: ToolCallRequest) -> GuardedCall:
+        call, given = request.tool_call, _configurable(request)
+        asked_by = _asked_by(request.state, call.get("id"))
+        if self._thread is not None:  # a run without a thread_id is a conversation of its own
+            conversation = given.get("thread_id") or given.get("__pregel_task_id") or ""
+            asked_by = json.dumps([str(conversation), asked_by])
+        metadata: Mapping[str, Any] = getattr(request.tool, "metadata", None) or {}
+        annotations = metadata.get("annotations")
+        return GuardedCall(
+            id=str(call.get("id") or ""),
+            tool=call["name"],
+            arguments=dict(call["args"]),
+            asked_by=asked_by,
+            annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
+        )
 
     def _open(self, request: ToolCallRequest) -> Thread:
         named = self._thread
@@ -189,30 +235,18 @@ def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:
     return config.get("configurable") or {}
 
 
-def _guarded(request: ToolCallRequest) -> GuardedCall:
-    call = request.tool_call
-    metadata: Mapping[str, Any] = getattr(request.tool, "metadata", None) or {}
-    annotations = metadata.get("annotations")
-    return GuardedCall(
-        id=str(call.get("id") or ""),
-        tool=call["name"],
-        arguments=dict(call["args"]),
-        asked_by=_asked_by(request.state, call.get("id")),
-        annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
-    )
-
-
 def _asked_by(state: Any, call: str | None) -> str:
-    """Return the id of the message that asks for the call; empty if the state has none."""
+    """Return the id of the message that asks for the call, or its place; empty if the state has no such message."""
     messages: Any = state
     if isinstance(state, Mapping):
         messages = cast("Mapping[str, Any]", state).get("messages")
     elif not isinstance(state, list):
         messages = getattr(state, "messages", None)
-    for message in reversed(cast("list[Any]", messages) if isinstance(messages, list) else []):
-        calls: list[Mapping[str, Any]] = getattr(message, "tool_calls", None) or []
+    given = cast("list[Any]", messages) if isinstance(messages, list) else []
+    for place in reversed(range(len(given))):
+        calls: list[Mapping[str, Any]] = getattr(given[place], "tool_calls", None) or []
         if any(each.get("id") == call for each in calls):
-            return str(getattr(message, "id", None) or "")
+            return str(getattr(given[place], "id", None) or f"#{place}")
     return ""
 
 
@@ -229,6 +263,22 @@ def _is_refused(request: ToolCallRequest) -> bool:
     except ValueError:
         return True
     return False
+
+
+def _text(answer: _Answer, call: GuardedCall) -> str:
+    """Return the words of an answer; those of a command are in the message that answers the call."""
+    found: Any = answer
+    if isinstance(answer, Command):
+        update: Any = answer.update
+        messages: Any = (
+            cast("Mapping[str, Any]", update).get("messages") if isinstance(update, Mapping) else None
+        )
+        given = cast("list[Any]", messages) if isinstance(messages, list) else [messages]
+        own = (each for each in given if getattr(each, "tool_call_id", None) == call.id)
+        found = next(own, None)
+    if not isinstance(found, ToolMessage):
+        return "The tool has run; its result is not stored."
+    return str(found.text) or str(found.content)
 
 
 def _paused() -> NotDone:

@@ -201,7 +201,7 @@ def _message_of(
 
 
 def _own(value: Any) -> Any:
-    """Return a copy of a value that shares nothing which can be changed; the empty ones are two objects, which nobody changes."""
+    """Return a copy of a value that shares nothing which can be changed; the empty ones are two objects, which no code changes."""
     if value is None or type(value) is str:
         return value
     if type(value) in (dict, list) and not value:

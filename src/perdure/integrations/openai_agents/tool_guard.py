@@ -31,6 +31,7 @@ from pydantic import BaseModel
 
 from perdure import aio
 from perdure.errors import NotDone
+from perdure.integrations import records
 from perdure.integrations.door import Workers
 from perdure.integrations.guard import CallGuard, GuardedCall
 from perdure.integrations.openai_agents.session import Session, thread_of
@@ -180,7 +181,4 @@ def _plain(value: Any) -> Json:
         return value.model_dump(mode="json", exclude_none=True)
     if isinstance(value, list):
         return [_plain(each) for each in cast("list[Any]", value)]
-    try:
-        return cast("Json", json.loads(json.dumps(value, allow_nan=False)))
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
+    return records.as_json(value)

@@ -12,7 +12,7 @@ conversation exists is decided in its own thread alone: of two that begin the sa
 **Deleting** takes the timeline back to before its first commit.  Entries that a fork needs are on the fork's timeline; no
 conversation finds the others from then on, and `gc` frees their bytes.  The ledger stays: what was paid is not paid again.
 
-An entry is looked for where this process last saw it, else in all threads of the store, with one call of the engine.
+An entry is looked for where this process last saw it, else in all threads, or in those of the agent that is named, with one call of the engine.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Conversations(ConversationStore):
 
     def _line(self, thread: str, timeline: str) -> Thread | None:
         try:
-            return self._threads.store.thread(thread).on(timeline)
+            return self._threads.open(thread).on(timeline)
         except NotFound:
             return None
 
@@ -210,7 +210,7 @@ class Conversations(ConversationStore):
         """Yield the threads in which an entry was ever stored."""
         is_foreign = entry_id.startswith(FOREIGN)
         label = entry_id.removeprefix(FOREIGN) if is_foreign else names.moment_label(moment_of(entry_id))
-        threads = list(self._threads.store.threads())
+        threads = list(self._threads.every())
         asked = [LabelOf(each._space.name, label) for each in threads]  # pyright: ignore[reportPrivateUsage]
         engine = self._threads.store._resources.engine  # pyright: ignore[reportPrivateUsage]
         for thread, commits in zip(threads, engine.answers(asked), strict=True):
@@ -230,10 +230,13 @@ class Conversations(ConversationStore):
 
     def _list(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         found: list[ConversationRecord] = []
-        for thread in self._threads.store.threads():
+        for thread in self._threads.every():
             home = Standing(thread)
             place = home.document and home.document.elsewhere
-            line = self._line(*place) if place else None
+            try:
+                line = self._line(*place) if place else None
+            except Conflict:  # a fork of a conversation of another agent
+                continue
             there = home if line is None else Standing(line)
             if there.record is not None and (scope is None or there.record.scope == scope):
                 found.append(there.record)

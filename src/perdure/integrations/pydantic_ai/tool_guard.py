@@ -3,9 +3,9 @@
     agent = Agent(model, tools=[pay], capabilities=[ToolGuard(store, {"pay": "financial"})])
 
 pydantic-ai stores a conversation after a run, and mints ids for calls.  So after a crash nothing that is stored names the
-call, and the model asks for it under a new id.  The guard knows it again by its place: how many messages came before the run,
-what the user says in it, the tool, its arguments, and the how-manieth such call of the run it is.  A finished call is then
-answered from the ledger.  One that was cut off is not made again: the guard tells the model that its outcome is unknown.  The same
+call, and the model asks for it under a new id.  The guard knows it again by its place: the conversation, how many messages
+came before the run, what the user says in it, the tool, its arguments, and the number of this call among equal calls of the
+run.  A finished call is then answered from the ledger.  One that was cut off is not made again: the guard tells the model that its outcome is unknown.  The same
 call at another place is stopped by its fingerprint while that outcome is unknown.
 
 A tool that raises `ModelRetry`, or defers the call, says that it has done nothing yet, and may be called again.  Any other
@@ -61,7 +61,8 @@ class ToolGuard(AbstractCapability[Any]):
     """Takes the tool calls of an agent through the ledger.
 
     `effects` says what each tool may change; one without an entry counts as an external write.  `thread` names the thread
-    whose ledger is used; None: the conversation's own.
+    whose ledger is used; None: the conversation's own.  Conversations that share a thread do not share results; a run without
+    a conversation is one of its own.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class ToolGuard(AbstractCapability[Any]):
         turn = self._turns.setdefault(key, asyncio.Lock())
         try:
             async with turn:
-                outcome = await self._guard.acall(thread, guarded, run, store=_stored)
+                outcome = await self._guard.acall(thread, guarded, run, store=_stored, describe=_described)
         except NotDone as error:
             if isinstance(error.__cause__, _NOT_DONE):
                 raise error.__cause__ from None
@@ -142,7 +143,8 @@ def _guarded(
         for part in message.parts
         if isinstance(part, UserPromptPart)
     ]
-    place = json.dumps([len(ctx.messages) - len(own), said], sort_keys=True)
+    conversation = ctx.run_id if ctx.conversation_id is None else ctx.conversation_id
+    place = json.dumps([conversation, len(ctx.messages) - len(own), said], sort_keys=True)
     metadata: Mapping[str, Any] = tool_def.metadata or {}
     annotations = metadata.get("annotations")
     return GuardedCall(
@@ -155,7 +157,7 @@ def _guarded(
 
 
 def _number(messages: list[ModelMessage], call: ToolCallPart) -> int:
-    """Return the how-manieth call of this tool with these arguments it is in the run."""
+    """Return the number of this call among equal calls of the run: the same tool with the same arguments."""
     number = 0
     for message in messages:
         for part in message.parts:
@@ -171,6 +173,15 @@ def _stored(value: Any) -> Json:
     if isinstance(value, ToolReturn):
         return {_RETURN: _returns.dump_python(value, mode="json", serialize_as_any=True)}
     return cast("Json", to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64"))
+
+
+def _described(value: Any) -> Json:
+    """Return what the model is told of a result that cannot be stored whole."""
+    told: Any = cast("Any", value).return_value if isinstance(value, ToolReturn) else value
+    try:
+        return _stored(told)
+    except ValueError:
+        return str(told)
 
 
 def _returned(stored: Json) -> Any:
