@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from perdure.server import openapi
 from perdure.server.access import Access
 from perdure.server.keys import SERVER, Audit
 from perdure.server.routing import HttpRoute, Router
+from perdure.server.streams import EventStream
 from perdure.store.store import Store
 from tests.server.client import Client, assistant, key, serving
 
@@ -301,3 +303,47 @@ def test_an_application_with_its_own_login_says_who_asks(store: Store) -> None:
 
         assert [each["id"] for each in threads] == ["hers"]
         assert nobody.get("/v1/threads", X_User="eve").status == 401
+
+
+VIEWER = Access(name="ann", roles=("viewer",), owners=("team", "ann"))
+
+
+@pytest.mark.parametrize("path", ["/v1/threads/team/events", "/v1/events"])
+@pytest.mark.parametrize(
+    ("later", "is_told"),
+    [
+        (VIEWER, True),
+        (Access(name="ann", roles=("viewer",), owners=("ann",)), False),
+        (Access(name="ann", roles=(), owners=("team", "ann")), False),
+        (None, False),
+    ],
+    ids=["control: it has them still", "without the owner", "without the role", "signed out"],
+)
+def test_a_stream_ends_with_the_right_to_read_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, path: str, later: Access | None, is_told: bool
+) -> None:
+    """A credential that lost its role, or its limit to the thread, is told nothing that happens after that."""
+    monkeypatch.setitem(EventStream.__init__.__kwdefaults__ or {}, "check_seconds", 0)
+    thread = store.thread("team", agent="a", owner="team")
+    granted: list[Access | None] = [VIEWER]
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.05):
+            thread.put("/secret.json", "words")
+
+    writer = threading.Thread(target=write)
+    with serving(store, access=lambda headers: granted[-1]) as client, client.connected() as connection:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        hello = response.readline() + response.readline() if path == "/v1/events" else b""
+        granted.append(later)
+        writer.start()
+        told = b""
+        while b"team" not in told and b"committed" not in told and (line := response.readline()):
+            told += line
+        stop.set()
+        writer.join()
+
+    assert b"team" not in hello
+    assert (b"event: " in told) is is_told

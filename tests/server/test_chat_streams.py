@@ -23,7 +23,7 @@ from perdure.providers.contract import ModelEvent, TextChunk
 from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
 from perdure.server.protocols.ai_sdk import ChunkWriter, ui_message
 from perdure.server.protocols.client_content import MediaLinks
-from perdure.server.protocols.run_parts import CommittedParts, RunOutcome, Speaking, SpokenPart
+from perdure.server.protocols.run_parts import CommittedParts, LiveText, RunOutcome, SpokenPart
 from perdure.store.store import Store
 from perdure.testing import Script, say, step, think, use
 from tests.server.client import Client, assistant, key, serving
@@ -353,10 +353,10 @@ WHOLE = Message(
     (ToolCall("c1", "weather", '{"city": "Oslo"}'),),
 )
 LIVE = (
-    Speaking("a1", "reasoning", 0, "Let me "),
-    Speaking("a1", "reasoning", 7, "see."),
-    Speaking("a1", "text", 0, "It "),
-    Speaking("a1", "text", 3, "rai"),
+    LiveText("a1", "reasoning", 0, "Let me "),
+    LiveText("a1", "reasoning", 7, "see."),
+    LiveText("a1", "text", 0, "It "),
+    LiveText("a1", "text", 3, "rai"),
 )
 SPOKEN = CommittedParts(f"1.2.{'1' * 64}", (SpokenPart("a1", WHOLE),))
 OVER = RunOutcome(RunRecord(id="run", agent="a", timeline="main", state="succeeded", at=0, begun_at=0))
@@ -411,7 +411,7 @@ def test_words_that_did_not_become_durable_are_taken_back_in_both_protocols() ->
 
 def test_reasoning_that_comes_after_words_is_put_before_them() -> None:
     """A model that thinks on while it writes: the message is sent once more, in the order that is stored."""
-    mixed = [*LIVE[2:], Speaking("a1", "reasoning", 0, "Let me see.")]
+    mixed = [*LIVE[2:], LiveText("a1", "reasoning", 0, "Let me see.")]
     writer = ChunkWriter(MediaLinks("chat"), "run")
 
     chunks = [chunk for part in (*mixed, SPOKEN, OVER) for chunk in writer.take(part)]

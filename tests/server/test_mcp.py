@@ -250,7 +250,8 @@ def test_tools_say_how_far_they_reach(store: Store) -> None:
         asyncio.run(work(server, key(store, "root", "admin")))
 
 
-def test_a_call_with_an_idempotency_key_happens_once(client: Client) -> None:
+@pytest.mark.parametrize(("one", "other"), [("k1", "k2"), ("clé", "cle"), ("日本", "日")])
+def test_a_call_with_an_idempotency_key_happens_once(client: Client, one: str, other: str) -> None:
     """A fork that is repeated under its key answers as before; under another key the name is taken."""
 
     async def work() -> None:
@@ -259,7 +260,7 @@ def test_a_call_with_an_idempotency_key_happens_once(client: Client) -> None:
                 await found.call_tool(
                     "fork", {"thread": "chat", "name": "once"}, meta=cast("Any", {KEY: each})
                 )
-                for each in ("k1", "k1", "k2")
+                for each in (one, one, other)
             ]
             assert answers[0].structured_content == answers[1].structured_content
             assert [each.is_error for each in answers] == [False, False, True]
@@ -332,6 +333,21 @@ def test_an_item_that_is_too_large_is_cut_and_the_answer_says_where(store: Store
             answer = await told(client, "state", thread="long", path="/text.json")
             assert answer["value"]["words"] == "ä" * 4_000
             assert answer["cut"] == [{"path": "/value/words", "whole": 200_000, "kept": 4_000}]
+
+    with serving(store) as server:
+        asyncio.run(work(server, key(store, "root", "viewer")))
+
+
+def test_a_value_that_is_one_large_list_is_cut(store: Store) -> None:
+    """One value is no page, which could be read again with fewer items."""
+    with store.thread("long", agent="helper").change("put") as change:
+        change.put("/list.json", ["x" * 1_000] * 200)
+
+    async def work(server: Client, secret: str) -> None:
+        async with over_http(server, secret) as client:
+            answer = await told(client, "state", thread="long", path="/list.json")
+            assert answer["value"] == ["x" * 250] * 40
+            assert {"path": "/value", "whole": 200, "kept": 40} in answer["cut"]
 
     with serving(store) as server:
         asyncio.run(work(server, key(store, "root", "viewer")))

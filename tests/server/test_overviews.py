@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from pathlib import Path
+
 import pytest
 
+import perdure
+from perdure import Agent, Stop
+from perdure.model.run import Usage
 from perdure.server.routes import store as store_routes
+from perdure.server.routes import threads as thread_routes
 from perdure.shapes.conversation import GraphPage, TurnPage
+from perdure.shapes.text import now
 from perdure.store.store import Store
-from perdure.testing import say
+from perdure.testing import Script, say, use
 from tests.server.client import Client, assistant, serving
 
 
@@ -30,6 +38,112 @@ def test_a_row_has_the_cost_only_if_it_is_asked_for(client: Client, store: Store
     assert without["cost"] is None
     assert asked["cost"] == {"usd": cost.usd, "steps": cost.steps, "unpriced": cost.unpriced}
     assert cost.steps == 1
+
+
+NAMES = ("cheap", "dear", "old")
+
+
+@pytest.fixture
+def different(tmp_path: Path) -> Generator[Client]:
+    """A client that sees threads which differ in backend, cost and age."""
+    days_ago = [0.0]
+    clock = lambda: now() - round(days_ago[0] * 86_400_000_000)  # noqa: E731
+    with perdure.open(tmp_path / "different.db", clock=clock) as store:
+        for name in NAMES:
+            days_ago[0] = 40.0 if name == "old" else 0.5
+            answer = say("Hello.", usage=Usage(input_tokens=1_000, output_tokens=0))
+            model = Script(answer, backend="lab:large" if name == "dear" else "lab:small")
+            price = 2.0 if name == "dear" else 0.25
+            agent = Agent(name, backend=model, stop=Stop(price=lambda usage, usd=price: usd))
+            store.thread(name, agent=agent).run("Hi")
+        with serving(store) as client:
+            yield client
+
+
+def listed(client: Client, query: str) -> list[str]:
+    """The ids of all threads that a query lists, over all pages."""
+    found, after = list[str](), ""
+    while True:
+        reply = client.get(f"/v1/threads?{query}{after}")
+        assert reply.status == 200, reply.body
+        found += [row["id"] for row in reply.json["threads"] if row["id"] in NAMES]
+        if "next" not in reply.json:
+            return found
+        after = f"&after={reply.json['next']}"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("limit=2", ["cheap", "dear", "old"]),
+        ("backend=LARGE", ["dear"]),
+        ("backend=lab:small", ["cheap", "old"]),
+        ("cost_usd_min=1", ["dear"]),
+        ("cost_usd_min=0.1&cost_usd_max=0.3", ["cheap", "old"]),
+        ("age_days_min=30", ["old"]),
+        ("age_days_max=7", ["cheap", "dear"]),
+        ("age_days_max=7&backend=small&cost_usd_max=1&limit=1", ["cheap"]),
+        ("age_days_min=30&cost_usd_min=1", []),
+    ],
+)
+@pytest.mark.parametrize("seconds", [2.0, -1.0], ids=["with time", "without time"])
+def test_threads_are_found_by_backend_cost_and_age(
+    different: Client, monkeypatch: pytest.MonkeyPatch, query: str, expected: list[str], seconds: float
+) -> None:
+    """A page that has no time left looks at one thread; all pages together find the same."""
+    monkeypatch.setattr(thread_routes, "_LIST_SECONDS", seconds)
+
+    assert listed(different, query) == expected
+
+
+@pytest.mark.parametrize(
+    ("page", "data"),
+    [
+        ("/", "/v1/threads"),
+        ("/?focus=1&q=chat", "/v1/threads?q=chat"),
+        ("/threads/chat?at=HEAD&tab=calls&call=c1", "/v1/threads/chat?at=HEAD"),
+        ("/threads/chat?at=HEAD&tab=state&path=%2Fpl%C3%A4n.json", "/v1/threads/chat?at=HEAD"),
+        ("/threads/chat/calls?effect=financial&call=c1", "/v1/threads/chat/calls?effect=financial"),
+        ("/threads/chat/blame?path=%2Fpl%C3%A4n.json", "/v1/threads/chat/blame?path=%2Fpl%C3%A4n.json"),
+        ("/approvals?call=chat%2Fc1", "/v1/approvals"),
+    ],
+)
+def test_each_address_of_the_page_gives_its_data(client: Client, store: Store, page: str, data: str) -> None:
+    """What only chooses what is in view does not change the data, unless the data are asked for by it."""
+    store.thread("chat").put("/plän.json", 1)
+
+    reply = client.get(page, Accept="application/json")
+
+    assert (reply.status, reply.body) == (200, client.get(data).body)
+
+
+def test_an_unknown_parameter_of_a_page_is_refused(client: Client) -> None:
+    """Control: only what the page itself uses is left out, and only at its own addresses."""
+    statuses = [
+        client.get(path, Accept="application/json").status
+        for path in ("/threads?sort=cost", "/v1/threads?focus=1", "/v1/threads/chat?tab=calls")
+    ]
+
+    assert statuses == [422] * 3
+
+
+def test_calls_are_listed_by_effect(store: Store) -> None:
+    """Those of another effect are left out; control: without the filter they are there."""
+    agent = assistant(use("look"), say("Seen."), tools=[look])
+    store.thread("chat", agent=agent).run("Look")
+    with serving(store) as client:
+        found = [
+            len(client.get(f"/v1/threads/chat/calls{query}").json["calls"])
+            for query in ("", "?effect=read_only", "?effect=financial")
+        ]
+
+    assert found == [1, 1, 0]
+
+
+@perdure.tool(effect="read_only")
+def look() -> str:
+    """Look."""
+    return "seen"
 
 
 def test_a_search_that_takes_long_goes_on_after_a_cursor(

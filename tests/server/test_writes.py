@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.store.store import Store
+from perdure.store.thread import Thread
 from tests.server.client import TOKEN, Client, Reply
 
 THREAD = "/v1/threads/chat"
@@ -145,3 +146,24 @@ def _cut(client: Client, path: str, body: dict[str, Any], headers: dict[str, str
     with socket.create_connection(("127.0.0.1", client.port)) as connection:
         connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
         connection.recv(1)
+
+
+def test_the_etag_of_a_switch_is_its_own_head(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another writer commits before the answer is sent is not undone under the ETag of the switch."""
+    switch = Thread.switch
+
+    def overtaken(self: Thread, *args: Any, **options: Any) -> Any:
+        report = switch(self, *args, **options)
+        store.thread("chat").put("/other.json", "of another writer")
+        return report
+
+    monkeypatch.setattr(Thread, "switch", overtaken)
+    tag = client.post(f"{THREAD}/switch", {"to": "openai:gpt-5.6"}).headers["etag"]
+
+    reply = client.post(f"{THREAD}/undo", {"turns": 1}, If_Match=tag)
+
+    assert reply.status == 412, reply.body
+    assert tag == f'"main:{store.thread("chat").moves()[1].version}:{store.thread("chat").moves()[1].to}"'
+    assert store.thread("chat").get("/other.json") == "of another writer"

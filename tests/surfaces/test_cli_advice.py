@@ -30,6 +30,7 @@ DECLARED = {
     "perdure.integrations.claude_agent.lines": ("ClaudeAgentOptions(system_prompt=…)",),
     "perdure.integrations.openai_agents.session": ("store.thread(…)",),
     "perdure.integrations.pydantic_ai.tool_guard": ("agent.run(…, conversation_id=…)", "ToolGuard(…, thread=…)"),
+    "perdure.server.app": ("`hosts` of `perdure.server.app`",),
     "perdure.store.plumbing.run_fence": ("on({})",),
     "perdure.runtime.agent.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits", "perdure.Guard", "perdure.RunLimits", "price=", "accept="),
     "perdure.runtime.agent.state": ("perdure.state",),

@@ -62,6 +62,7 @@ def test_a_file_that_is_no_session_makes_no_store(empty: Shell, tmp_path: Path) 
 def test_options_of_a_file_are_refused_with_sessions(empty: Shell, tmp_path: Path) -> None:
     """They would do nothing."""
     write_rollout(tmp_path, "0.98.0", SEED)
+    (empty.directory / "request.json").write_text('{"messages": []}', encoding="utf-8")
 
     assert empty("import", str(tmp_path), "--whole").code == 2
     assert empty("import", str(tmp_path), "--format", "openai-chat").code == 2

@@ -39,6 +39,47 @@ def test_the_guard_asks_before_it_is_done_again(store: Store, world: Counting) -
     assert world.done == {"ann": 1}
 
 
+@pytest.mark.parametrize("is_denied", [True, False])
+def test_a_denied_repeat_holds_for_the_first_model_too(
+    store: Store, world: Counting, is_denied: bool
+) -> None:
+    """After the switch back the model that had paid asks once more: the guard asks again.
+
+    Control: where no person was asked in between, the same model may repeat what it did itself.
+    """
+    thread = paid(store, world)
+    thread.switch(Script(*((use("pay", to="ann"),) if is_denied else ()), say("Well."), backend=B))
+    result = thread.run("Did Ann get her rent?")
+    if is_denied:
+        thread.decide(result.approvals[0].call, "deny", by="ben", why="once is enough")
+        thread.resume()
+    thread.switch(Script(use("pay", to="ann"), say("Paid again."), backend=A))
+
+    result = thread.run("Did Ann get her rent?")
+
+    assert result.status == ("waiting" if is_denied else "succeeded")
+    assert world.done == {"ann": 1 if is_denied else 2}
+    assert all(each.message.endswith("was denied as a repeat: once is enough") for each in result.approvals)
+
+
+def test_a_fork_from_before_the_denial_is_not_bound_by_it(store: Store, world: Counting) -> None:
+    """The denial is in no history of it; there the guard asks because Ann was paid elsewhere."""
+    thread = paid(store, world)
+    before = thread.head.commit
+    thread.switch(Script(use("pay", to="ann"), say("Well."), backend=B))
+    asked = thread.run("Did Ann get her rent?").approvals[0]
+    thread.decide(asked.call, "deny", by="ben")
+    thread.resume()
+
+    fork = thread.fork("other", at=before)
+    result = fork.with_agent(
+        Agent("payer", backend=Script(use("pay", to="ann"), say("Paid."), backend=A), tools=[world.tool()])
+    ).run("Pay Ann")
+
+    assert result.status == "succeeded"  # one line, one backend: the model may want it
+    assert world.done == {"ann": 2}
+
+
 def test_without_the_guard_it_is_done_again(store: Store, world: Counting) -> None:
     """Control: where the tool lets repeats pass, the same script pays twice."""
     thread = paid(store, world, guard="allow")

@@ -179,3 +179,33 @@ def test_a_call_of_another_line_is_in_nobody_s_way_here(store: Store, world: Cou
 
     assert report.switched
     assert not thread.on("what-if").check_switch(B).ok
+
+
+def test_what_is_rendered_and_exported_of_a_call_under_way_says_that_it_may_have_happened(
+    store: Store,
+) -> None:
+    """It was told as a call that waits for a decision, although the payment may have been made."""
+    seen: list[str] = []
+
+    @perdure.tool(effect="external_write")
+    def pay(to: str) -> str:
+        """Pay; the conversation is rendered meanwhile."""
+        thread = store.thread("rent")
+        seen.extend(str(each.body) for each in (thread.render(B), thread.export("openai-chat")))
+        return "paid"
+
+    store.thread("rent", agent=payer(pay, use("pay", to="ann"), say("Paid."))).run("Pay")
+
+    assert ["The outcome of this call is unknown. It may have happened." in each for each in seen] == [
+        True
+    ] * 2
+    assert not any("has not been carried out yet" in each for each in seen)
+
+
+def test_what_is_rendered_of_a_call_that_waits_says_so(store: Store, world: Counting) -> None:
+    """Control: nothing of it has happened."""
+    thread = store.thread("rent", agent=payer(world.tool(ask=True), use("pay", to="ann"), say("Paid.")))
+    assert thread.run("Pay").status == "waiting"
+
+    assert "This call has not been carried out yet" in str(thread.render(B).body)
+    assert "This call has not been carried out yet" in str(thread.export("openai-chat").body)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
+
+import pytest
 
 import perdure
-from perdure import Store
+from perdure import Call, Guard, Store
 from perdure.errors import StaleHead
 from perdure.telemetry import Metric, StoreMetrics
 from perdure.telemetry.metrics import MetricPoint, prometheus_text
+from perdure.testing import say, use
 from tests.coded import raises
 from tests.server.client import serving
 from tests.telemetry import scenes
@@ -98,6 +102,63 @@ def test_guards_switches_and_what_waits_are_counted(store: Store) -> None:
 
     assert (found["perdure.guard.refusals"], found["perdure.switches"]) == (1, 1)
     assert (found["perdure.approvals.waiting"], found["perdure.runs.waiting"]) == (1, 1)
+
+
+def stops(metrics: StoreMetrics) -> dict[str, float]:
+    """How many calls were stopped, by what was done about them."""
+    return {
+        each.attributes["perdure.guard.stop"]: each.value for each in points(metrics, "perdure.guard.stops")
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("ask", {"asked": 1}), ("deny", {"denied": 1}), ("allow", {})]
+)
+def test_a_call_that_the_repeat_guard_stops_is_counted(
+    store: Store, policy: Literal["ask", "deny", "allow"], expected: dict[str, float]
+) -> None:
+    """Asked about or denied, it counts once; control: where repeats are allowed nothing is stopped."""
+
+    @perdure.tool(effect="external_write", repeat_guard=policy)
+    def order(number: int) -> str:
+        """Order something."""
+        return "ordered"
+
+    twice = scenes.helper(
+        use("order", number=1), say("Done."), use("order", number=1), say("Done."), tools=[order]
+    )
+    thread = store.thread("twice", agent=twice)
+    metrics = StoreMetrics(store)
+    metrics.read()
+    thread.run("Order")
+    before = stops(metrics)
+    fork = thread.fork("again", at=thread.log()[-1].digest)
+
+    fork.run("Order again")
+
+    assert (before, stops(metrics)) == ({}, expected)
+
+
+def test_a_call_that_a_person_or_a_guard_of_the_agent_denies_is_no_stop(store: Store) -> None:
+    """The first has a ticket, and the second counts as a refusal; control: beyond a fork's effects it is a stop."""
+
+    def no_payment(call: Call) -> str | None:
+        return "no payments" if call.arguments == {"amount": 2} else None
+
+    steps = [each for amount in (1, 2, 3) for each in (use("pay", amount=amount), say("Done."))]
+    agent = scenes.helper(*steps, tools=[scenes.pay], guards=[Guard("no", arguments=no_payment)])
+    thread = store.thread("denied", agent=agent)
+    metrics = StoreMetrics(store)
+    metrics.read()
+    thread.run("Pay")
+    thread.decide(thread.approvals()[0].call, "deny", by="ann")
+    thread.resume()
+    thread.run("Pay")
+    found = numbers(metrics)
+
+    assert (stops(metrics), found["perdure.guard.refusals"]) == ({}, 1)
+    thread.fork("dry", effect_max="read_only").run("Pay")
+    assert stops(metrics) == {"denied": 1}
 
 
 def test_refused_writes_are_counted(store: Store, tmp_path: Path) -> None:

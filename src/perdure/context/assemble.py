@@ -57,9 +57,14 @@ class RebuiltContext(msgspec.Struct, frozen=True, kw_only=True):
     drawn: BuiltContext
 
 
-def plan(space: Space, at: Digest | None, ask: ContextRequest) -> Plan:
-    """Plan what the next step after `at` would be shown, and why."""
+def plan(
+    space: Space, at: Digest | None, ask: ContextRequest, *, explain: Callable[[str], str] | None = None
+) -> Plan:
+    """Plan what the next step after `at` would be shown, and why; `explain` has the words for a call without a result."""
     drawn = draw(space, at, ask)
+    if explain is not None:
+        for call in drawn.conversation.open():
+            drawn.conversation.explain(call.id, explain(call.id))
     frame = frame_of(drawn, ask.frame, ask.reader)
     context = context_in(frame, drawn.conversation.messages(), drawn.note, drawn.earlier)
     return _planned(drawn, ask, frame, context, recipe_of(drawn, ask.budget.backend, frame))

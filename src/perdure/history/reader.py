@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 
 from perdure.engines.contract import Cell, CellOf, CellWrite, HeadOf, Hold, LabelOf, Question, Step
-from perdure.errors import Conflict, Forgotten, Invalid, NotFound, StaleHead
+from perdure.errors import Conflict, Forgotten, Invalid, NotFound, Sealed, StaleHead
 from perdure.history.space import ALIVE, Space, is_thread, read_record, stale_because_removed
 from perdure.history.tree import Entry
 from perdure.model import canonical, names
@@ -49,6 +49,7 @@ __all__ = [
     "steps",
     "transcript",
     "turns",
+    "unsealed_head",
 ]
 
 _PAGE, _PAGE_MAX = 100, 400
@@ -82,6 +83,18 @@ def head_to_move(space: Space, timeline: str) -> Head:
 
     Raises `StaleHead` if the thread was removed, or if the timeline is not where the space expects it.
     """
+    return _hold_to_move(space, timeline).head
+
+
+def unsealed_head(space: Space, timeline: str) -> Head:
+    """Return the head as `head_to_move` does; raises `Sealed` if the timeline takes no more writes."""
+    hold = _hold_to_move(space, timeline)
+    if hold.sealed:
+        raise Sealed(timeline)
+    return hold.head
+
+
+def _hold_to_move(space: Space, timeline: str) -> Hold:
     hold, was_removed = _look(space, timeline)
     if was_removed:
         raise stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))
@@ -90,7 +103,7 @@ def head_to_move(space: Space, timeline: str) -> Head:
     expected = space.expects
     if expected is not None and expected.timeline == timeline and expected != hold.head:
         raise StaleHead(expected, hold.head)
-    return hold.head
+    return hold
 
 
 def head_questions(space: Space, timeline: str) -> tuple[Question, ...]:

@@ -27,7 +27,7 @@ from perdure.history.space import (
     Space,
     read_record,
 )
-from perdure.ledger import call_identity, calls, json_schema, tickets
+from perdure.ledger import call_identity, calls, json_schema, repeat_guard, tickets
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.held import check_released
 from perdure.ledger.tickets import TICKET, StoredTicket
@@ -142,6 +142,8 @@ def decide(
             if elsewhere
             else deciding(current, asked, wanted.at(now), value=wanted.value, rework=rework)
         )
+        if verdict == "deny" and asked.ticket.action == "repeat":
+            transition = transition.also(cells=repeat_guard.denying(space, transition.record))
         if also is not None:
             transition = transition.also(cells=also(asked.ticket))
         moved = calls.post_first(space, transition)

@@ -3,7 +3,8 @@
 It stops a call if another call of this thread has the same fingerprint and
 (a) its outcome is still unknown, on any timeline, in any run, under any id; or
 (b) it is done but is not in the history of the timeline that starts the new call; or
-(c) it is done on this timeline, on another backend.
+(c) it is done on this timeline, on another backend; or
+(d) a person has denied a repeat of it in this history, whatever backend asks now.
 The guard does not stop other repeats: the model may want them.
 
 Every start of an external write gets a number from the *gate* of its fingerprint, a cell that each start changes.
@@ -63,6 +64,7 @@ __all__ = [
     "allowed",
     "check",
     "counting",
+    "denying",
     "doubted",
     "done",
     "rebuilt_gate",
@@ -76,7 +78,7 @@ __all__ = [
 
 
 Policy: TypeAlias = Literal["ask", "allow", "deny"]
-Case: TypeAlias = Literal["unclear", "elsewhere", "backend"]  # (a), (b) and (c) above
+Case: TypeAlias = Literal["unclear", "elsewhere", "backend", "denied"]  # (a) to (d) above
 
 TWIN = "twin/"  # cells: the gate of a fingerprint, and below it the calls that were started, by number
 
@@ -93,6 +95,7 @@ class _GateValue(msgspec.Struct, frozen=True, omit_defaults=True):
     commit: Digest | None = None  # None: none of them was done
     backend: str | None = None
     first: str | None = None  # the call of start number 1; most calls have no other start and need no cell
+    denied: str | None = None  # the call that a person denied last, because it would repeat one of these
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -146,6 +149,9 @@ def check(
     gate = _gate(space, record.fingerprint)
     if policy == "allow" or not gate.count:
         return MayStart(gate)
+    denied = None if seen else _denied(space, gate.mark, head)
+    if denied is not None:
+        return Repeats(denied, "denied", gate)
     applies = _applies(space, gate.mark, head, backend)
     known = gate.mark.clear if applies else 0
     any_done, is_final = applies and gate.mark.commit is not None, seen <= known
@@ -165,7 +171,7 @@ def check(
             gate
         )  # this verdict was allowed by a person, or may change: the gate must not record it
     place = (head, backend) if any_done else (None, None)
-    mark = _GateValue(gate.count, gate.count, *place, first=gate.mark.first)
+    mark = _GateValue(gate.count, gate.count, *place, first=gate.mark.first, denied=gate.mark.denied)
     return MayStart(Gate(gate.fingerprint, gate.revision, mark))
 
 
@@ -218,7 +224,22 @@ def doubted(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
     if not record.fingerprint or not record.reach.guarded:
         return ()
     gate = _gate(space, record.fingerprint)
-    return (_gate_write(gate, _GateValue(gate.count, first=gate.mark.first)),) if gate.count else ()
+    mark = _GateValue(gate.count, first=gate.mark.first, denied=gate.mark.denied)
+    return (_gate_write(gate, mark),) if gate.count else ()
+
+
+def denying(space: Space, record: CallRecord) -> tuple[CellWrite, ...]:
+    """Return the cells of the write by which a person denies a call, because it would repeat another."""
+    gate = _gate(space, record.fingerprint) if record.fingerprint else None
+    if gate is None or not gate.count:
+        return ()
+    return (_gate_write(gate, msgspec.structs.replace(gate.mark, denied=record.id)),)
+
+
+def _denied(space: Space, mark: _GateValue, head: Digest | None) -> CallRecord | None:
+    """Return the call whose denial is in the history of `head`; None: there is none."""
+    current = None if mark.denied is None else calls.find(space, mark.denied)
+    return current.record if current is not None and present(space, current.record.label, head) else None
 
 
 def seen(record: CallRecord, ticket: Ticket | None, *, in_root: bool = False) -> int:

@@ -104,6 +104,7 @@ class TextDelta(msgspec.Struct, frozen=True):
     text: str
     cursor: str | None = None  # of the last durable event before it
     message: str | None = None  # the id that the message will have; None: it is not known
+    run: str | None = None  # that writes it; None: the item was not read from a stream
 
     @property
     def type(self) -> str:
@@ -117,6 +118,7 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
     text: str
     cursor: str | None = None
     message: str | None = None  # as in `TextDelta`
+    run: str | None = None  # as in `TextDelta`
 
     @property
     def type(self) -> str:
@@ -131,6 +133,7 @@ class TextSoFar(msgspec.Struct, frozen=True):
     cursor: str | None = None
     message: str | None = None  # as in `TextDelta`
     reasoning: str = ""
+    run: str | None = None  # as in `TextDelta`
 
     @property
     def type(self) -> str:

@@ -31,7 +31,16 @@ from perdure.model.digest import Digest
 from perdure.model.event import Event, MessageAppended
 from perdure.model.head import Head
 from perdure.model.message import Message, decode_message
-from perdure.runtime.events import Committed, Cursor, Happened, Happening, Live, RunEnded, TextSoFar
+from perdure.runtime.events import (
+    CallProgress,
+    Committed,
+    Cursor,
+    Happened,
+    Happening,
+    Live,
+    RunEnded,
+    TextSoFar,
+)
 from perdure.runtime.run.start import Started
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session.broadcast import CommitNotice, Feed, Watcher
@@ -233,6 +242,7 @@ class Watching:
     def news(self, timeout: float) -> Iterator[Happening]:
         """Yield the new events, after waiting up to `timeout` seconds for one."""
         assert self.watcher is not None
+        assert self._feed is not None
         if self._pid != os.getpid():
             raise Unavailable(
                 "this stream belongs to the process that this one was forked from, where its run lives; nothing more "
@@ -244,7 +254,7 @@ class Watching:
             if isinstance(item, CommitNotice):
                 yield from self.follower.read(item.commit)
             else:
-                yield _placed(item, self.follower.cursor)
+                yield _placed(item, self.follower.cursor, self._feed.run)
 
     @property
     def is_over(self) -> bool:
@@ -311,7 +321,7 @@ class Following:
             found: list[Happening] = list(self._follower.read(self._watcher.at))
             message, text, reasoning = self._watcher.spoken
             if text or reasoning:
-                found.append(TextSoFar(text, self._follower.cursor, message, reasoning))
+                found.append(TextSoFar(text, self._follower.cursor, message, reasoning, self._feed.run))
             return found
         is_live = self._is_live()
         if is_live and self._lease is not None:
@@ -354,11 +364,12 @@ class Following:
 
     def _watched(self, watcher: Watcher, timeout: float) -> list[Happening]:
         found: list[Happening] = []
+        run = None if self._feed is None else self._feed.run
         for item in watcher.take(timeout):
             if isinstance(item, CommitNotice):
                 found += self._follower.read(item.commit)
             else:
-                found.append(_placed(item, self._follower.cursor))
+                found.append(_placed(item, self._follower.cursor, run))
         if watcher.over:
             self.leave()
         elif not found and self._feed is not None and self._feed.is_mirror:
@@ -412,5 +423,8 @@ def _place(env: RunEnvironment, after: str | None) -> Cursor | None:
     return cursor_at(space, space.step(first[0]).commit.first_parent) if first else None
 
 
-def _placed(item: Live, cursor: str | None) -> Live:
-    return msgspec.structs.replace(item, cursor=cursor)
+def _placed(item: Live, cursor: str | None, run: str | None) -> Live:
+    """Return an item with the cursor before it, and a text with the run that writes it."""
+    if isinstance(item, CallProgress):
+        return msgspec.structs.replace(item, cursor=cursor)
+    return msgspec.structs.replace(item, cursor=cursor, run=run)

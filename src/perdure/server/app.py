@@ -38,6 +38,7 @@ from perdure.server.problems import MEDIA_TYPE, HttpProblem, problem_of
 from perdure.server.request import (
     REPEATED,
     cookie_name,
+    data_query,
     decode_body,
     headers_of,
     path_of,
@@ -45,7 +46,7 @@ from perdure.server.request import (
     root_of,
     wants_json,
 )
-from perdure.server.routing import HttpCall, HttpRoute, Router, encoded, entity_tag, read_query
+from perdure.server.routing import HttpCall, HttpRoute, Router, encoded, entity_tag, key_in, read_query
 from perdure.server.streams import EventStream, Inbox
 from perdure.shapes.text import now, spelled, stamp
 from perdure.store.store import Store
@@ -186,15 +187,24 @@ class HttpServer:
         headers: Iterable[tuple[bytes, bytes]] = (),
         is_cut_short: bool = False,
     ) -> EventStream:
-        """Return a stream that ends when the server drains, or the credential is no longer valid.
+        """Return a stream that ends when the server drains, or the credential may not read it any more.
 
+        A stream over all threads also ends when the limits of the credential change: the client comes back for the rest.
         `is_cut_short`: then the connection is closed without an end, for clients that take an end for a whole answer.
         """
 
         async def is_allowed() -> bool:
             try:
-                return await self._known_by(call.headers) is not None
-            except HttpProblem:
+                access = await self._known_by(call.headers)
+                if access is None or _refusal(access, call.route) is not None:
+                    return False
+                if "thread" not in call.segments:
+                    return access == call.access
+                thread = await self.store.off_loop(
+                    partial(self.store.target().thread, call.segments["thread"])
+                )
+                return access.sees_thread(thread)
+            except (HttpProblem, PerdureError):
                 return False
 
         return EventStream(
@@ -298,10 +308,12 @@ class HttpServer:
         if path == _MCP:
             counted[0] = path
             return await self._mcp(scope, receive, headers)
+        is_view = False
         if not path.startswith("/v1/") and path not in _PLAIN:
             if not wants_json(headers) or method not in _SAFE:
                 return self._page(scope, method, path, query, headers)
-            path = "/v1" + path.rstrip("/")
+            path = "/v1" + (path.rstrip("/") or _FIRST_VIEW)
+            is_view = True
         if path == openapi.ADDRESS:
             _check_read(method)
             return Response(openapi.document(), media_type="application/json")
@@ -309,10 +321,11 @@ class HttpServer:
         access = _ANONYMOUS if is_open else await self._allowed(headers)
         route, segments = self._router.find(method, path)
         counted[0] = route.path
-        call = HttpCall(self, access, segments, headers, root=root_of(scope))
+        query = data_query(query, route) if is_view else query
+        call = HttpCall(self, route, access, segments, headers, root=root_of(scope), key=key_in(headers))
         entry = self._entry(scope, call, path, query)
-        self.check_permission(call, route, entry)
-        call.check_precondition(route)
+        self.check_permission(call, entry)
+        call.check_precondition()
         arguments = await self._arguments(route, call, query, receive, entry)
         entry = msgspec.structs.replace(entry, body=arguments.pop("_digest", ""))
         found = await self.perform(route, call, arguments, entry)
@@ -363,20 +376,13 @@ class HttpServer:
             self._mcp_server = mcp.mcp_server(self)
         return await mcp.answer_request(self._mcp_server, scope, content, access)
 
-    def check_permission(self, call: HttpCall, route: HttpRoute, entry: AuditEntry) -> None:
+    def check_permission(self, call: HttpCall, entry: AuditEntry) -> None:
         """Raise a problem if the credential may not use the route, and record that it tried to change something."""
-        if route.permission is None:
+        refusal = _refusal(call.access, call.route)
+        if refusal is None:
             return
-        if route.is_whole_store and call.access.is_limited:
-            code, why = "outside_limits", "this credential is limited to a part of the store"
-        elif not call.access.may(route.permission):
-            code, why = (
-                "role_insufficient",
-                f"the roles of '{call.access.name}' do not allow to {route.permission}",
-            )
-        else:
-            return
-        if route.method not in _SAFE:
+        code, why = refusal
+        if call.route.method not in _SAFE:
             self.keep(self._record(msgspec.structs.replace(entry, refused=code)))
         raise HttpProblem(403, code, f"{why}; nothing was done.")
 
@@ -538,7 +544,19 @@ class HttpServer:
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 _PLAIN = frozenset({"/healthz", "/readyz", "/metrics"})
 _MCP = "/mcp"
+_FIRST_VIEW = "/threads"  # that the page opens with
 _ANONYMOUS = Access(name="anonymous", roles=())
+
+
+def _refusal(access: Access, route: HttpRoute) -> tuple[str, str] | None:
+    """Return why a credential may not use a route, as a code and in words; None: it may."""
+    if route.permission is None:
+        return None
+    if route.is_whole_store and access.is_limited:
+        return "outside_limits", "this credential is limited to a part of the store"
+    if not access.may(route.permission):
+        return "role_insufficient", f"the roles of '{access.name}' do not allow to {route.permission}"
+    return None
 
 
 def _check_read(method: str) -> None:

@@ -313,17 +313,17 @@ async def _called(
     route = application.route(method, path)
     parts = _divided(route, given)
     meta: Mapping[str, Any] = params.meta or {}
-    headers = {"idempotency-key": meta[KEY]} if isinstance(meta.get(KEY), str) else {}
+    key = meta[KEY] if isinstance(meta.get(KEY), str) else None
 
     async def answered(limit: int | None) -> Any:
-        call = HttpCall(application, access, parts.segments, headers)
+        call = HttpCall(application, route, access, parts.segments, {}, key=key)
         entry = _entry(call, path.format_map(parts.segments), parts, context)
-        application.check_permission(call, route, entry)
+        application.check_permission(call, entry)
         query = parts.query if limit is None else parts.query | {"limit": limit}
         arguments = _converted(route, query, parts.body)
         return await application.perform(route, call, arguments, entry)
 
-    return await _bounded(tool, answered)
+    return await _bounded(answered, can_shrink=tool.shrinks and "limit" in _query_names(route))
 
 
 def _given(tool: _McpTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,14 +357,13 @@ def _names(path: str) -> list[str]:
 def _divided(route: HttpRoute, given: Mapping[str, Any]) -> _RequestParts:
     """Divide arguments by where the route takes them; raises `Invalid` for one that it does not take."""
     parts, named = _RequestParts({}, {}, {}), _names(route.path)
-    asked = () if route.query is None else msgspec.structs.fields(route.query)
     taken = () if route.body is None else msgspec.structs.fields(route.body)
     for name, value in given.items():
         if name in named:
             parts.segments[name] = value.removeprefix("/") if name == "path" else value
         elif name in {each.name for each in taken}:
             parts.body[name] = value
-        elif name in {each.name for each in asked}:
+        elif name in _query_names(route):
             parts.query[name] = value
         else:
             raise Invalid(
@@ -373,6 +372,10 @@ def _divided(route: HttpRoute, given: Mapping[str, Any]) -> _RequestParts:
                 option=name,
             )
     return parts
+
+
+def _query_names(route: HttpRoute) -> set[str]:
+    return set() if route.query is None else {each.name for each in msgspec.structs.fields(route.query)}
 
 
 def _converted(route: HttpRoute, query: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
@@ -410,10 +413,13 @@ def _result(answer: Any, *, is_error: bool = False) -> types.CallToolResult:
     )
 
 
-async def _bounded(tool: _McpTool, answered: Callable[[int | None], Awaitable[Any]]) -> Any:
-    """Return the answer of a tool within the bound; raises `Invalid` if it cannot be made to fit."""
+async def _bounded(answered: Callable[[int | None], Awaitable[Any]], *, can_shrink: bool) -> Any:
+    """Return the answer of a tool within the bound; raises `Invalid` if it cannot be made to fit.
+
+    `can_shrink`: it is a page, which can be read again with fewer items.
+    """
     content = encoded(await answered(None))
-    fewer = len(_items(content)) if tool.shrinks and len(content) > ANSWER_BYTES_MAX else 0
+    fewer = len(_items(content)) if can_shrink and len(content) > ANSWER_BYTES_MAX else 0
     while fewer > 1 and len(content) > ANSWER_BYTES_MAX:
         fewer = max(1, min(fewer // 2, fewer * ANSWER_BYTES_MAX // len(content)))
         content = encoded(await answered(fewer))

@@ -189,7 +189,8 @@ This page is made from the handlers: `python -m perdure.server.openapi page > do
 The whole interface, with every shape, is the OpenAPI 3.1 document [openapi.json](openapi.json), which a server has at `/v1/openapi.json`.
 
 Bodies are the shapes that `--json` prints ([command line](cli.md)); a list has a `next` as well if there is more, to be given as `after`.
-A GET outside `/v1` with `Accept: application/json` has the answer of the same path below `/v1`.
+A GET outside `/v1` with `Accept: application/json` has the answer of the same path below `/v1`: each address of the page gives its data.
+`/` gives the threads; parameters that only choose what the page shows of its data (`tab`, `path`, `call`, `focus`) are left out.
 
 | header | means |
 |---|---|

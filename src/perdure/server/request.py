@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 from starlette.types import Receive, Scope
 
 from perdure.errors import Invalid
 from perdure.server.problems import HttpProblem
-from perdure.server.routing import HttpCall
+from perdure.server.routing import HttpCall, HttpRoute
 from perdure.shapes.text import spelled
 
 __all__ = [
     "REPEATED",
     "cookie_name",
+    "data_query",
     "decode_body",
     "headers_of",
     "path_of",
@@ -40,6 +41,7 @@ _SINGLE = frozenset(
 )
 REPEATED = "\n"  # no value of a header has it
 _BETWEEN = {"cookie": "; "}  # HTTP/2 lets a client divide it
+_VIEW_PARAMETERS = frozenset({"tab", "path", "call", "focus"})  # of the page's addresses
 _RECEIVE_SECONDS = 60.0  # for a whole body
 
 
@@ -84,6 +86,17 @@ def wants_json(headers: Mapping[str, str]) -> bool:
     """True if the client asks for data and not for a page."""
     accept = headers.get("accept", "")
     return ("application/json" in accept or "text/event-stream" in accept) and "text/html" not in accept
+
+
+def data_query(query: str, route: HttpRoute) -> str:
+    """Return the query of a page's address as the route of its data takes it.
+
+    Parameters that only choose what of the data is in view are left out.
+    """
+    taken = () if route.query is None else msgspec.structs.fields(route.query)
+    unused = _VIEW_PARAMETERS - {each.name for each in taken}
+    pairs = parse_qsl(query, keep_blank_values=True, encoding="latin-1")
+    return urlencode([each for each in pairs if each[0] not in unused], encoding="latin-1")
 
 
 def cookie_name(headers: Mapping[str, str]) -> str:

@@ -43,6 +43,7 @@ __all__ = [
     "Router",
     "encoded",
     "entity_tag",
+    "key_in",
     "no_thread",
     "page_size",
     "read_query",
@@ -185,14 +186,20 @@ class HttpCall:
     def __init__(
         self,
         server: HttpServer,
+        route: HttpRoute,
         access: Access,
         segments: Mapping[str, str],
         headers: Mapping[str, str],
         *,
         root: str = "",
+        key: str | None = None,
     ) -> None:
-        """Take a request that passed the checks of access; `root` is the path under which clients reach the server."""
-        self.server, self.access, self.segments, self.headers = server, access, segments, headers
+        """Take a request that passed the checks of access; `root` is the path under which clients reach the server.
+
+        `key` is the idempotency key, None: the client gave none.  Raises `Invalid` if it is no op_id.
+        """
+        self.server, self.route, self.access = server, route, access
+        self.segments, self.headers = segments, headers
         self.root = root
         self.head: Head | None = None  # of the timeline that the answer is about; it becomes the ETag
         self.is_by_digest = False  # the answer is named by a digest, so that it may be cached for a while
@@ -202,7 +209,7 @@ class HttpCall:
             None  # the secret to set as a cookie; "" removes it; None: no cookie is sent
         )
         self.expected = read_tag(headers.get("if-match"))
-        self.key = _key(headers.get("idempotency-key"))  # as the client gave it
+        self.key = None if key is None else names.check_op_id(key)  # as the client gave it
         self.op_id = None if self.key is None else _op_id(access.name, self.key)
 
     @property
@@ -248,9 +255,9 @@ class HttpCall:
                 403, "own_thread", "no request may change the server's own thread; nothing was done."
             )
 
-    def check_precondition(self, route: HttpRoute) -> None:
+    def check_precondition(self) -> None:
         """Raise `Invalid` if If-Match asks for a check that the route does not make."""
-        if self.expected is not None and route.method != "GET" and not route.takes_if_match:
+        if self.expected is not None and self.route.method != "GET" and not self.route.takes_if_match:
             raise Invalid(
                 "this request moves no head, so the server cannot check its If-Match; nothing was done.",
                 code="if_match_not_taken",
@@ -343,11 +350,11 @@ def _op_id(credential: str, key: str) -> str:
     return "http-" + sha256(f"{credential}\0{key}".encode()).hexdigest()[:40]
 
 
-def _key(text: str | None) -> str | None:
-    if text is None:
-        return None
+def key_in(headers: Mapping[str, str]) -> str | None:
+    """Return the Idempotency-Key of a request, whose headers are UTF-8 read as Latin-1; None if it has none."""
+    text = headers.get("idempotency-key")
     try:
-        return names.check_op_id(text.encode("latin-1").decode())
+        return None if text is None else text.encode("latin-1").decode()
     except UnicodeDecodeError as error:
         raise Invalid(
             "the Idempotency-Key is no text in UTF-8; nothing was done.", code="op_id_invalid"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from perdure.engines import loops
-from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, ServerChanged
+from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, Sealed, ServerChanged
 from perdure.history import reader
 from perdure.history.changes.values import Given
 from perdure.model import names
@@ -143,7 +143,7 @@ class Runs(Line, ABC):
 
         A worker (`store.work`, `perdure work`) takes the inputs of a timeline in their order.  The same `id` again
         returns the same run and queues nothing; `run` with that id begins it here.  `cancel` ends a run that has not
-        begun.  Raises `Conflict` if the id was used with another input.
+        begun.  Raises `Conflict` if the id was used with another input, `Sealed` if the timeline takes no more writes.
         """
         return queue.queue(self._env(), input, id=id, head_policy=head_policy, on_failure=on_failure)
 
@@ -253,19 +253,22 @@ class Runs(Line, ABC):
         It may be a call of a child run that a run on this timeline waits for.
 
         The decision is durable when this returns; `resume` continues the run.  The same decision again changes
-        nothing, another one raises `Decided`.  `by` is the person who decides; from the effect `financial` up it is
+        nothing, another one raises `Decided`.  Raises `Sealed` on a timeline that takes no more writes: fork it to
+        decide there.  `by` is the person who decides; from the effect `financial` up it is
         required, else `Invalid` is raised.
         """
         names.check_id("call", call)
         space, line = decisions.place_of(self._space, call, self.timeline)
-        head = reader.head_of(space, line).commit
+        hold = reader.hold_of(space, line)
+        if hold.sealed:
+            raise Sealed(line)
         text = None if verdict in ("approve", "deny") and value is None else _json_text(value)
         decided = decisions.decide(
             space,
             call,
             verdict,
             line=line,
-            head=head,
+            head=hold.head.commit,
             value=text,
             by=by,
             why=why,
@@ -286,7 +289,8 @@ class Runs(Line, ABC):
         """Make one call through the ledger without an agent; the same id and arguments return the first result.
 
         Raises `Conflict` if the id was used with other arguments, `Busy` while another process makes the call,
-        `StaleHead` if an undo moved the timeline back during the call: then the ledger has the result.
+        `StaleHead` if an undo moved the timeline back during the call: then the ledger has the result.  Raises `Sealed`,
+        having called nothing, on a timeline that takes no more writes.
         """
         return event_loop.drive(direct_call.call(self._env(), tool, arguments, id=id))
 

@@ -1,6 +1,6 @@
 """Counts what happens in a store: the one source of `/metrics` of the server and of the metrics that OpenTelemetry sends.
 
-Commits, tokens, cost, ended runs, switches and refusals of guards are counted from the history, so they are those of all
+Commits, tokens, cost, ended runs, switches, refusals and stops of guards are counted from the history, so they are those of all
 processes, from the moment when the counting began.  Conflicts and writes in doubt leave no trace in a history: they are
 those of this opening of the store.  What waits is read when it is asked for.  Writers do nothing for any of it.
 """
@@ -15,7 +15,18 @@ from typing import Literal
 import msgspec
 
 from perdure import aio
-from perdure.model.event import BackendSwitched, Event, GuardRefused, MessageAppended, RunFinished
+from perdure.history.space import Space
+from perdure.ledger import calls, tickets
+from perdure.model.call import CallRecord
+from perdure.model.event import (
+    BackendSwitched,
+    Event,
+    GuardRefused,
+    MessageAppended,
+    RunFinished,
+    ToolCallCompleted,
+    ToolCallSuspended,
+)
 from perdure.store.store import Store
 from perdure.telemetry import convention as names
 from perdure.telemetry.history import HistoryFollower
@@ -74,6 +85,12 @@ METRICS: tuple[Metric, ...] = (
         kind="counter",
         unit="{refusal}",
         description="Inputs, answers and arguments that a guard refused.",
+    ),
+    Metric(
+        name="perdure.guard.stops",
+        kind="counter",
+        unit="{call}",
+        description="Calls that may repeat another, or go beyond the effects of their timeline: asked about, or denied.",
     ),
     Metric(name="perdure.runs.running", kind="gauge", unit="{run}", description="Runs that run now."),
     Metric(
@@ -139,6 +156,7 @@ class StoreMetrics:
                 self._counts["perdure.commits", ()] += 1
                 for event in step.changeset.events:
                     self._count(event, is_of_run=step.commit.run is not None)
+                    self._count_stop(news.space, event)
 
     def _count(self, event: Event, *, is_of_run: bool) -> None:
         match event:
@@ -151,6 +169,20 @@ class StoreMetrics:
                 self._add("perdure.guard.refusals", refused)
             case BackendSwitched():
                 self._add("perdure.switches", {})
+            case _:
+                pass
+
+    def _count_stop(self, space: Space, event: Event) -> None:
+        """Count a call that the repeat guard, or the effect limit of its timeline, stopped."""
+        match event:
+            case ToolCallSuspended(ticket=ticket):
+                asked = tickets.find(space, ticket)
+                if asked is not None and asked.ticket.action == "repeat":
+                    self._add("perdure.guard.stops", {"perdure.guard.stop": "asked"})
+            case ToolCallCompleted(call=call, status="denied"):
+                denied = calls.find(space, call)
+                if denied is not None and not _is_denied_otherwise(space, denied.record):
+                    self._add("perdure.guard.stops", {"perdure.guard.stop": "denied"})
             case _:
                 pass
 
@@ -180,6 +212,13 @@ class StoreMetrics:
             "perdure.approvals.waiting": len(self._store.approvals()),
             "perdure.calls.unknown": len(self._store.unclear_calls()),
         }
+
+
+def _is_denied_otherwise(space: Space, record: CallRecord) -> bool:
+    """True if a person denied the call, or a guard of the agent refused its arguments."""
+    asked = tickets.find(space, record.ticket) if record.ticket else None
+    decision = asked.ticket.decision if asked else None
+    return not record.fingerprint or (decision is not None and decision.verdict == "deny")
 
 
 def _points(name: str, counts: Mapping[_Series, float]) -> Iterator[MetricPoint]:

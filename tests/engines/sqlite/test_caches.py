@@ -13,6 +13,7 @@ import pytest
 
 from perdure.engines.contract import Answer, Cell, CellOf, CellWrite, HeadOf, Hold, Question, Receipt, Write
 from perdure.engines.sqlite import SqliteEngine
+from perdure.engines.sqlite.commit import caches
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError
 from perdure.model.head import Head
@@ -248,6 +249,36 @@ def test_rows_that_were_read_while_others_wrote_do_not_hide_what_they_changed(
     assert head(engine) == Head("main", 2, EGGS.digest)
 
 
+def test_what_was_read_before_a_write_is_not_remembered_after_it(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread writes while another reads for the first time, and lets go of the lock just before that one remembers."""
+    look_up, release = other._answers, FileLock.release
+    released, remembered = threading.Event(), threading.Event()
+    eggs = write("eggs", EGGS, moved(AFTER_MILK, EGGS))
+    writer = threading.Thread(target=other.apply, args=[eggs])
+
+    def written_after(questions: Sequence[Question]) -> Sequence[Answer]:
+        found = look_up(questions)
+        writer.start()
+        assert released.wait(60)
+        return found
+
+    def paused(self: FileLock, *, settled: bool) -> None:
+        release(self, settled=settled)
+        released.set()
+        assert remembered.wait(60)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileLock, "release", paused)
+        patched.setattr(other, "_answers", written_after)
+        before = head(other)
+        remembered.set()
+        writer.join()
+
+    assert (before, head(other)) == (AFTER_MILK, Head("main", 2, EGGS.digest))
+
+
 def test_what_was_changed_in_place_is_looked_up_again(engine: SqliteEngine, other: SqliteEngine) -> None:
     """A space that was dropped or sealed again has no new row."""
     engine.apply(write("seat", SEAT))
@@ -377,6 +408,46 @@ def test_no_reader_sees_a_head_that_is_not_durable(engine: SqliteEngine) -> None
     engine.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
 
     assert [hold.head.version for hold in seen if hold] == [1, 1, 1, 2]
+
+
+def test_no_reader_sees_a_replaced_head_because_room_was_made_before_it_was_dropped(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader empties a full memory and remembers the head just before the writer drops it."""
+    monkeypatch.setattr(caches, "_HELD_MAX", 0)
+    recent, seen = engine._recent, list[Head]()
+    assert recent is not None
+
+    class Overtaken:
+        """The lock of the memory; a reader gets it first."""
+
+        def __init__(self) -> None:
+            self.lock, self.is_overtaken = threading.Lock(), True
+
+        def __enter__(self) -> None:
+            if not self.is_overtaken:
+                self.is_overtaken = True
+                engine.cell(SPACE, "seat")
+                head(engine)
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    lock = Overtaken()
+    monkeypatch.setattr(recent, "_mutex", lock)
+
+    def after(statement: str) -> None:
+        if statement.startswith("BEGIN"):
+            lock.is_overtaken = False
+        if statement.startswith("COMMIT"):
+            seen.append(head(engine))
+
+    spied(engine, after=after)
+    engine.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+
+    assert lock.is_overtaken
+    assert seen == [Head("main", 2, EGGS.digest)]
 
 
 def test_a_refused_or_failed_write_leaves_the_head_as_it_was(

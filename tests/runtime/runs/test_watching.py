@@ -60,14 +60,15 @@ def test_a_stream_is_one_ordered_sequence_of_typed_events(store: Store) -> None:
 
 
 def test_words_name_the_message_that_they_become(store: Store) -> None:
-    """Text and reasoning have the id of the message from the first piece on, in each step another one."""
+    """Text and reasoning have the id of the message from the first piece on, in each step another one, and the run's."""
     thread = thread_of(store, step(think("Hm."), say("One."), use("nope")), say("Two."))
 
     events = list(thread.stream("go"))
 
-    named = [each.message for each in events if isinstance(each, TextDelta | ReasoningDelta)]
+    words = [each for each in events if isinstance(each, TextDelta | ReasoningDelta)]
     spoken = [entry.id for entry in thread.transcript() if entry.role == "assistant"]
-    assert list(dict.fromkeys(named)) == spoken
+    assert list(dict.fromkeys(each.message for each in words)) == spoken
+    assert {each.run for each in words} == {thread.runs()[0].id}
 
 
 def test_a_run_is_found_by_its_input_and_followed_from_its_first_event(store: Store) -> None:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from perdure.engines.loops import Attempts
-from perdure.errors import Busy, Conflict, Invalid, Moved, PerdureError, StaleHead
+from perdure.errors import Busy, Conflict, Invalid, Moved, PerdureError, Sealed, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space
 from perdure.ledger import calls, tickets
@@ -81,7 +81,8 @@ async def call(
     """Carry out one call, once, however often it is requested and whichever process fails.
 
     Raises `Busy` if another caller is making it, `Conflict` if the id belongs to another call, `Held` if the call is
-    not settled and its thread came from another store and was not released.
+    not settled and its thread came from another store and was not released, `Sealed` if it is not settled and its
+    timeline takes no more writes.
     """
     return await _with_call(env, tool_, arguments, id, _carry_out)
 
@@ -202,7 +203,13 @@ def _overtaken(
 
 
 def _round_context(env: RunEnvironment, declared: Tool, id: str) -> RoundContext:
-    head = reader.head_to_move(env.space, env.timeline)
+    try:
+        head = reader.unsealed_head(env.space, env.timeline)
+    except Sealed:
+        found = calls.find(env.space, id)
+        if found is None or found.record.state not in SETTLED:
+            raise  # before anything is done: what it does could not be committed
+        head = reader.head_to_move(env.space, env.timeline)
     journal = Journal(env, _turn_of(id), head, Feed(id))
     return RoundContext(env, journal, tool=declared, origin="call")
 

@@ -347,6 +347,8 @@ def _repetition_in_words(found: Repeats) -> str:
             what = "was done elsewhere, before it was brought in"
         case "backend":
             what = f"was done, asked for by {earlier.backend or 'another backend'}"
+        case "denied":
+            what = f"was denied as a repeat{f': {earlier.why}' if earlier.why else ''}"
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"
 
 

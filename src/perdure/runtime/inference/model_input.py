@@ -42,7 +42,7 @@ from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.prompt_cache import PromptState, empty
 from perdure.switching.target_context import AgentView, context_request
 
-__all__ = ["ModelInputBuilder", "agent_view", "is_bare"]
+__all__ = ["ModelInputBuilder", "agent_view", "is_bare", "open_call_words"]
 
 _QUERY_MAX = 2_000  # characters of an input by which memory is searched
 
@@ -109,7 +109,7 @@ def _recalled(
     return items, found.sight.root
 
 
-def _open_call_words(space: Space, call: str) -> str:
+def open_call_words(space: Space, call: str) -> str:
     """Say what is known of an open call, for a model."""
     found = calls.find(space, call)
     if found is None:
@@ -266,7 +266,7 @@ class ModelInputBuilder:
 
     def _explain(self) -> None:
         for call in self._prompt_state.conversation.open():
-            self._prompt_state.explain(call.id, _open_call_words(self._env.space, call.id))
+            self._prompt_state.explain(call.id, open_call_words(self._env.space, call.id))
 
     def _look_up(self, said: Sequence[Message], at: Digest | None, root: Digest) -> None:
         """Read what is shown beside the conversation in this turn: the task's state, and memories about the input."""

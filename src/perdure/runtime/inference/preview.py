@@ -8,6 +8,7 @@ context, or the request in a vendor's format with what is lost on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -33,7 +34,7 @@ from perdure.providers.contract import Loss, Rendered, decode_losses
 from perdure.providers.profile import BackendProfile, BackendRef, backend_profile, check_model, name_of, same
 from perdure.providers.structured_output import as_sent, request_options
 from perdure.runtime.inference.backend import given_as, given_for
-from perdure.runtime.inference.model_input import agent_view
+from perdure.runtime.inference.model_input import agent_view, open_call_words
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.switching.current_backend import RecordedBackend, recorded_at
 from perdure.switching.target_context import context_request, last_step, request_for
@@ -102,7 +103,7 @@ def planned(env: RunEnvironment, backend: BackendRef | None, *, at: Digest | Non
         known = msgspec.structs.replace(frame, sent=request.frame.sent, unseen=request.frame.unseen)
         budget = budget_of(to.name, env.agent.context, frame=known, models=env.models, window=to.window)
         request = msgspec.structs.replace(request, frame=known, budget=budget)
-    return assemble.plan(space, at, request)
+    return assemble.plan(space, at, request, explain=partial(open_call_words, space))
 
 
 def shown_at(space: Space, at: Digest | None) -> RebuiltContext:
@@ -152,6 +153,8 @@ def context_of(env: RunEnvironment, at: Digest | None) -> Context:
     conversation = Conversation()
     words = [entry.words for entry in reader.transcript(env.space, at) if entry.words]
     conversation.extend(taken_out(env.space, message) for message in words)
+    for call in conversation.open():
+        conversation.explain(call.id, open_call_words(env.space, call.id))
     agent = env.agent
     return Context(
         system=agent.instructions,

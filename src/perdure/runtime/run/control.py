@@ -184,7 +184,7 @@ async def resume(
     """Go on with a run that was cut off, or that waits and has decided calls; None: the one on this timeline.
 
     A run with no decided call is left as it is.  Raises `NotFound` if there is no such run, `Busy` if a run
-    lives on the timeline.
+    lives on the timeline, `Sealed` if the timeline takes no more writes.
     """
     kept = await env.run_blocking(partial(_to_resume, env, id))
     if kept.record.state in ENDED:
@@ -210,6 +210,7 @@ async def go_on(
     decided = partial(recovery.is_decided, env.space, kept.record, env.owners)
     if kept.record.state == "waiting" and not await env.run_blocking(decided):
         return await env.run_blocking(partial(_result, env, kept.record, shape))
+    await env.run_blocking(partial(reader.unsealed_head, env.space, kept.record.timeline))
     start, model = await env.run_blocking(partial(_continued, env, kept, deaths))
     if begun is not None:
         begun(start)
@@ -395,7 +396,7 @@ async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
     """End a run that was asked to stop, unless a process runs it."""
     if record.state in ENDED or await env.run_blocking(partial(lives, env, record)):
         return record
-    if not await env.run_blocking(partial(is_present, env.space, record)):
+    if not await env.run_blocking(partial(_can_commit, env.space, record)):
         return await env.run_blocking(partial(end_undone, env.space, record))
     env = await env.run_blocking(partial(on_timeline, env, record.timeline))
     kept = await env.run_blocking(partial(records.read, env.space, record.id))
@@ -407,7 +408,10 @@ async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
 
 
 def end_undone(space: Space, record: RunRecord, why: str = "cancelled") -> RunRecord:
-    """End a run that waits and was undone, or never began: withdraw its approvals, and write to no timeline."""
+    """End a run that cannot commit its end, because it was undone, never began, or its timeline is sealed.
+
+    Its approvals are withdrawn, and nothing is written to a timeline.  No process may carry it on.
+    """
     why = record.cancel or why
     for ticket in tickets.open_on(space, record.timeline):
         if decisions.is_of(space, ticket, record):
@@ -417,6 +421,9 @@ def end_undone(space: Space, record: RunRecord, why: str = "cancelled") -> RunRe
     writes, kept = records.moved(
         records.read(space, record.id), "cancelled", at=space.clock(), why=why, due=due
     )
+    held = leases.current(space, record.timeline)
+    if held is not None and held.run == record.id:
+        writes = (*writes, leases.releasing(held))
     records.apply(space, "end", *writes)
     return kept.record
 
@@ -519,6 +526,11 @@ def is_present(space: Space, record: RunRecord) -> bool:
     if not stands_on(space, record.continues or record.id, head):
         return False
     return record.state != "waiting" or record.after is None or _has_words(space, record.after, head)
+
+
+def _can_commit(space: Space, record: RunRecord) -> bool:
+    """True if the run's timeline has its commits, and takes more."""
+    return is_present(space, record) and not reader.hold_of(space, record.timeline).sealed
 
 
 def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:

@@ -70,7 +70,8 @@ def queue(
     """Queue an input for a worker, and return the id of its run; None as `at`: as soon as its turn comes.
 
     The same id again returns the same run, begun or not.  Raises `Invalid`, having queued nothing, if there is no input
-    or no such time, and `Conflict` if the id was given before with other words.
+    or no such time, `Sealed` if the timeline takes no more writes, and `Conflict` if the id was given before with other
+    words.
     """
     space, timeline = env.space, env.timeline
     due = None if at is None else moment(space.engine, at)
@@ -83,7 +84,7 @@ def queue(
         run = given_before_as(space, timeline, arrived)
         if run is not None:
             return run
-        head = reader.head_to_move(space, timeline)
+        head = reader.unsealed_head(space, timeline)
         now = time_of_day(space.engine)
         record = RunRecord(
             id=space.ids(),

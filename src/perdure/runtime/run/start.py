@@ -359,7 +359,7 @@ def continued(
 
     `held` is the lease and `revision` that of its cell, as they were read before the `backend` was found
     that goes on; None: no model takes another step.  `deaths` are how many processes ended while they ran it, and how
-    far it was then.  Raises `Moved` if the lease has changed.
+    far it was then.  Raises `Moved` if the lease has changed, `Sealed` if the timeline takes no more writes.
     """
     record = kept.record
     taking = _taking(env, record, held, revision)
@@ -378,7 +378,8 @@ def continued(
     lease = leases.taken(taking)
     with _expecting(env, lease):
         records.apply(env.space, "resume", taking, *writes)
-    head = reader.head_to_move(env.space, record.timeline)
+        # Only now: without the lease the timeline could be sealed after this look.
+        head = reader.unsealed_head(env.space, record.timeline)
     journal = _journal(env, record, head, lease)
     waited = record.state == "waiting"
     _log.info("run %s of %s on %s resumed with %s", record.id, env.space.label, record.timeline, name)

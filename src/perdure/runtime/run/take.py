@@ -65,6 +65,9 @@ async def take(env: RunEnvironment, id: str, *, deaths_max: int) -> Result | Non
             await env.run_blocking(partial(check_released, env.space))
             await env.run_blocking(partial(_expired, env, kept))
         return None  # its parent's tool goes on with it
+    if record.state != "created" and await env.run_blocking(partial(_is_sealed, env, record)):
+        await env.run_blocking(partial(_leave_sealed, env, kept))
+        return None
     if record.state in ("created", "waiting"):
         cut_off = await env.run_blocking(partial(_cut_off, env, record))
         if cut_off is not None:
@@ -105,6 +108,22 @@ def above(space: Space, record: RunRecord) -> tuple[str, RunRecord] | None:
             break  # nothing goes on with it but itself
         found, record = (inside.name, kept.record), kept.record
     return found
+
+
+def _is_sealed(env: RunEnvironment, record: RunRecord) -> bool:
+    """True if the run's timeline takes no more writes, so that the run cannot go on."""
+    return reader.hold_of(env.space, record.timeline).sealed
+
+
+def _leave_sealed(env: RunEnvironment, kept: VersionedRun) -> None:
+    """End a run that was cut off on a sealed timeline; let one that waits there be due no longer.
+
+    Who forks the timeline can still decide what the run waits for, on the fork.
+    """
+    if kept.record.state == "running" and not lives(env, kept.record):
+        end_undone(env.space, kept.record, "its timeline is sealed")
+    elif kept.record.state == "waiting" and kept.record.due is not None:
+        records.apply(env.space, "wait", *records.moved(kept, "waiting", at=kept.record.at)[0])
 
 
 _UNDONE = "the turn that it belongs to was undone"

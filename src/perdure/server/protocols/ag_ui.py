@@ -35,13 +35,13 @@ from perdure.server.protocols.run_parts import (
     CommittedParts,
     DecisionPart,
     DurablePart,
-    HeardPart,
+    LiveText,
     Part,
     QuestionPart,
     ResultPart,
     RunOutcome,
-    Speaking,
     SpokenPart,
+    UserMessagePart,
 )
 from perdure.shapes.text import in_json, stamp
 
@@ -272,8 +272,8 @@ class EventWriter:
     def take(self, part: Part) -> Iterator[tuple[Event, str]]:
         """Yield the events for the next part of the run."""
         match part:
-            case Speaking():
-                for event in self._speaking(part):
+            case LiveText():
+                for event in self._live_text(part):
                     yield event, str(self._at)
             case CommittedParts(cursor, parts):
                 yield from self._committed(cursor, parts)
@@ -291,7 +291,7 @@ class EventWriter:
 
     # ---- words of a message that is being written
 
-    def _speaking(self, part: Speaking) -> Iterator[Event]:
+    def _live_text(self, part: LiveText) -> Iterator[Event]:
         if part.message is None:
             return  # without its id the message is sent when it is durable
         if self._at.message and self._at.message != part.message:
@@ -401,7 +401,7 @@ class EventWriter:
         match part:
             case SpokenPart():
                 yield from self._spoken(part)
-            case HeardPart(id, message) if id not in self._had:
+            case UserMessagePart(id, message) if id not in self._had:
                 yield {"type": "TEXT_MESSAGE_START", "messageId": id, "role": "user"}
                 yield {
                     "type": "TEXT_MESSAGE_CONTENT",
@@ -411,7 +411,7 @@ class EventWriter:
                 yield {"type": "TEXT_MESSAGE_END", "messageId": id}
             case ResultPart() if part.id not in self._had:
                 yield {"type": "TOOL_CALL_RESULT", "messageId": part.id, **_result(part)}
-            case HeardPart() | ResultPart() | QuestionPart() | DecisionPart():
+            case UserMessagePart() | ResultPart() | QuestionPart() | DecisionPart():
                 pass
 
     def _spoken(self, part: SpokenPart) -> Iterator[Event]:

@@ -31,13 +31,13 @@ from perdure.server.protocols.run_parts import (
     CommittedParts,
     DecisionPart,
     DurablePart,
-    HeardPart,
+    LiveText,
     Part,
     QuestionPart,
     ResultPart,
     RunOutcome,
-    Speaking,
     SpokenPart,
+    UserMessagePart,
 )
 from perdure.shapes.text import in_json, stamp
 
@@ -152,7 +152,11 @@ def answers_in(message: UiMessage) -> list[ToolAnswer]:
 
 
 class ChunkWriter:
-    """Translates the parts of one run into the chunks of one UI message."""
+    """Translates the parts of one run into the chunks of one UI message.
+
+    What is about a call whose own message is missing (it was forgotten, or lies before what is read) is left out: the
+    client has no part that it could go to.
+    """
 
     def __init__(self, links: MediaLinks, run: str, *, after: Iterable[str] = ()) -> None:
         """Begin the message; `after` are tickets that the client has answered: it has all that came up to them."""
@@ -160,6 +164,7 @@ class ChunkWriter:
         self._after = set(after)
         self._answered = frozenset(self._after)
         self._asked: set[str] = set()  # tickets whose decision the client does not know
+        self._calls: set[str] = set()  # that the client has a part of: it takes nothing about another one
         self._is_started = self._is_in_step = False
         self._is_reset = False  # the step that is open has nothing in it
         self._message: str | None = None
@@ -172,8 +177,8 @@ class ChunkWriter:
         """Return the chunks for the next part of the run."""
         is_known = bool(self._after)
         match part:
-            case Speaking():
-                chunks = self._speaking(part)
+            case LiveText():
+                chunks = self._live_text(part)
             case CommittedParts(parts=parts):
                 chunks = self._abandoned(parts)
                 for each in parts:
@@ -189,7 +194,7 @@ class ChunkWriter:
             chunks.insert(0, {"type": "start", "messageId": self._run})
         return chunks
 
-    def _speaking(self, part: Speaking) -> list[Chunk]:
+    def _live_text(self, part: LiveText) -> list[Chunk]:
         chunks: list[Chunk] = []
         if self._is_writing and part.message != self._message:
             chunks += self._reset()
@@ -253,10 +258,12 @@ class ChunkWriter:
         match part:
             case SpokenPart():
                 return self._spoken(part)
-            case HeardPart(id, message):
+            case UserMessagePart(id, message):
                 parts = [] if message is None else _ui_parts(self._links, message.content)
                 return [{"type": "steering-message", "id": id, "parts": parts}] if parts else []
             case QuestionPart(ticket):
+                if ticket.call not in self._calls:
+                    return []
                 if ticket.id not in self._answered:
                     self._asked.add(ticket.id)
                 return [_approval_request(ticket)]
@@ -265,7 +272,7 @@ class ChunkWriter:
                 answer = {"approvalId": ticket, "approved": is_approved, **reason}
                 return [{"type": "tool-approval-response", **answer}] if ticket in self._asked else []
             case ResultPart():
-                return [_output(self._links, part)]
+                return [_output(self._links, part)] if part.call in self._calls else []
 
     def _spoken(self, part: SpokenPart) -> list[Chunk]:
         """Send what is left of a message that has become durable."""
@@ -287,6 +294,7 @@ class ChunkWriter:
         self._is_reset = False
         chunks += _files(self._links, part.content)
         for call in part.tool_calls:
+            self._calls.add(call.id)
             chunks.append(
                 {
                     "type": "tool-input-available",

@@ -4,7 +4,7 @@ A reader that was cut off reads the same run again, in whichever process: what i
 in one order, and the words of the message that is being written come with their offset, so that a translation knows
 what it has sent already.
 
-    Speaking        words of the message that is being written; they may never become durable
+    LiveText        words of the message that is being written; they may never become durable
     CommittedParts  what one commit of the run holds
     RunOutcome      the run ended, waits for a person, or no process carries it on: no part follows
 """
@@ -38,12 +38,12 @@ __all__ = [
     "QuestionPart",
     "CommittedParts",
     "DecisionPart",
-    "HeardPart",
+    "UserMessagePart",
     "Part",
     "RunOutcome",
     "RunParts",
     "ResultPart",
-    "Speaking",
+    "LiveText",
     "SpokenPart",
     "history",
 ]
@@ -51,7 +51,7 @@ __all__ = [
 _NEWS_SECONDS = 2.0  # a record that changes without a commit is read again after that
 
 
-class Speaking(NamedTuple):
+class LiveText(NamedTuple):
     """Words of the message that is being written: `text` stands at the offset `at` of its reasoning or of its text."""
 
     message: str | None  # its id; None: it is not known
@@ -60,7 +60,7 @@ class Speaking(NamedTuple):
     text: str
 
 
-class HeardPart(NamedTuple):
+class UserMessagePart(NamedTuple):
     """A message of the user that the run took into account on its way."""
 
     id: str
@@ -118,7 +118,7 @@ class ResultPart(NamedTuple):
     result: ToolResult
 
 
-DurablePart: TypeAlias = HeardPart | SpokenPart | QuestionPart | DecisionPart | ResultPart
+DurablePart: TypeAlias = UserMessagePart | SpokenPart | QuestionPart | DecisionPart | ResultPart
 
 
 class CommittedParts(NamedTuple):
@@ -129,14 +129,14 @@ class CommittedParts(NamedTuple):
 
 
 class RunOutcome(NamedTuple):
-    """How it stands with the run when nothing more comes."""
+    """The state of the run at the end of the stream."""
 
     record: RunRecord
     tickets: tuple[Ticket, ...] = ()  # that it waits for
     is_live: bool = False  # a process carries it on, or can begin to
 
 
-Part: TypeAlias = Speaking | CommittedParts | RunOutcome
+Part: TypeAlias = LiveText | CommittedParts | RunOutcome
 
 
 class RunParts:
@@ -146,7 +146,7 @@ class RunParts:
         """Read the run from its first event; `after` is the cursor of an earlier reading to go on from."""
         self._thread, self._run, self._cursor = thread, run, after
         self._message: str | None = None
-        self._said = {"reasoning": 0, "text": 0}  # how much the message that is being written has
+        self._sent_length = {"reasoning": 0, "text": 0}  # how much the message that is being written has
 
     async def read(self) -> AsyncGenerator[Part]:
         """Yield the parts; the last one is the outcome."""
@@ -187,35 +187,35 @@ class RunParts:
                         events.append(each)
                     case Committed(run=self._run, cursor=cursor):
                         parts = await self._thread.off_loop(partial(self._ordered, events))
-                        self._message, self._said = None, {"reasoning": 0, "text": 0}
+                        self._message, self._sent_length = None, {"reasoning": 0, "text": 0}
                         self._cursor, events = cursor, []
                         yield CommittedParts(cursor, parts)
                     case Committed(cursor=cursor):
                         self._cursor = cursor
                         if (await self._thread.find_run(self._run)).state != "running":
                             return  # another run may live here for long
-                    case TextSoFar() | TextDelta() | ReasoningDelta():
-                        for part in self._speaking(each):
+                    case TextSoFar(run=self._run) | TextDelta(run=self._run) | ReasoningDelta(run=self._run):
+                        for part in self._live_texts(each):
                             yield part
                     case _:
                         pass
 
-    def _speaking(self, happening: TextSoFar | TextDelta | ReasoningDelta) -> list[Speaking]:
+    def _live_texts(self, happening: TextSoFar | TextDelta | ReasoningDelta) -> list[LiveText]:
         if happening.message != self._message or isinstance(happening, TextSoFar):
-            self._message, self._said = happening.message, {"reasoning": 0, "text": 0}
+            self._message, self._sent_length = happening.message, {"reasoning": 0, "text": 0}
         if isinstance(happening, TextSoFar):
             whole: list[tuple[Literal["reasoning", "text"], str]] = [
                 ("reasoning", happening.reasoning),
                 ("text", happening.text),
             ]
-            return [self._spoken(kind, words) for kind, words in whole if words]
+            return [self._live_text(kind, words) for kind, words in whole if words]
         kind = "text" if isinstance(happening, TextDelta) else "reasoning"
-        return [self._spoken(kind, happening.text)] if happening.text else []
+        return [self._live_text(kind, happening.text)] if happening.text else []
 
-    def _spoken(self, kind: Literal["reasoning", "text"], text: str) -> Speaking:
-        at = self._said[kind]
-        self._said[kind] = at + len(text)
-        return Speaking(self._message, kind, at, text)
+    def _live_text(self, kind: Literal["reasoning", "text"], text: str) -> LiveText:
+        at = self._sent_length[kind]
+        self._sent_length[kind] = at + len(text)
+        return LiveText(self._message, kind, at, text)
 
     def _ordered(self, events: Sequence[Happened]) -> tuple[DurablePart, ...]:
         """Return what a commit holds: decisions first, then messages, questions, and at last results.
@@ -232,7 +232,7 @@ class RunParts:
                 case ApprovalDecided(call=call, ticket=ticket, decision=verdict, why=why):
                     decided.append(DecisionPart(call, ticket, verdict in _APPROVING, why))
                 case MessageAppended(role="user", id=id) if not self._is_input(id):
-                    said.append(HeardPart(id, each.message))
+                    said.append(UserMessagePart(id, each.message))
                 case MessageAppended(role="assistant", id=id):
                     said.append(SpokenPart(id, each.message))
                 case MessageAppended(role="tool", id=id) if each.message is not None:
@@ -311,7 +311,7 @@ def history(
             states = {each.call_id: _state_of(thread, each.call_id) for each in words.tool_results}
             found.append((entry, tuple(_with_state(part, states) for part in parts)))
         else:
-            found.append((entry, (HeardPart(entry.id, words),)))
+            found.append((entry, (UserMessagePart(entry.id, words),)))
     return found
 
 

@@ -15,7 +15,10 @@ from msgspec import UNSET
 
 from perdure import aio
 from perdure.errors import Conflict, Invalid, NotFound, RunFailed
+from perdure.model.commit import Act
+from perdure.model.digest import Digest
 from perdure.model.effect import Effect
+from perdure.model.head import Head
 from perdure.model.merge_rules import Side as MergeSide
 from perdure.model.run import RunRecord
 from perdure.model.ticket import Verdict
@@ -399,9 +402,19 @@ def switch(call: HttpCall, query: SwitchQuery, body: SwitchBody) -> SwitchShape:
     else:
         approved_by = call.access.name if call.access.may("decide") else None
         report = thread.switch(body.to, reason=body.reason, approved_by=approved_by, op_id=call.op_id)
-    call.head = thread.head
+    call.head = thread.head if report.commit is None else _head_at(thread, report.commit)
     shape = ReportShape.of(report, told=str(report))
     return SwitchShape(dry_run=query.dry_run, switched=report.switched, report=shape)
+
+
+def _head_at(thread: Thread, commit: Digest) -> Head:
+    """Return the head that a commit of this request led to, though others may have moved it since."""
+    head = thread.head
+    if head.commit == commit:
+        return head
+    moves = thread.moves()
+    version = next((move.version for move in moves if move.to == commit and move.act is Act.COMMIT), None)
+    return head if version is None else Head(head.timeline, version, commit)
 
 
 class DecideBody(BaseBody, frozen=True, kw_only=True):

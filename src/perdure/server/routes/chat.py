@@ -18,11 +18,12 @@ import msgspec
 from starlette.responses import Response
 
 from perdure import aio
-from perdure.errors import Invalid, NotFound, PerdureError, RunFailed, Unsupported
+from perdure.errors import Busy, Decided, Invalid, Moved, NotFound, PerdureError, RunFailed, Unsupported
 from perdure.model.message import Message
 from perdure.model.run import ENDED, RunRecord
 from perdure.model.ticket import Ticket
 from perdure.runtime.events import Cursor
+from perdure.runtime.session.records import RUN
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.protocols import ag_ui, ai_sdk
 from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
@@ -65,7 +66,10 @@ class ClientMessages(msgspec.Struct, frozen=True, kw_only=True):
 
 @route("GET", "/v1/threads/{thread}/ai-sdk", "read")
 def ai_sdk_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
-    """Return the messages of a timeline as UI messages, for the `messages` of `useChat`."""
+    """Return the messages of a timeline as UI messages, for the `messages` of `useChat`.
+
+    Messages that no run wrote are one UI message from one message of the user to the next.
+    """
     thread = call.thread(query.timeline)
     links = MediaLinks(thread.id, call.root)
     found: list[dict[str, Any]] = []
@@ -73,18 +77,18 @@ def ai_sdk_messages(call: HttpCall, query: HistoryQuery) -> ClientMessages:
     run, chunks = None, list[dict[str, Any]]()
     for entry, parts in history(thread, page_size(query.limit)):
         is_input = entry.role in ("user", "system")
-        if (is_input and entry.run != run) or entry.run is None:
-            run, writer = None, None
+        if entry.run != run or (is_input and run is None):
+            run, writer = entry.run, None
         if is_input and writer is None:
             found.append(ai_sdk.user_message(links, entry.id, entry.role, entry.words))
             continue
-        if writer is None or entry.run != run:
-            run, chunks = entry.run, []
-            writer = ChunkWriter(links, entry.run or entry.id)
+        if writer is None:
+            chunks, writer = [], ChunkWriter(links, run or entry.id)
             found.append({})
         chunks += writer.take(CommittedParts("", parts))
         found[-1] = ai_sdk.ui_message(chunks)
-    return ClientMessages(thread=thread.id, timeline=thread.timeline, messages=found)
+    messages = [each for each in found if each["parts"] or each["role"] != "assistant"]
+    return ClientMessages(thread=thread.id, timeline=thread.timeline, messages=messages)
 
 
 @route("POST", "/v1/threads/{thread}/ai-sdk", "operate", media="text/event-stream", if_match=False)
@@ -304,24 +308,36 @@ async def _answered(
         )
     thread = await runner(call, timeline)
     handle = thread or await opened(call, timeline)
-    run, tickets = await handle.off_loop(partial(_decide, handle.target(), answers, call.access.name))
+    run, tickets, refused = await handle.off_loop(
+        partial(_decide, handle.target(), answers, call.access.name)
+    )
     await _go_on(call, thread, run)
+    if refused is not None:
+        raise refused
     return handle, run, tickets
 
 
-def _decide(thread: Thread, answers: Sequence[ToolAnswer], by: str) -> tuple[str, list[str]]:
-    """Record the decisions; return the run that they are about, and the tickets.  Raises `Invalid` if there are none."""
+def _decide(thread: Thread, answers: Sequence[ToolAnswer], by: str) -> tuple[str, list[str], Decided | None]:
+    """Record the decisions; return the run that they are about, the tickets, and the first refusal.
+
+    A question that another person decided otherwise keeps that decision, and the rest are decided all the same.
+    Raises `Invalid` if there are none.
+    """
     asked = [(ticket, answer) for answer in answers if (ticket := _asked(thread, answer)) is not None]
     run = asked[-1][0].run if asked else None
+    refused: Decided | None = None
     for ticket, answer in asked:
-        thread.decide(ticket.call, answer.verdict, value=answer.value, by=by, why=answer.why)
+        try:
+            thread.decide(ticket.call, answer.verdict, value=answer.value, by=by, why=answer.why)
+        except Decided as error:
+            refused = refused or error
     if run is None:
         raise Invalid(
             "the last message is the assistant's, and answers no question about a call; nothing was run.",
             code="message_missing",
             advice="Send a message of the user. Tools that the client runs are not taken.",
         )
-    return run, [ticket.id for ticket, _ in asked]
+    return run, [ticket.id for ticket, _ in asked], refused
 
 
 def _asked(thread: Thread, answer: ToolAnswer) -> Ticket | None:
@@ -364,9 +380,11 @@ async def _begin(
     task = call.server.keep(watched(thread.stream(message, id=id), begun))
     while True:
         await asyncio.wait({task, begun}, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        if task.done() and (error := task.exception()) is not None and not isinstance(error, RunFailed):
-            raise error
+        error = task.exception() if task.done() else None
         found = await thread.given(message, id=id)
+        is_taken = found is not None and _is_taken(error, found.id)
+        if error is not None and not isinstance(error, RunFailed) and not is_taken:
+            raise error
         if found is not None and (task.done() or begun.done() or not await thread.interrupted(found.id)):
             return found
 
@@ -380,11 +398,29 @@ def _can_go_on(thread: Thread, record: RunRecord) -> bool:
 
 
 async def _go_on(call: HttpCall, thread: aio.Thread | None, run: str) -> None:
-    """Go on with a run whose calls were decided, if this server can; else a worker does."""
-    if thread is None or not await thread.decided(run):
-        return
-    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = call.server.keep(watched(thread.resume_stream(run), begun))
-    await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
-    if task.done() and (error := task.exception()) is not None and not isinstance(error, RunFailed):
-        raise error
+    """Go on with a run whose calls were decided, if this server can; else a worker does.
+
+    A worker beside this server may be first: then the run goes on there.
+    """
+    while thread is not None and await thread.decided(run):
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = call.server.keep(watched(thread.resume_stream(run), begun))
+        await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+        error = task.exception() if task.done() else None
+        if error is None or isinstance(error, RunFailed):
+            return
+        if not _is_taken(error, run):
+            raise error
+        if isinstance(error, Busy):
+            return
+
+
+def _is_taken(error: BaseException | None, run: str) -> bool:
+    """True if a run was not carried on here because another process, or another request, carries it on."""
+    match error:
+        case Busy(holder=holder):
+            return holder == run
+        case Moved(cell=cell):
+            return cell == RUN + run
+        case _:
+            return False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections import Counter
-from collections.abc import Iterator
 from itertools import islice
 from typing import Literal
 
@@ -13,6 +13,7 @@ import msgspec
 from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.model.call import CallRecord, CallState
 from perdure.model.commit import MoveRecord
+from perdure.model.effect import Effect
 from perdure.model.run import RunRecord, RunState
 from perdure.server.routing import (
     HttpCall,
@@ -38,7 +39,7 @@ from perdure.shapes.ledger import (
 )
 from perdure.shapes.lookup import call_seen_from, commit_of, lately, run_of
 from perdure.shapes.store import BlameShape, EntryShape, StatePage, StateValue, whose
-from perdure.shapes.text import shortened, stamp
+from perdure.shapes.text import now, shortened, stamp
 from perdure.shapes.threads import (
     Comparison,
     ContextShape,
@@ -53,19 +54,58 @@ __all__ = ["MovePage", "MoveShape", "ObjectShape", "ThreadRow", "ThreadRows", "T
 
 _SAID_LAST = 4  # messages among which an overview looks for words: a message that only calls a tool has none
 _SCANNED_MAX = 20_000  # threads that one page of a filtered list looks at
+_LIST_SECONDS = 2.0  # for which one page of a filtered list looks at threads
+_DAY = 86_400 * 1_000_000  # µs
 
 
 class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
     """Which threads: words of their ids, agents and owners, one owner or agent, a run in a state.
 
-    With `cost` each row has what its runs cost, which reads the history of the listed threads.
+    `backend` is a part of the name of the backend that takes the next turn, the cost is that of all runs in US dollars,
+    and the age is the time since the newest commit of main.  These three read the histories of threads: a page that
+    takes long has fewer threads, and `next` leads on.  With `cost` each row has what its runs cost.
     """
 
     q: str | None = None
     owner: str | None = None
     agent: str | None = None
     state: Literal["running", "waiting"] | None = None
+    backend: str | None = None
+    cost_usd_min: float | None = None
+    cost_usd_max: float | None = None
+    age_days_min: float | None = None
+    age_days_max: float | None = None
     cost: bool = False
+
+    def fits(self, thread: Thread) -> bool:
+        """True if a thread has the words, and what its history says is within the bounds."""
+        named = f"{thread.id} {thread.agent} {thread.owner or ''}".casefold()
+        if not all(word in named for word in (self.q or "").casefold().split()):
+            return False
+        if self.backend is not None and self.backend.casefold() not in (thread.at().backend or "").casefold():
+            return False
+        bounds = (
+            (self.age_days_min, self.age_days_max, _age_days),
+            (self.cost_usd_min, self.cost_usd_max, _cost_usd),
+        )
+        return all(
+            _is_within(measured(thread), least, most)
+            for least, most, measured in bounds
+            if (least, most) != (None, None)
+        )
+
+
+def _is_within(number: float, least: float | None, most: float | None) -> bool:
+    return (least is None or number >= least) and (most is None or number <= most)
+
+
+def _age_days(thread: Thread) -> float:
+    newest = next(iter(thread.at().log(limit=1)), None)
+    return (now() - (newest.at if newest else thread.begun_at)) / _DAY
+
+
+def _cost_usd(thread: Thread) -> float:
+    return thread.cost().usd
 
 
 class ThreadRow(ThreadShape, frozen=True, kw_only=True):
@@ -91,8 +131,7 @@ class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
 @route("GET", "/v1/threads", "read")
 def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
     """List threads by id."""
-    found = list(islice(_threads(call, query), query.size + 1))
-    kept = found[: query.size]
+    kept, after = _page_of_threads(call, query)
     waiting = Counter(each.thread for each in call.store.approvals())
     unknown = Counter(thread for thread, _ in call.store.unclear_calls())
     running = {thread for thread, record in call.store.open_runs() if record.state == "running"}
@@ -106,8 +145,7 @@ def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
         )
         for each in kept
     ]
-    page = ThreadRows(threads=rows, more=len(found) > len(kept), near=[])
-    return Paged(page, kept[-1].id if page.more else None)
+    return Paged(ThreadRows(threads=rows, more=after is not None, near=[]), after)
 
 
 def _row(thread: Thread, *, approvals: int, unknown: int, running: bool, has_cost: bool) -> ThreadRow:
@@ -125,13 +163,20 @@ def _row(thread: Thread, *, approvals: int, unknown: int, running: bool, has_cos
     )
 
 
-def _threads(call: HttpCall, query: ThreadsQuery) -> Iterator[Thread]:
-    words = (query.q or "").casefold().split()
+def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread], str | None]:
+    """Return the threads of a page, and the id after which the next one begins; None: there is no other."""
+    kept: list[Thread] = []
+    last, until = None, time.monotonic() + _LIST_SECONDS
     listed = call.store.threads(owner=query.owner, agent=query.agent, state=query.state, after=query.after)
-    for thread in islice(listed, _SCANNED_MAX):
-        named = f"{thread.id} {thread.agent} {thread.owner or ''}".casefold()
-        if call.access.sees_thread(thread) and all(word in named for word in words):
-            yield thread
+    for number, thread in enumerate(listed):
+        if number == _SCANNED_MAX or (number and time.monotonic() > until):
+            return kept, last
+        if call.access.sees_thread(thread) and query.fits(thread):
+            if len(kept) == query.size:
+                return kept, kept[-1].id
+            kept.append(thread)
+        last = thread.id
+    return kept, None
 
 
 @route("GET", "/v1/threads/{thread}", "read")
@@ -358,6 +403,7 @@ class CallsQuery(PageQuery, frozen=True, kw_only=True):
 
     run: str | None = None
     state: CallState | None = None
+    effect: Effect | None = None
     timeline: str | None = None
 
 
@@ -367,7 +413,11 @@ def list_calls(call: HttpCall, query: CallsQuery) -> CallPage:
     thread = call.thread()
 
     def wanted(each: CallRecord) -> bool:
-        return query.state in (None, each.state) and query.timeline in (None, each.timeline)
+        return (
+            query.state in (None, each.state)
+            and query.effect in (None, each.effect)
+            and query.timeline in (None, each.timeline)
+        )
 
     found = lately(lambda last: thread.calls(run=query.run, limit=last), wanted, query.size)
     kept = found[-query.size :]

@@ -353,9 +353,10 @@ class Recent:
         self, questions: Sequence[Question], read: Callable[[Sequence[Question]], Sequence[Answer]]
     ) -> Sequence[Answer]:
         """Answer questions as of one moment, by `read` where they are not known."""
-        writes = -1
+        turns, writes = self._turns, -1
         for _ in range(_TRIES):
-            change, turn = self._change, self._turns  # first: later writes may be missed
+            change, turns = self._change, self._turns  # first: later writes may be missed
+            turn, writes = turns, -1
             if not (self._has_begun and self._lock.is_held):
                 turn, writes = None, self._lock.writes()
                 if writes > self._writes >= 0 and self._row is not None:
@@ -373,7 +374,7 @@ class Recent:
                 return found
         fresh = read(questions)
         if writes >= 0:
-            self._note(questions, fresh, writes)
+            self._note(questions, fresh, writes, turns)
         return fresh
 
     def recall(self, questions: Sequence[Question]) -> Sequence[Answer] | None:
@@ -443,9 +444,13 @@ class Recent:
                     self._seen[question] = answer
         return True
 
-    def _note(self, questions: Sequence[Question], found: Sequence[Answer], writes: int) -> None:
+    def _note(self, questions: Sequence[Question], found: Sequence[Answer], writes: int, turns: int) -> None:
+        """Note what was read after so many writes and turns, unless this process has had the lock since.
+
+        The count alone does not tell: between the release of the lock and `end` it is still that of the turn's begin.
+        """
         with self._mutex:
-            if self._lock.is_held or writes < self._writes:
+            if self._lock.is_held or turns != self._turns or writes < self._writes:
                 return
             if writes > self._writes:
                 self._seen, self._writes, self._row = {}, writes, None
@@ -522,7 +527,7 @@ class Recent:
 
     def unknow(self, write: Write) -> None:
         """Drop what this write changes, before it becomes true."""
-        seen, space = self._seen, write.space
+        space = write.space
         changed: list[Question] = [HeadOf(space, move.timeline) for move in write.moves]
         if write.cells:
             changed += [CellOf(space, cell.name) for cell in write.cells]
@@ -531,6 +536,7 @@ class Recent:
         with self._mutex:
             self._change = self._change_of[space] = self._next_change()  # first
             self._dropped.update(changed)
+            seen = self._seen  # not before: a reader may have emptied it to make room, and noted one of these
             for each in changed:
                 seen.pop(each, None)
 
