@@ -6,6 +6,7 @@ import platform
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +14,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.commands.calls.ls import interrupted_calls
 from perdure.cli.errors import code_of
 from perdure.cli.hints import Subject, explain, with_store
-from perdure.cli.input.stores import engine, writing
+from perdure.cli.input.stores import engine, reading, writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
@@ -24,15 +26,17 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.cli.usage import to_be_named
 from perdure.engines.contract import Engine
 from perdure.engines.loops import spaces
-from perdure.errors import PerdureError
+from perdure.errors import Corrupt, PerdureError
 from perdure.history.space import ALIVE, label_of
 from perdure.history.writer import OUTBOX
 from perdure.ledger import held
+from perdure.model.effect import within
 from perdure.model.limits import Limits
 from perdure.model.names import shown_address
 from perdure.runtime.session import records
 from perdure.runtime.session.records import DamagedRun
 from perdure.shapes.text import size
+from perdure.store.store import Store
 from perdure.version import __version__
 
 __all__ = ["AdviceShape", "Examined", "SizeShape", "doctor"]
@@ -151,6 +155,8 @@ def doctor(
             if sizes:
                 with working("Adding up", quiet=everywhere.json):
                     measured = _sizes(opened)
+        with suppress(Corrupt), reading(everywhere) as store:  # `verify` names what is damaged
+            advice += _interrupted(store, to_be_named(everywhere.store))
     except PerdureError as problem:
         error = problem
     place = Path(str(facts.get("path", shown_address(everywhere.store).removeprefix("sqlite:///"))))
@@ -264,6 +270,19 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
         yield AdviceShape(
             what=f"{count(removed, 'removed thread')} still take up space.",
             do=f"{with_store('perdure gc --removed', store)} shows how much.",
+        )
+
+
+def _interrupted(store: Store, named: str | None) -> Iterator[AdviceShape]:
+    """Yield advice about external writes that were under way when the process of their run ended."""
+    writes = [
+        (thread, each) for thread, each in interrupted_calls(store) if within("external_write", each.effect)
+    ]
+    runs = {(thread, each.run) for thread, each in writes}
+    if writes:
+        yield AdviceShape(
+            what=f"{count(len(runs), 'run')} ended with {count(len(writes), 'external write')} under way, whose outcome is unknown.",
+            do=f"See {with_store('perdure calls ls', named)}, and resume with `perdure runs resume THREAD --code MODULE:NAME`.",
         )
 
 
