@@ -238,6 +238,42 @@ def test_the_end_of_a_name_that_a_person_chose_needs_its_mark() -> None:
     assert id_meant("...order-17", ["my-order-17"], what="thread") == "my-order-17"
 
 
+def test_any_part_of_the_shown_end_is_enough_for_a_call() -> None:
+    """The first half of what a listing shows, too; a part that fits two is refused, one of three characters is none."""
+    first, second = "0191f0aa-0000-7000-8000-0000ee38a1b2", "0191f0aa-0000-7000-8000-0000c0dea1b3"
+
+    assert id_meant("ee38", [first, second], what="call", beginnings=True) == first
+    assert id_meant("ee3", [first, second], what="call", beginnings=True) is None
+    assert id_meant("f0aa", [first, second], what="call", beginnings=True) is None
+    with pytest.raises(Invalid, match="fits more than one call"):
+        id_meant("0000", [first, second], what="call", beginnings=True)
+
+
+def test_an_end_is_meant_before_a_part_inside() -> None:
+    """What another id has before its end is no reason to refuse an end."""
+    ends, inside = "0191f0aa-0000-7000-8000-00000000ee38", "0191f0aa-0000-7000-8000-0000ee38a1b2"
+
+    assert id_meant("ee38", [inside, ends], what="call", beginnings=True) == ends
+
+
+def test_a_conversation_is_added_to_a_thread_by_what_listings_show(
+    empty: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`import --thread` takes the shortened id of `threads ls`, as every other command does."""
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = "claude-code:1f2e3d4c-0000-4000-8000-abcdefabcdef"
+    with perdure.open(empty.store) as store:
+        store.thread(whole, agent="claude-code")
+    said = empty.directory / "said.json"
+    said.write_text('[{"role": "user", "content": "Hello"}]')
+    words = ("import", str(said), "--format", "openai-chat", "--json", "--thread")
+
+    added = empty.ok(*words, "claude-code…abcdefabcdef").json
+
+    assert (added["thread"], added["messages"]) == (whole, 1)
+    assert empty(*words, "claude-code…ffff").error["code"] == "agent_missing"
+
+
 def test_an_ambiguous_part_is_refused_by_a_command(odd_shell: Shell) -> None:
     """Nothing is shown, and the error names the candidates."""
     ended = odd_shell("threads", "show", "0000beef", "--json")

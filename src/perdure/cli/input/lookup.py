@@ -72,6 +72,7 @@ def named(thread: Thread, call: str) -> str:
 # The codes of errors about a name that the store does not have, and the fact that is the name.
 _NAMES = {
     "thread_not_found": "thread",
+    "agent_missing": "thread",  # a thread that is not there cannot be made without an agent
     "agent_not_found": "agent",
     "timeline_not_found": "timeline",
     "name_invalid": "timeline",
