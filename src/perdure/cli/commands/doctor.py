@@ -103,17 +103,17 @@ class Examined(Answer, frozen=True, kw_only=True):
         if self.sizes is not None:
             _show_sizes(screen, self.sizes)
         for thread, cells in self.repaired.items():
-            screen.say(
-                ("✓ ", "good"),
-                f"Repaired thread {thread}: {count(len(cells), 'cell')} rebuilt from its ledger.",
-            )
+            told = f"Repaired thread {thread}: {count(len(cells), 'cell')} rebuilt from its ledger."
+            screen.wrap(told, indent=2, label=("✓ ", "good"), whole_words=True)
         if self.error is not None:
-            screen.say(("✗ ", "bad"), f"The store cannot be opened: {self.error}")
+            told = f"The store cannot be opened: {self.error}"
+            screen.wrap(told, indent=2, label=("✗ ", "bad"), whole_words=True)
         for each in self.advice:
-            screen.say(("! ", "warn"), each.what, " ", (each.do, "quiet"))
+            screen.wrap(each.what, " ", (each.do, "quiet"), indent=2, label=("! ", "warn"), whole_words=True)
         if self.error is None and not self.advice:
             verify = with_store("perdure verify", screen.store)
-            screen.say(("✓ ", "good"), f"Nothing to change. To check what is stored: {verify}")
+            told = f"Nothing to change. To check what is stored: {verify}"
+            screen.wrap(told, indent=2, label=("✓ ", "good"), whole_words=True)
 
 
 def doctor(
