@@ -93,8 +93,13 @@ def whole_names(error: PerdureError, arguments: Mapping[str, Any]) -> dict[str, 
     for name, value in arguments.items():
         if not isinstance(value, str) or (value != wanted if wanted is not None else "…" not in value):
             continue
-        with reading(arguments.get("everywhere", EVERYWHERE)) as store:
-            whole = id_meant(value, _known(store, kind, arguments), what=kind)
+        try:
+            with reading(arguments.get("everywhere", EVERYWHERE)) as store:
+                whole = id_meant(value, _known(store, kind, arguments), what=kind)
+        except NotFound as missing:
+            if missing.code == "store_not_found":  # the command would have made one
+                return None
+            raise
         if whole is not None and whole != value:
             return {**arguments, name: whole}
     return None
