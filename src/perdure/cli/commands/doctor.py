@@ -30,13 +30,13 @@ from perdure.errors import Corrupt, PerdureError
 from perdure.history.space import ALIVE, label_of
 from perdure.history.writer import OUTBOX
 from perdure.ledger import held
+from perdure.model.call import CallRecord
 from perdure.model.effect import within
 from perdure.model.limits import Limits
 from perdure.model.names import shown_address
 from perdure.runtime.session import records
 from perdure.runtime.session.records import DamagedRun
 from perdure.shapes.text import size
-from perdure.store.store import Store
 from perdure.version import __version__
 
 __all__ = ["AdviceShape", "Examined", "SizeShape", "doctor"]
@@ -155,8 +155,7 @@ def doctor(
             if sizes:
                 with working("Adding up", quiet=everywhere.json):
                     measured = _sizes(opened)
-        with suppress(Corrupt), reading(everywhere) as store:  # `verify` names what is damaged
-            advice += _interrupted(store, to_be_named(everywhere.store))
+        advice += _interrupted(everywhere)
     except PerdureError as problem:
         error = problem
     place = Path(str(facts.get("path", shown_address(everywhere.store).removeprefix("sqlite:///"))))
@@ -273,16 +272,18 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
         )
 
 
-def _interrupted(store: Store, named: str | None) -> Iterator[AdviceShape]:
+def _interrupted(everywhere: Everywhere) -> Iterator[AdviceShape]:
     """Yield advice about external writes that were under way when the process of their run ended."""
-    writes = [
-        (thread, each) for thread, each in interrupted_calls(store) if within("external_write", each.effect)
-    ]
-    runs = {(thread, each.run) for thread, each in writes}
+    found: list[tuple[str, CallRecord]] = []
+    with suppress(Corrupt), reading(everywhere) as store:  # `verify` names what is damaged
+        found = interrupted_calls(store)
+    writes = [(thread, call) for thread, call in found if within("external_write", call.effect)]
+    runs = {(thread, call.run) for thread, call in writes}
     if writes:
+        listed = with_store("perdure calls ls", to_be_named(everywhere.store))
         yield AdviceShape(
             what=f"{count(len(runs), 'run')} ended with {count(len(writes), 'external write')} under way, whose outcome is unknown.",
-            do=f"See {with_store('perdure calls ls', named)}, and resume with `perdure runs resume THREAD --code MODULE:NAME`.",
+            do=f"See {listed}, and resume with `perdure runs resume THREAD --code MODULE:NAME`.",
         )
 
 
