@@ -31,6 +31,40 @@ def test_calls_that_nobody_knows_the_outcome_of_are_listed_over_all_threads(hous
     assert "awaiting_approval" not in shown
 
 
+def test_a_call_of_unknown_outcome_comes_with_its_next_step(house: Shell) -> None:
+    """The list names the commands that show it and settle it; none is said of calls that were interrupted."""
+    call, shown = unclear(house), house.ok("calls").out
+
+    assert f"perdure calls show house {call}\n" in shown
+    assert f"perdure calls resolve house {call} OUTCOME" in shown
+    assert "runs resume" not in shown
+
+
+def test_a_call_that_was_cut_off_is_listed_over_all_threads(bread: Shell) -> None:
+    """The process was killed after it had paid: the list has the call, and names what settles it."""
+    (call,) = bread.ok("calls", "--json").json["calls"]
+    shown = bread.ok("calls").out
+
+    assert (call["thread"], call["state"], call["tool"]) == ("bread", "started", "pay")
+    assert f"perdure runs resume bread {call['run']} --code MODULE:NAME" in shown
+    assert "perdure work --code MODULE:NAME" in shown
+    assert "calls resolve" not in shown
+
+    bread("runs", "resume", "bread", "--code", CODE)
+
+    assert bread.ok("calls", "--json").json["calls"] == []
+
+
+def test_the_doctor_counts_writes_that_were_cut_off(bread: Shell) -> None:
+    """Until the run is resumed; then there is nothing to change."""
+    before = bread.ok("doctor").out
+    bread("runs", "resume", "bread", "--code", CODE)
+
+    assert "1 run ended with 1 external write under way" in before
+    assert "perdure calls ls" in before
+    assert "external write" not in bread.ok("doctor").out
+
+
 def test_calls_of_a_thread_are_listed_and_filtered(house: Shell) -> None:
     """Oldest first; by run, state and timeline; a short list says so."""
     told = house.ok("call", "ls", "house", "--json").json["calls"]
@@ -46,7 +80,7 @@ def test_calls_of_a_thread_are_listed_and_filtered(house: Shell) -> None:
 
 def test_without_calls_there_is_a_sentence(shell: Shell) -> None:
     """Not an empty screen."""
-    assert "No call has an unknown outcome." in shell.ok("calls").out
+    assert "No call has an unknown outcome, and none was interrupted." in shell.ok("calls").out
     assert "There is no tool call here." in shell.ok("calls", "ls", "shopping").out
 
 

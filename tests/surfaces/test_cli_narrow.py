@@ -12,11 +12,14 @@ from rich.cells import cell_len
 
 import perdure
 from perdure import Agent
+from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.screen import Column, Screen, console, cut_at_words
 from perdure.errors import Invalid
 from perdure.model.names import id_meant, short_ids
+from perdure.shapes.conversation import LossShape
 from perdure.shapes.text import inline, safe_json
 from perdure.testing import Script, say, use
+from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
 LONG = "a customer's request about an order that was never delivered, with many words"
@@ -238,6 +241,43 @@ def test_the_end_of_a_name_that_a_person_chose_needs_its_mark() -> None:
     assert id_meant("...order-17", ["my-order-17"], what="thread") == "my-order-17"
 
 
+def test_any_part_of_the_shown_end_is_enough_for_a_call() -> None:
+    """The first half of what a listing shows, too; a part that fits two is refused, one of three characters is none."""
+    first, second = "0191f0aa-0000-7000-8000-0000ee38a1b2", "0191f0aa-0000-7000-8000-0000c0dea1b3"
+
+    assert id_meant("ee38", [first, second], what="call", beginnings=True) == first
+    assert id_meant("ee3", [first, second], what="call", beginnings=True) is None
+    assert id_meant("f0aa", [first, second], what="call", beginnings=True) is None
+    with pytest.raises(Invalid) as ambiguous:
+        id_meant("0000", [first, second], what="call", beginnings=True)
+    assert ambiguous.value.code == "id_ambiguous"
+
+
+def test_an_end_is_meant_before_a_part_inside() -> None:
+    """What another id has before its end is no reason to refuse an end."""
+    ends, inside = "0191f0aa-0000-7000-8000-00000000ee38", "0191f0aa-0000-7000-8000-0000ee38a1b2"
+
+    assert id_meant("ee38", [inside, ends], what="call", beginnings=True) == ends
+
+
+def test_a_conversation_is_added_to_a_thread_by_what_listings_show(
+    empty: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`import --thread` takes the shortened id of `threads ls`, as every other command does."""
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = "claude-code:1f2e3d4c-0000-4000-8000-abcdefabcdef"
+    with perdure.open(empty.store) as store:
+        store.thread(whole, agent="claude-code")
+    said = empty.directory / "said.json"
+    said.write_text('[{"role": "user", "content": "Hello"}]')
+    words = ("import", str(said), "--format", "openai-chat", "--json", "--thread")
+
+    added = empty.ok(*words, "claude-code…abcdefabcdef").json
+
+    assert (added["thread"], added["messages"]) == (whole, 1)
+    assert empty(*words, "claude-code…ffff").error["code"] == "agent_missing"
+
+
 def test_an_ambiguous_part_is_refused_by_a_command(odd_shell: Shell) -> None:
     """Nothing is shown, and the error names the candidates."""
     ended = odd_shell("threads", "show", "0000beef", "--json")
@@ -283,3 +323,61 @@ def test_columns_that_matter_less_are_left_out_first(
         "id    what                         by",
         "id-1  a sentence of several words  ann",
     ]
+
+
+# Answers that are no listings, with words that are too long for one line.
+ANSWERS: dict[str, list[str]] = {
+    "doctor without a store": ["doctor", "--store", "a-directory-that-is-not-there/nowhere.db"],
+    "gc": ["gc"],
+    "switch": ["threads", "switch", THREAD, "--to", "openai-chat:gpt-5.6", "--dry-run"],
+    "model": ["models", "show", "anthropic:claude-sonnet-5"],
+    "memory": ["memory", "show", "note-" * 20 + "4", "--owner", "ann"],
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_wrapped_between_words(
+    odd_shell: Shell, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line of several words is wider than 80 columns, and every word is one that a pipe gets."""
+    shown = odd_shell(*ANSWERS[name]).out
+    monkeypatch.delenv("COLUMNS")
+    piped = odd_shell(*ANSWERS[name]).out
+
+    for line in shown.splitlines():
+        assert cell_len(line) <= 80 or is_one_long_word(line), line
+    assert shown.split() == piped.split()
+    assert any(cell_len(line) > 80 for line in piped.splitlines())  # control
+
+
+def is_one_long_word(line: str) -> bool:
+    """True if a line is too wide because of one word, beside a name at most."""
+    return max(map(cell_len, line.split())) > 50 and len(re.split(r" {2,}", line.strip())) <= 2
+
+
+def test_the_reasons_of_losses_are_read_whole(odd_shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    """The column goes on over further lines; the place beside it may be cut."""
+    why = "the model refuses one that ends with the assistant; 'Continue.' was put there"
+    losses = [
+        LossShape(kind="repaired", where="messages", what="conversation", why=why),
+        LossShape(kind="dropped", where="line 7", what="line", why="it is no JSON"),
+    ]
+
+    show_losses(Screen(console()), losses)
+
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, shown)) <= 80
+    start = shown[1].index("why")
+    assert len(shown) == 5
+    assert " ".join(line[start:] for line in shown[2:4]) == why
+    assert shown[4].split() == ["dropped", "line", "7", "line", "it", "is", "no", "JSON"]
+
+
+def test_a_terminal_of_80_columns_gets_whole_words(bread: Shell) -> None:
+    """At a real terminal the advice of the doctor, a line that is longer, is wrapped between words."""
+    with PtySession(bread.directory, "doctor") as session:
+        assert session.ended() == 0
+
+    assert "1 run ended with 1 external write under way" in " ".join(session.shown.split())
+    for line in session.shown.splitlines():
+        assert cell_len(line.rstrip()) <= 80 or is_one_long_word(line), line

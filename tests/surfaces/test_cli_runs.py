@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
+import pytest
 
 import perdure
 from perdure import Agent, Stop
@@ -346,6 +347,25 @@ def test_a_worker_prints_what_it_carries_on(shell: Shell) -> None:
     assert [line.get("run") for line in lines[:-1]] == [run]
     assert (lines[-1], ended.code) == ({"runs": 1}, 0)
     assert ended.err == "paying\n"  # what the code prints
+
+
+def test_a_worker_says_what_a_run_waits_for(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ids as short as every command takes them, with the command that lists them, until it is decided."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with perdure.open(shell.store) as store:
+        thread = store.thread("asked", agent=payer)
+        run = thread.start("Pay.")
+
+        out = shell("work", "--code", CODE, "--until-idle").out
+        call = thread.approvals()[0].call
+
+    assert f"waiting  asked  {run[-8:]}\n" in out
+    assert f"Waits for a decision on {call[-8:]}\n" in out
+    assert "perdure approvals ls asked" in out
+
+    shell.ok("approvals", "deny", "asked", call[-8:-4])
+
+    assert "approvals ls" not in shell("work", "--code", CODE, "--until-idle").out
 
 
 def test_a_worker_needs_code(shell: Shell) -> None:

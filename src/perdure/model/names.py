@@ -259,6 +259,9 @@ def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> s
 _MADE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 _END_MIN = 8  # characters of the end by which an id is shown
 _PART_MIN = 4  # characters that are accepted in place of a whole id
+_END_MAX = (
+    12  # characters of the end in which a part may lie anywhere: the last group of an id that Perdure made
+)
 _CUT = re.compile(r"…|\.\.\.")  # stands for the middle of an id that a person chose
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _CANDIDATES_MAX = 8
@@ -338,15 +341,19 @@ def _end(id: str, length: int) -> str:
 def id_meant(given: str, known: Iterable[str], *, what: str, beginnings: bool = False) -> str | None:
     """Return the one of the `known` ids that is meant by a part of it; None if none fits.
 
-    The end of an id that Perdure made is enough, with `beginnings` also its beginning.  Of an id that a person chose
-    the part is its beginning and its end, with … (or ...) between, either of which may be empty.  Raises `Invalid`,
-    naming the candidates, if the part fits several.
+    The end of an id that Perdure made is enough.  With `beginnings` its beginning is, too, and where no id begins or
+    ends so, any part of the end that listings show.  Of an id that a person chose the part is its beginning and its
+    end, with … (or ...) between, either of which may be empty.  Raises `Invalid`, naming the candidates, if the part
+    fits several.
     """
     head, *rest = _CUT.split(given, maxsplit=1)
     fits: dict[str, None] = {}
+    inside: dict[str, None] = {}
     for each in known:
         if each == given:
             return each
+        if beginnings and given in each[-_END_MAX:] and _MADE.match(each) and len(given) >= _PART_MIN:
+            inside[each] = None
         if rest:
             long_enough = len(each) > len(head) + len(rest[0])
             is_meant = long_enough and each.startswith(head) and each.endswith(rest[0])
@@ -355,6 +362,7 @@ def id_meant(given: str, known: Iterable[str], *, what: str, beginnings: bool = 
             is_meant = fits_made and _MADE.match(each)  # order-1 never means order-17
         if is_meant and len(given) >= _PART_MIN:
             fits[each] = None
+    fits = fits or inside
     if len(fits) > 1:
         found = tuple(islice(fits, _CANDIDATES_MAX))
         more = ", …" if len(fits) > len(found) else ""

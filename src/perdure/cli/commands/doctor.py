@@ -6,6 +6,7 @@ import platform
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +14,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.commands.calls.ls import interrupted_calls
 from perdure.cli.errors import code_of
 from perdure.cli.hints import Subject, explain, with_store
-from perdure.cli.input.stores import engine, writing
+from perdure.cli.input.stores import engine, reading, writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
@@ -24,10 +26,12 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.cli.usage import to_be_named
 from perdure.engines.contract import Engine
 from perdure.engines.loops import spaces
-from perdure.errors import PerdureError
+from perdure.errors import Corrupt, PerdureError
 from perdure.history.space import ALIVE, label_of
 from perdure.history.writer import OUTBOX
 from perdure.ledger import held
+from perdure.model.call import CallRecord
+from perdure.model.effect import within
 from perdure.model.limits import Limits
 from perdure.model.names import shown_address
 from perdure.runtime.session import records
@@ -99,17 +103,17 @@ class Examined(Answer, frozen=True, kw_only=True):
         if self.sizes is not None:
             _show_sizes(screen, self.sizes)
         for thread, cells in self.repaired.items():
-            screen.say(
-                ("✓ ", "good"),
-                f"Repaired thread {thread}: {count(len(cells), 'cell')} rebuilt from its ledger.",
-            )
+            told = f"Repaired thread {thread}: {count(len(cells), 'cell')} rebuilt from its ledger."
+            screen.wrap(told, indent=2, label=("✓ ", "good"), whole_words=True)
         if self.error is not None:
-            screen.say(("✗ ", "bad"), f"The store cannot be opened: {self.error}")
+            told = f"The store cannot be opened: {self.error}"
+            screen.wrap(told, indent=2, label=("✗ ", "bad"), whole_words=True)
         for each in self.advice:
-            screen.say(("! ", "warn"), each.what, " ", (each.do, "quiet"))
+            screen.wrap(each.what, " ", (each.do, "quiet"), indent=2, label=("! ", "warn"), whole_words=True)
         if self.error is None and not self.advice:
             verify = with_store("perdure verify", screen.store)
-            screen.say(("✓ ", "good"), f"Nothing to change. To check what is stored: {verify}")
+            told = f"Nothing to change. To check what is stored: {verify}"
+            screen.wrap(told, indent=2, label=("✓ ", "good"), whole_words=True)
 
 
 def doctor(
@@ -151,6 +155,7 @@ def doctor(
             if sizes:
                 with working("Adding up", quiet=everywhere.json):
                     measured = _sizes(opened)
+        advice += _interrupted(everywhere)
     except PerdureError as problem:
         error = problem
     place = Path(str(facts.get("path", shown_address(everywhere.store).removeprefix("sqlite:///"))))
@@ -264,6 +269,21 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
         yield AdviceShape(
             what=f"{count(removed, 'removed thread')} still take up space.",
             do=f"{with_store('perdure gc --removed', store)} shows how much.",
+        )
+
+
+def _interrupted(everywhere: Everywhere) -> Iterator[AdviceShape]:
+    """Yield advice about external writes that were under way when the process of their run ended."""
+    found: list[tuple[str, CallRecord]] = []
+    with suppress(Corrupt), reading(everywhere) as store:  # `verify` names what is damaged
+        found = interrupted_calls(store)
+    writes = [(thread, call) for thread, call in found if within("external_write", call.effect)]
+    runs = {(thread, call.run) for thread, call in writes}
+    if writes:
+        listed = with_store("perdure calls ls", to_be_named(everywhere.store))
+        yield AdviceShape(
+            what=f"{count(len(runs), 'run')} ended with {count(len(writes), 'external write')} under way, whose outcome is unknown.",
+            do=f"See {listed}, and resume with `perdure runs resume THREAD --code MODULE:NAME`.",
         )
 
 

@@ -25,7 +25,7 @@ __all__ = ["Collected", "SpaceShape", "gc"]
 
 _COLUMNS = (
     Column("what", "name", is_id=True),
-    Column("why", gives_way=True),
+    Column("why", gives_way=True, wraps=True),
     Column("objects", right=True),
     Column("bytes", right=True),
 )
@@ -74,9 +74,10 @@ class Collected(Answer, frozen=True, kw_only=True):
         screen.table(_COLUMNS, shown)
         total = f"{count(self.objects, 'object')}, {size(self.bytes)}"
         if self.applied:
-            screen.say(("✓ ", "good"), f"Forgot {total}. Digests and the chain of commits still verify.")
+            told = f"Forgot {total}. Digests and the chain of commits still verify."
+            screen.wrap(told, indent=2, label=("✓ ", "good"))
         else:
-            screen.say(f"Would forget {total}. Nothing was changed; --apply does it.")
+            screen.wrap(f"Would forget {total}. Nothing was changed; --apply does it.")
 
 
 _Undone: TypeAlias = Annotated[

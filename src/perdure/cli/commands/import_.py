@@ -318,7 +318,12 @@ def _import_messages(
     read(given, format)  # before anything is made
     if needs_agent:
         advice = "Give --agent NAME, the agent whose thread it becomes."
-        raise _refused(f"there is no thread '{thread}', and no agent was named", "agent_missing", advice)
+        raise Invalid(
+            f"there is no thread '{thread}', and no agent was named; nothing was imported.",
+            code="agent_missing",
+            advice=advice,
+            thread=thread,
+        )
     with open_store(everywhere.store) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)

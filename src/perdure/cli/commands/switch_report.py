@@ -35,11 +35,11 @@ def show_report(screen: Screen, report: ReportShape) -> None:
     screen.say("Compatibility check:")
     for item in report.items:
         mark, _, words = item.line.partition(" ")
-        screen.say((mark, _STYLES[item.mark]), f" {words}")
+        screen.wrap(words, indent=2, label=(mark, _STYLES[item.mark]), whole_words=True)
     for note in report.notes:
-        screen.say((f"Note: {note}.", "quiet"))
+        screen.wrap((f"Note: {note}.", "quiet"), whole_words=True)
     if not report.ok:
-        screen.say(("Refused: ", "bad"), report.told)
+        screen.wrap(("Refused: ", "bad"), report.told, whole_words=True)
 
 
 def show_switch(screen: Screen, report: ReportShape) -> None:

@@ -72,6 +72,7 @@ def named(thread: Thread, call: str) -> str:
 # The codes of errors about a name that the store does not have, and the fact that is the name.
 _NAMES = {
     "thread_not_found": "thread",
+    "agent_missing": "thread",  # a thread that is not there cannot be made without an agent
     "agent_not_found": "agent",
     "timeline_not_found": "timeline",
     "name_invalid": "timeline",
@@ -92,8 +93,13 @@ def whole_names(error: PerdureError, arguments: Mapping[str, Any]) -> dict[str, 
     for name, value in arguments.items():
         if not isinstance(value, str) or (value != wanted if wanted is not None else "…" not in value):
             continue
-        with reading(arguments.get("everywhere", EVERYWHERE)) as store:
-            whole = id_meant(value, _known(store, kind, arguments), what=kind)
+        try:
+            with reading(arguments.get("everywhere", EVERYWHERE)) as store:
+                whole = id_meant(value, _known(store, kind, arguments), what=kind)
+        except NotFound as missing:
+            if missing.code == "store_not_found":  # the command would have made one
+                return None
+            raise
         if whole is not None and whole != value:
             return {**arguments, name: whole}
     return None

@@ -48,8 +48,8 @@ def way(states: Sequence[str]) -> Iterator[Part]:
 _COLUMNS = (
     Column("loss"),
     Column("where", "name", gives_way=True),
-    Column("what", gives_way=True),
-    Column("why", "quiet", gives_way=True),
+    Column("what", gives_way=True, wraps=True),
+    Column("why", "quiet", gives_way=True, wraps=True),
 )
 
 

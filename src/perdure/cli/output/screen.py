@@ -1,19 +1,22 @@
 """The screen: what people see.  All text goes through here, and is made safe on its way.
 
-A sentence is never wrapped, so that a digest at its end can be copied.  Where there is no terminal nothing is
-shortened.  A table fits the width of the terminal in four steps, each taken only if the one before was not enough:
+A line of `say` is never wrapped, so that a command in it can be copied; paragraphs and facts are wrapped between words.
+Where there is no terminal nothing is shortened or wrapped.  A table fits the width of the terminal in four steps, each taken only if the one before was not enough:
 columns of words are cut between words, long ids are shown by their ends, columns that matter less are left out, and at
 last the widest columns are cut anywhere.  An id that Perdure made is always shown by its end, which every command
-accepts in place of the whole (`perdure.model.names.short_ids`).
+accepts in place of the whole (`perdure.model.names.short_ids`).  A column that must be read whole goes on over further
+lines instead of being cut.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import IO, NamedTuple, TypeAlias
 
 from rich.cells import cell_len, get_character_cell_size
@@ -72,6 +75,8 @@ _GAP = 2  # columns between two columns of a table
 _WORDS_MIN = 24  # columns that words have at least, while there is something else to leave out
 _ID_MAX = 24  # columns of an id in a narrow table, unless it takes more to tell it from the others
 
+_WORD = re.compile(r"\S+\s*|\s+")
+
 _UNBOUNDED = 10_000  # columns, where no terminal sets a limit
 _LINE_MAX = 100  # columns that are easy to read
 
@@ -111,6 +116,7 @@ class Column(NamedTuple):
     gives_way: bool = False  # words: they are cut where the terminal is narrow
     is_id: bool = False  # is never cut: ids are shown by ends that tell them from each other
     leaves: int = 0  # where the terminal is narrow, columns are left out in this order, 1 first; 0: never
+    wraps: bool = False  # words that are not cut, but go on over further lines
 
 
 class _Console(Console):
@@ -188,10 +194,11 @@ class Screen:
         typed = [self.short_id(word) for word in words]
         self.say((label, "quiet"), f"perdure {shlex.join((*typed, *(('--store', named) if named else ())))}")
 
-    def wrap(self, *parts: Part, indent: int = 0, label: Part = "") -> None:
+    def wrap(self, *parts: Part, indent: int = 0, label: Part = "", whole_words: bool = False) -> None:
         """Print a paragraph, indented, and wrapped at words where the width has a limit.
 
-        `label` comes before its first line, within the indentation.
+        `label` comes before its first line, within the indentation.  A word that is longer than a line is folded,
+        unless `whole_words` says that it stays whole, so that it can be copied.
         """
         width = (
             self._console.width if self._console.width >= _UNBOUNDED else min(self._console.width, _LINE_MAX)
@@ -199,7 +206,8 @@ class Screen:
         width = max(20, width - indent)
         before = _assembled((label,))
         before.pad_right(indent - len(before))
-        for line in _assembled(parts).wrap(self._console, width):
+        text = _assembled(parts)
+        for line in _between_words(text, width) if whole_words else text.wrap(self._console, width):
             line.rstrip()
             self._console.print(before + line, soft_wrap=True)
             before = Text(" " * indent)
@@ -209,11 +217,12 @@ class Screen:
         self._console.print()
 
     def facts(self, facts: Iterable[tuple[str, Part]]) -> None:
-        """Print names and what they are, one a line."""
+        """Print names and what they are, each from a new line on; words are wrapped beside their name."""
         shown = list(facts)
         longest = max((len(name) for name, _ in shown), default=0)
         for name, fact in shown:
-            self.say((f"{name:<{longest}}  ", "quiet"), fact)
+            label = (f"{name:<{longest}}  ", "quiet")
+            self.wrap(fact, indent=longest + 2, label=label, whole_words=True)
 
     def short_id(self, id: str, among: Iterable[str] = ()) -> str:
         """Return an id as a table of all these ids shows it; whole where there is no terminal."""
@@ -227,7 +236,7 @@ class Screen:
         table = _Table(kept, [[row[index] for index in used] for row in cells])
         if self._console.width < _UNBOUNDED:
             table.fit(self._console.width - indent)
-        for line in table.lines():
+        for line in table.lines(self._console):
             self._console.print(Text(" " * indent) + line, soft_wrap=True)
 
 
@@ -259,22 +268,31 @@ class _Table:
         self._narrow(others, [1] * len(least), width)
         self._narrow(range(len(least)), [1] * len(least), width)
 
-    def lines(self) -> Iterable[Text]:
-        """Yield the heading and the rows."""
+    def lines(self, on: Console) -> Iterable[Text]:
+        """Yield the heading and the rows; a row has as many lines as its longest cell that wraps."""
         heading = [Text(inline(column.name), style="head") for column in self._columns]
-        for row in (heading, *self._rows):
-            line = Text()
-            for cell, column, width in zip(row, self._columns, self._widths, strict=True):
-                shown = cell
-                if cell.cell_len > width:
-                    shown = Text(cut_at_words(cell.plain, width), style=cell.style)
-                elif row is not heading and column.style and not cell.style:
-                    shown = Text(cell.plain, style=column.style)
-                space = " " * (width - shown.cell_len)
-                line.append_text(Text(space) + shown if column.right else shown + Text(space))
-                line.append(" " * _GAP)
-            line.rstrip()
-            yield line
+        yield self._line(heading, is_heading=True)
+        for row in self._rows:
+            wrapped = [
+                list(cell.wrap(on, width)) if column.wraps and cell.plain else [cell]
+                for cell, column, width in zip(row, self._columns, self._widths, strict=True)
+            ]
+            for cells in zip_longest(*wrapped, fillvalue=Text()):
+                yield self._line(cells)
+
+    def _line(self, cells: Sequence[Text], *, is_heading: bool = False) -> Text:
+        line = Text()
+        for cell, column, width in zip(cells, self._columns, self._widths, strict=True):
+            shown = cell
+            if cell.cell_len > width:
+                shown = Text(cut_at_words(cell.plain, width), style=cell.style)
+            elif not is_heading and column.style and not cell.style:
+                shown = Text(cell.plain, style=column.style)
+            space = " " * (width - shown.cell_len)
+            line.append_text(Text(space) + shown if column.right else shown + Text(space))
+            line.append(" " * _GAP)
+        line.rstrip()
+        return line
 
     def _natural(self, index: int) -> int:
         heading = cell_len(inline(self._columns[index].name))
@@ -305,6 +323,18 @@ class _Table:
             second = max((self._widths[index] for index in wide if index != widest), default=0)
             down_to = max(least[widest], min(second, self._widths[widest] - 1), self._widths[widest] - excess)
             self._widths[widest] = down_to
+
+
+def _between_words(text: Text, width: int) -> Iterator[Text]:
+    """Yield the lines of a paragraph; a word that is longer than a line stays whole."""
+    for line in text.split(allow_blank=True):
+        breaks, columns = list[int](), 0
+        for word in _WORD.finditer(line.plain):
+            if columns and columns + cell_len(word[0].rstrip()) > width:
+                breaks.append(word.start())
+                columns = 0
+            columns += cell_len(word[0])
+        yield from line.divide(breaks)
 
 
 def _cell(cell: Cell) -> Text:

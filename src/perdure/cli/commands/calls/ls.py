@@ -16,14 +16,14 @@ from perdure.cli.output.formatting import ago, count
 from perdure.cli.output.ledger_words import on_one_line, state
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid, NotFound
-from perdure.model.call import CallRecord, CallState
+from perdure.model.call import UNCLEAR, CallRecord, CallState
 from perdure.model.head import MAIN
 from perdure.shapes.ledger import CallPage, CallRecordShape
 from perdure.shapes.lookup import lately
 from perdure.shapes.text import now
 from perdure.store.store import Store
 
-__all__ = ["Calls", "ls"]
+__all__ = ["Calls", "interrupted_calls", "ls"]
 
 _COLUMNS = (
     Column("thread", "name", is_id=True),
@@ -36,16 +36,19 @@ _COLUMNS = (
 
 
 class Calls(CallPage, Answer, frozen=True, kw_only=True):
-    """The tool calls of a thread, oldest first; without a thread, all calls whose outcome is unknown."""
+    """The tool calls of a thread, oldest first; without a thread, all calls whose outcome is unknown.
+
+    The outcome of a call that was under way when its run was interrupted is unknown, too.
+    """
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.calls:
-            screen.say(
-                "There is no tool call here."
-                if self.thread
-                else "No call has an unknown outcome. Calls under way: perdure runs ls."
-            )
+            if self.thread:
+                screen.say("There is no tool call here.")
+            else:
+                screen.say("No call has an unknown outcome, and none was interrupted.")
+                screen.suggest("Calls under way: ", "runs", "ls")
             return
         at_now = now()
         screen.table(
@@ -64,6 +67,25 @@ class Calls(CallPage, Answer, frozen=True, kw_only=True):
         )
         if self.more:
             screen.say((f"The last {count(len(self.calls), 'call')}; --limit 0 lists all.", "quiet"))
+        if not self.thread:
+            self._suggest(screen)
+
+    def _suggest(self, screen: Screen) -> None:
+        """Print how to go on with an interrupted call, and with one whose outcome is unknown."""
+        ids = [each.id for each in self.calls]
+        cut = next((each for each in self.calls if each.state == "started"), None)
+        if cut is not None:
+            resume = ("runs", "resume", cut.thread, cut.run or "RUN", "--code", "MODULE:NAME")
+            screen.wrap(
+                ("A call that is started was under way when its process ended; its run settles it.", "quiet")
+            )
+            screen.suggest("Resume its run: ", *resume)
+            screen.suggest("Or all runs:    ", "work", "--code", "MODULE:NAME")
+        unclear = next((each for each in self.calls if each.state in UNCLEAR), None)
+        if unclear is not None:
+            place = (unclear.thread, screen.short_id(unclear.id, ids))
+            screen.suggest("Look at one: ", "calls", "show", *place)
+            screen.suggest("Settle it:   ", "calls", "resolve", *place, "OUTCOME", "--why", "TEXT")
 
 
 def ls(
@@ -78,6 +100,7 @@ def ls(
 ) -> Calls:
     """List the tool calls of a thread, or all calls whose outcome is unknown
 
+    Calls that were under way when the process of their run ended are among the latter.
     All timelines of a thread share one ledger: an undo or a fork takes no call back.
     """
     if thread is None and run is not None:
@@ -94,7 +117,7 @@ def ls(
         if thread is not None and run is not None:
             run = found_run(store.thread(thread), run, None).id
         found = (
-            list(filter(wanted, store.unclear_calls()))
+            list(filter(wanted, [*interrupted_calls(store), *store.unclear_calls()]))
             if thread is None
             else lately(lambda last: _of(store, thread, run, last), wanted, limit)
         )
@@ -102,6 +125,17 @@ def ls(
             store.thread(thread, timeline=timeline or MAIN)  # says which there are, if there is no such one
         kept = found[-limit:] if limit else found
         return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(found))
+
+
+def interrupted_calls(store: Store) -> list[tuple[str, CallRecord]]:
+    """Return the calls that were under way when the process of their run ended, with their threads, oldest first."""
+    found: list[tuple[str, CallRecord]] = []
+    for id, run in store.open_runs():
+        with suppress(NotFound):  # the run of a thread that was removed
+            thread = store.thread(id)
+            if thread.interrupted(run.id):
+                found += [(id, each) for each in thread.calls(run=run.id) if each.state == "started"]
+    return sorted(found, key=lambda each: each[1].at)
 
 
 def _of(store: Store, thread: str, run: str | None, limit: int | None) -> list[tuple[str, CallRecord]]:

@@ -31,11 +31,14 @@ class ModelShown(Answer, frozen=True, kw_only=True):
         screen.say((self.model.backend, "title"))
         screen.facts(_facts(self.model, self.date))
         if self.model.note:
-            screen.say(("! ", "warn"), self.model.note[0].upper() + self.model.note[1:] + ".")
+            note = self.model.note[0].upper() + self.model.note[1:] + "."
+            screen.wrap(note, indent=2, label=("! ", "warn"), whole_words=True)
         if self.near:
-            screen.say(("? ", "warn"), f"Did you mean {' or '.join(self.near)}?")
+            meant = f"Did you mean {' or '.join(self.near)}?"
+            screen.wrap(meant, indent=2, label=("? ", "warn"), whole_words=True)
         if self.model.unconfirmed:
-            screen.say(("? ", "warn"), f"Only one source says: {', '.join(self.model.unconfirmed)}.")
+            doubtful = f"Only one source says: {', '.join(self.model.unconfirmed)}."
+            screen.wrap(doubtful, indent=2, label=("? ", "warn"), whole_words=True)
 
 
 def show(

@@ -36,6 +36,7 @@ class CarriedOn(Answer, frozen=True, kw_only=True):
     run: str
     status: str | None  # null: it was not carried on
     why: str | None
+    approvals: list[str]  # the calls that wait for a decision
 
     @classmethod
     def of(cls, worked: Worked) -> CarriedOn:
@@ -47,12 +48,18 @@ class CarriedOn(Answer, frozen=True, kw_only=True):
             run=worked.run,
             status=None if result is None else result.status,
             why=why or (error.message if error is not None else None),
+            approvals=[each.call for each in result.approvals] if result is not None else [],
         )
 
     def show(self, screen: Screen) -> None:
-        """Print one line."""
+        """Print one line; for a run that waits for decisions also their calls, and the command that lists them."""
         why = f"  {self.why}" if self.why else ""
-        screen.cut(state(self.status or "not run"), f"  {self.thread}  ", (self.run, "name"), (why, "quiet"))
+        run = (screen.short_id(self.run), "name")
+        screen.cut(state(self.status or "not run"), f"  {self.thread}  ", run, (why, "quiet"))
+        if self.approvals:
+            calls = ", ".join(screen.short_id(each, self.approvals) for each in self.approvals)
+            screen.wrap(("Waits for a decision on ", "quiet"), calls, indent=2)
+            screen.suggest("  List them: ", "approvals", "ls", self.thread)
 
 
 class WorkEnded(Answer, frozen=True, kw_only=True):
