@@ -284,6 +284,12 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
     forks = shell.ok("gc", "--timelines-older-than", "0d", "--apply", "--json").json
     done = shell.ok("gc", "--threads-older-than", "0d", "--apply", "--json").json
 
+    counted = {each["thread"]: (each["objects"], each["whole"]) for each in dry["spaces"]}
+    assert f"all {counted['shopping'][0]}" in shown
+    assert f"Would forget {dry['objects']} objects" in shown
+    assert counted["busy"] == (0, False)
+    assert dry["objects"] == counted["idle"][0] + counted["shopping"][0]
+    assert min(counted["idle"][0], dry["bytes"]) > 0
     goes = {each["thread"]: each["left_alone"] is None for each in dry["spaces"]}
     assert goes == {"idle": True, "shopping": True, "busy": False}
     assert "thread busy stays: run" in " ".join(shown.split())
@@ -346,8 +352,10 @@ def test_gc_forgets_removed_threads(shell: Shell) -> None:
     shell.ok("threads", "rm", "shopping")
 
     planned = shell.ok("gc", "--removed").out
+    counted = shell.ok("gc", "--removed", "--json").json["objects"]
     done = shell.ok("gc", "--removed", "--apply", "--json").json
 
+    assert 0 < counted == done["objects"]
     assert "--apply" in planned
     assert [space["why"] for space in done["spaces"]] == ["removed"]
     assert done["bytes"] > 0
