@@ -55,6 +55,19 @@ export const scenarios = {
       await shown();
       await page.getByLabel('Agent').selectOption('');
       await shown('trip-42', 'trip-43', 'trip-44');
+      await page.getByLabel('Cost from').fill('1');
+      await page.getByLabel('Cost from').press('Enter');
+      await shown();
+      await page.getByLabel('Cost from').fill('');
+      await page.getByLabel('Model').fill('Traveller');
+      await page.getByLabel('Changed').selectOption('7');
+      await shown('trip-42', 'trip-43', 'trip-44');
+      await page.getByLabel('Model').fill('opus');
+      await page.getByLabel('Model').press('Enter');
+      await shown();
+      await page.getByLabel('Model').fill('');
+      await page.getByLabel('Model').press('Enter');
+      await shown('trip-42', 'trip-43', 'trip-44');
       await picture('list');
     });
   },
@@ -218,6 +231,66 @@ export const scenarios = {
     });
   },
 
+  // Another writer commits after the switch: undoing the switch would undo that.
+  async overtaken({ open }) {
+    await withPage(open, async ({ page, go }) => {
+      await go('/threads/trip-42?timeline=slower');
+      await row(page, 3).waitFor();
+      await page.keyboard.press('s');
+      const dialog = page.getByRole('dialog', { name: 'Switch the backend' });
+      await dialog.getByRole('combobox', { name: 'To' }).fill('openai:gpt-5.6');
+      await dialog.getByRole('button', { name: 'Check' }).click();
+      await dialog.getByRole('button', { name: 'Switch', exact: true }).click();
+      await dialog.getByText('Switched.').waitFor();
+      await page.evaluate(() => fetch(`${window.root}v1/threads/trip-42/state/late.json?timeline=slower`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '"kept"' }));
+      await dialog.getByRole('button', { name: 'Undo the switch' }).click();
+      await dialog.getByRole('alert').waitFor();
+      assert.equal(await state(page, 'trip-42', 'slower', '/late.json'), 'kept');
+    });
+  },
+
+  // Main is replaced only as the reader has seen it.
+  async promote({ open }) {
+    await withPage(open, async ({ page, go }) => {
+      await go('/threads/trip-42');
+      await row(page, 5).waitFor();
+      const { etag } = await page.evaluate(async () => ({ etag: (await fetch(`${window.root}v1/threads/trip-42`)).headers.get('ETag') }));
+      await page.getByRole('button', { name: 'Merge', exact: true }).click();
+      const asked = page.waitForRequest(/\/promote$/);
+      await page.getByRole('button', { name: 'Promote: make it main' }).click();
+      assert.equal((await asked).headers()['if-match'], etag);
+      await page.getByText('is main now').waitFor();
+    });
+  },
+
+  // The answer to a message is lost and its run is under way: the same words again are the same message.
+  async lost({ open, letGo }) {
+    await withPage(open, async ({ page, go, faults }) => {
+      const sent = [];
+      await page.route(/\/notes-live\/(run|steer)\?/, async (route) => {
+        sent.push(new URL(route.request().url()).pathname.split('/').pop());
+        if (sent.length > 1) return route.continue();
+        await route.fetch();
+        await route.abort();
+      });
+      await go('/threads/notes-live');
+      await page.getByRole('textbox', { name: 'Input', exact: true }).fill('Tell me slowly about Lisbon.');
+      await page.getByRole('textbox', { name: 'Input', exact: true }).press('Control+Enter');
+      await page.getByText('The server does not answer.').waitFor();
+      try {
+        await page.getByRole('textbox', { name: 'Words for the run', exact: true }).press('Control+Enter');
+        await page.waitForFunction(() => document.getElementById('composer').value === '');
+      } finally {
+        letGo(); // the server waits for the run before it ends
+      }
+      assert.deepEqual(sent, ['run', 'run']);
+      await row(page, 1).getByText('Take the early boat.').waitFor();
+      assert.equal(await row(page, 1).getByText('Tell me slowly about Lisbon.', { exact: true }).count(), 1, 'the message is there once');
+      assert.equal(await row(page, 2).count(), 0);
+      assert.deepEqual(faults.splice(0).filter((each) => !each.includes('ERR_FAILED')), []);
+    });
+  },
+
   async live({ open, letGo }) {
     await withPage(open, async ({ page, go, picture }) => {
       await go('/threads/notes-live');
@@ -227,6 +300,7 @@ export const scenarios = {
       await words.getByText('Lisbon is lovely in spring.').waitFor();
       await page.reload();
       await words.getByText('Lisbon is lovely in spring.').waitFor();
+      await page.locator('details', { hasText: 'A slow answer is asked for.' }).waitFor(); // also what came before the reload
       await picture('live');
       letGo();
       const said = row(page, 1).getByText('Lisbon is lovely in spring. The tram climbs slowly. Take the early boat.', { exact: true });

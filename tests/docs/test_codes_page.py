@@ -82,7 +82,7 @@ raise unreadable("not_json", "it is no JSON")
     assert _found('raise unreadable("patch", "it is no JSON")', made=made) == set()
 
 
-def _found(text: str, **others: str) -> set[Coded]:
+def _found(text: str, **others: str) -> frozenset[Coded]:
     kinds = "class Invalid(PerdureError): ...\nclass NotFound(PerdureError): ..."
     texts = {"text": text, "errors": kinds} | others
     return codes({name: ast.parse(each) for name, each in texts.items()})

@@ -7,10 +7,12 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import io
 import ipaddress
 import json
 import pathlib
 import re
+import struct
 import uuid
 import zoneinfo
 from collections import deque
@@ -67,7 +69,37 @@ class Point:
     y: Any = None
 
 
-DECLARED = [(__name__, "Colour"), (__name__, "Trip"), (__name__, "Point")]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counted:
+    """A declared class with a field that its constructor does not take."""
+
+    x: int
+    count: int = dataclasses.field(init=False, default=0)
+
+
+@dataclasses.dataclass
+class Scaled:
+    """A declared class whose constructor needs more than its fields."""
+
+    x: int
+    by: dataclasses.InitVar[int]
+
+    def __post_init__(self, by: int) -> None:
+        self.x *= by
+
+
+@dataclasses.dataclass
+class Shifted:
+    """A declared class whose constructor changes what it is given."""
+
+    x: int
+    names: list[str] = dataclasses.field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        self.x += 1
+
+
+DECLARED = [(__name__, name) for name in ("Colour", "Trip", "Point", "Counted", "Scaled", "Shifted")]
 OSLO = zoneinfo.ZoneInfo("Europe/Oslo")
 
 VALUES: list[Any] = [
@@ -119,6 +151,7 @@ VALUES: list[Any] = [
         Overwrite(value=[1]),
     ),
     *(Colour.RED, Trip(to="Oslo", days=[1]), Point(1, {"deep": Point(2)})),
+    *(Counted(1), Scaled(2, 3), Shifted(4, ["a"])),
 ]
 
 
@@ -169,6 +202,28 @@ def test_a_turn_without_content_is_there_after_a_restart(tmp_path: Path) -> None
             say(graph.compile(checkpointer=Saver(store)), text)
     with perdure.open(tmp_path / "agents.db") as store:
         assert said(graph.compile(checkpointer=Saver(store))) == ["one", [], "two", []]
+
+
+def test_a_field_that_a_class_has_got_since_has_its_default() -> None:
+    """One that it has no more, or that is needed and missing, is damage."""
+    stored: Any = {"$": "object", "type": [__name__, "Shifted"], "v": {"x": 5}}
+    assert Codec(DECLARED).decode(stored) == Shifted(4, [])
+
+    for stored["v"] in ({"x": 5, "gone": 1}, {"names": []}):
+        with raises(Corrupt, "foreign_value_damaged"):
+            Codec(DECLARED).decode(stored)
+
+
+def test_a_time_zone_without_a_name_is_refused_and_a_time_in_it_keeps_its_offset() -> None:
+    """The rules of such a zone are in a file that no reader could find."""
+    counts = struct.pack(">6l", 0, 0, 0, 0, 1, 5)
+    file = io.BytesIO(b"TZif" + bytes(16) + counts + struct.pack(">lbb", 7200, 0, 0) + b"CEST\0")
+    zone = zoneinfo.ZoneInfo.from_file(file)
+    at = datetime.datetime(2026, 7, 1, 12, tzinfo=zone)
+
+    with raises(Unsupported, "foreign_type_refused"):
+        Codec().encode(zone)
+    assert Codec().decode(Codec().encode(at)).isoformat() == "2026-07-01T12:00:00+02:00"
 
 
 class Undeclared:

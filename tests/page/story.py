@@ -76,11 +76,15 @@ class Traveller:
             yield Finished(message=Message("assistant", (ReasoningSummary(thought),), (call,)), usage=usage)
             return
         text = _SLOW_WORDS if "slowly" in words else _answer(words, done=bool(results))
+        thoughts = ("A slow answer is asked for.",) if "slowly" in words else ()
+        for thought in thoughts:
+            yield ReasoningChunk(thought)
         for index, piece in enumerate(text.split(" ")):
             yield TextChunk(piece if index == 0 else f" {piece}")
             if "slowly" in words and index == 5:
                 await _until_told()
-        yield Finished(message=Message("assistant", (Text(text),)), usage=usage)
+        content = (*map(ReasoningSummary, thoughts), Text(text))
+        yield Finished(message=Message("assistant", content), usage=usage)
 
 
 class LogWriter:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from perdure import Agent
+from perdure.model.context import Context
+from perdure.providers.contract import ModelEvent
 from perdure.store.store import Store
 from perdure.store.thread import Thread
-from tests.server.client import TOKEN, Client, Reply
+from perdure.testing import Script, say
+from tests.server.client import TOKEN, Client, Reply, serving
 
 THREAD = "/v1/threads/chat"
 
@@ -146,6 +152,39 @@ def _cut(client: Client, path: str, body: dict[str, Any], headers: dict[str, str
     with socket.create_connection(("127.0.0.1", client.port)) as connection:
         connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
         connection.recv(1)
+
+
+class WaitingModel(Script):
+    """A model that says a little, and the rest when it is told to."""
+
+    def __init__(self, *items: Any) -> None:
+        """Wait after the first piece."""
+        super().__init__(*items, pieces=2)
+        self.may_end = threading.Event()
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Say a piece, and wait."""
+        async for event in super().step(context):
+            yield event
+            await asyncio.to_thread(self.may_end.wait, 60)
+
+
+def test_a_repeated_input_is_answered_while_its_run_goes_on(store: Store) -> None:
+    """A client that does not wait for the end, and lost the first answer, gets the same run at once."""
+    model = WaitingModel(say("Done."))
+    agent = Agent("assistant", backend=model)
+    store.thread("chat", agent=agent, owner="ann")
+
+    with serving(store, agent) as client:
+        body = {"text": "Go", "wait": False}
+        try:
+            found = [client.post(f"{THREAD}/run", body, Idempotency_Key="k") for _ in range(2)]
+        finally:
+            model.may_end.set()
+
+    assert [each.status for each in found] == [202, 202]
+    assert [each.json["run"]["state"] for each in found] == ["running", "running"]
+    assert found[0].json["run"]["id"] == found[1].json["run"]["id"]
 
 
 def test_the_etag_of_a_switch_is_its_own_head(

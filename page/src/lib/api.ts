@@ -77,9 +77,14 @@ export function actId(): string {
 export interface Act { etag?: string | null; key?: string | null; method?: string }
 
 export async function post<T>(url: string, body: unknown = {}, act: Act = {}): Promise<T> {
+  return (await postWithTag<T>(url, body, act)).body;
+}
+
+/** Ask for a change; the ETag names the head that it led to. */
+export async function postWithTag<T>(url: string, body: unknown = {}, act: Act = {}): Promise<Answered<T>> {
   const headers: Record<string, string> = { Accept: 'application/json', 'Content-Type': 'application/json' };
   if (act.key !== null) headers['Idempotency-Key'] = act.key ?? actId();
   if (act.etag) headers['If-Match'] = act.etag;
   const answer = await send(url, { method: act.method ?? 'POST', headers, body: JSON.stringify(body) });
-  return (answer.status === 204 ? null : await answer.json()) as T;
+  return { body: (answer.status === 204 ? null : await answer.json()) as T, etag: answer.headers.get('ETag') };
 }

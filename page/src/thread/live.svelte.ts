@@ -33,6 +33,7 @@ export class Live {
       case 'text.so_far':
         this.running = true;
         this.text = String(sent['text']);
+        this.reasoning = String(sent['reasoning'] ?? '');
         break;
       case 'text.delta':
         this.running = true;

@@ -200,14 +200,15 @@ class Codec:
 
     def _object(self, value: Any, kind: type[Any], depth: int) -> Json:
         name: list[Json] = [kind.__module__, kind.__name__]
+        fields: dict[str, Any]
         if getattr(sys.modules.get(kind.__module__), kind.__name__, None) is not kind:
             return self._foreign(value, kind)  # a class inside a function: no reader could find it
         if isinstance(value, enum.Enum):
             return {MARK: "enum", "type": name, "v": self._encode(value.value, depth + 1)}
-        if hasattr(value, "__pydantic_fields__"):
-            fields: dict[str, Any] = {**value.__dict__, **(getattr(value, "__pydantic_extra__", None) or {})}
-        elif dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value):
             fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        elif hasattr(value, "__pydantic_fields__"):
+            fields = {**value.__dict__, **(getattr(value, "__pydantic_extra__", None) or {})}
         elif hasattr(value, "_asdict"):
             fields = value._asdict()
         elif callable(getattr(value, "dict", None)):
@@ -289,6 +290,8 @@ class Codec:
         value = self._decode(stored["v"])
         if mark == "enum":
             return kind(value)
+        if dataclasses.is_dataclass(kind):
+            return _dataclass_of(kind, value)
         try:
             return kind(**value)
         except ValueError:  # the class has become stricter since
@@ -332,7 +335,7 @@ def _standard(value: Any, kind: type[Any], inner: Callable[[Any], Json]) -> Json
         return {MARK: name, "v": base64.b64encode(bytes(value)).decode()}
     if kind in (datetime.datetime, datetime.date, datetime.time):
         zone = getattr(value, "tzinfo", None)
-        if isinstance(zone, zoneinfo.ZoneInfo):
+        if isinstance(zone, zoneinfo.ZoneInfo) and zone.key:
             plain = value.replace(tzinfo=None, fold=0).isoformat()
             return {MARK: f"zoned {kind.__name__}", "v": [plain, zone.key, value.fold]}
         return {MARK: kind.__name__, "v": value.isoformat()}
@@ -344,9 +347,27 @@ def _standard(value: Any, kind: type[Any], inner: Callable[[Any], Json]) -> Json
         return {MARK: "path", "v": [inner(part) for part in value.parts]}
     if kind is re.Pattern:
         return {MARK: "pattern", "v": [inner(value.pattern), value.flags]}
+    if kind is zoneinfo.ZoneInfo and not value.key:  # of a file: no reader could find it
+        return None
     if kind in (uuid.UUID, decimal.Decimal, zoneinfo.ZoneInfo) or _IP.get(kind.__name__) is kind:
         return {MARK: kind.__name__, "v": str(value)}
     return None
+
+
+def _dataclass_of(kind: Any, fields: dict[str, Any]) -> Any:
+    """Return an object of a dataclass with exactly these fields; fields that the class has got since have their defaults."""
+    known = {each.name: each for each in dataclasses.fields(kind)}
+    if unknown := fields.keys() - known.keys():
+        raise TypeError(f"{kind.__name__} has no field {min(unknown)}")
+    try:
+        made = kind(**{name: each for name, each in fields.items() if known[name].init})
+    except Exception:  # it needs an InitVar, or refuses what it has allowed before
+        if fields.keys() != known.keys():
+            raise
+        made = kind.__new__(kind)
+    for name, each in fields.items():  # those that the constructor does not take, or has changed
+        object.__setattr__(made, name, each)
+    return made
 
 
 def _written(stored: Json) -> str:

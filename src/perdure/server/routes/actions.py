@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -42,7 +43,7 @@ from perdure.shapes.threads import (
 )
 from perdure.store.thread import Thread
 
-__all__ = ["Steered", "runner"]
+__all__ = ["Steered", "can_go_on", "runner"]
 
 
 class BaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +107,22 @@ async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | On
         return await _queued(call, query.timeline, body, id)
     if _wants_events(call):
         return _streamed(call, thread, thread.stream(body.text, id=id))  # pyright: ignore[reportReturnType]
+    found = await thread.given(body.text, id=id)
+    if found is not None and not await thread.off_loop(partial(can_go_on, thread.target(), found)):
+        call.status = 202  # the request came before: its run lives, waits or has ended
+        return await thread.off_loop(
+            lambda: OneRun(thread=thread.id, run=RunShape.now(thread.target(), found))
+        )
     return await _begun(call, thread, thread.stream(body.text, id=id), lambda: _run_with(thread.target(), id))
+
+
+def can_go_on(thread: Thread, record: RunRecord) -> bool:
+    """True if the same input again carries its run on: it was not begun, was interrupted, was decided, or failed."""
+    if record.state == "waiting":
+        return thread.decided(record.id)
+    if record.state == "running":
+        return thread.interrupted(record.id)
+    return record.state in ("created", "failed")
 
 
 class ResumeBody(BaseBody, frozen=True, kw_only=True):

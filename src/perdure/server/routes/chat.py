@@ -35,7 +35,7 @@ from perdure.server.protocols.run_parts import (
     RunParts,
     history,
 )
-from perdure.server.routes.actions import runner
+from perdure.server.routes.actions import can_go_on, runner
 from perdure.server.routing import HttpCall, LineQuery, page_size, route
 from perdure.server.streams import EventStream, watched
 from perdure.shapes.lookup import run_of
@@ -374,7 +374,7 @@ async def _begin(
         run = await call.server.store.off_loop(lambda: reader.start(message, id=id))
         return await call.server.store.off_loop(lambda: reader.find_run(run))
     found = await thread.given(message, id=id)
-    if found is not None and not await thread.off_loop(partial(_can_go_on, thread.target(), found)):
+    if found is not None and not await thread.off_loop(partial(can_go_on, thread.target(), found)):
         return found
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = call.server.keep(watched(thread.stream(message, id=id), begun))
@@ -387,14 +387,6 @@ async def _begin(
             raise error
         if found is not None and (task.done() or begun.done() or not await thread.interrupted(found.id)):
             return found
-
-
-def _can_go_on(thread: Thread, record: RunRecord) -> bool:
-    if record.state == "waiting":
-        return thread.decided(record.id)
-    if record.state == "running":
-        return thread.interrupted(record.id)
-    return record.state in ("created", "failed")
 
 
 async def _go_on(call: HttpCall, thread: aio.Thread | None, run: str) -> None:
