@@ -256,11 +256,12 @@ class NotFound(PerdureError):
 class Forgotten(NotFound):
     """The thing existed, and a policy that the user set removed its content."""
 
-    def __init__(self, what: str, why: str) -> None:
-        """Say what was forgotten, and why."""
+    def __init__(self, what: str, why: str, *, advice: str = "") -> None:
+        """Say what was forgotten, and why; `advice` says what can be read instead."""
         self.what, self.why = what, why
         super().__init__(
-            f"{what} was forgotten: {why}. Its digest still verifies; its content cannot be read again."
+            f"{what} was forgotten: {why}. Its digest still verifies; its content cannot be read again.",
+            advice=advice,
         )
 
 

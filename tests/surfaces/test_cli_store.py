@@ -284,6 +284,12 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
     forks = shell.ok("gc", "--timelines-older-than", "0d", "--apply", "--json").json
     done = shell.ok("gc", "--threads-older-than", "0d", "--apply", "--json").json
 
+    counted = {each["thread"]: (each["objects"], each["whole"]) for each in dry["spaces"]}
+    assert f"all {counted['shopping'][0]}" in shown
+    assert f"Would forget {dry['objects']} objects" in shown
+    assert counted["busy"] == (0, False)
+    assert dry["objects"] == counted["idle"][0] + counted["shopping"][0]
+    assert min(counted["idle"][0], dry["bytes"]) > 0
     goes = {each["thread"]: each["left_alone"] is None for each in dry["spaces"]}
     assert goes == {"idle": True, "shopping": True, "busy": False}
     assert "thread busy stays: run" in " ".join(shown.split())
@@ -311,7 +317,8 @@ def test_a_log_says_which_states_were_forgotten(empty: Shell) -> None:
 
     assert "superseded values" in dry
     assert all(f"We need {item}." in logged for item in ("milk", "eggs", "bread"))
-    assert logged.count("what it changed was forgotten") == 3  # the third one changed a state that is gone
+    assert logged.count("the state before or after it was forgotten") == 3  # the third: that before it
+    assert logged.count("~ /item.json") == 3
     assert [turn["forgotten"] for turn in turns] == [True, True, True]
     assert [(each["forgotten"], each["preview"] is None) for each in values] == [
         (False, False),
@@ -319,6 +326,40 @@ def test_a_log_says_which_states_were_forgotten(empty: Shell) -> None:
     ]
     assert empty("threads", "bisect", "list", "--path", "/item.json", "--exists", "--json").code == 3
     assert empty.ok("verify", "--json").json["ok"] is True
+
+
+def test_a_value_that_is_still_held_is_not_called_forgotten(empty: Shell) -> None:
+    """It was written at a moment that is gone, and a later state has it; the value before it is gone."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("trip", agent="helper")
+        for total in (10, 20):
+            thread.put("/total.json", total)
+        thread.put("/other.json", 1)
+        thread.put("/other.json", 2)
+    empty.ok("gc", "--superseded-older-than", "0d", "--apply")
+
+    versions = empty.ok("state", "log", "trip", "/total.json", "--json").json["versions"]
+    turns = empty.ok("threads", "turns", "trip", "--json").json["turns"]
+
+    assert [(each["preview"], each["forgotten"]) for each in versions] == [("20", False), (None, True)]
+    assert [each["changed"] for each in turns][-1] == [{"path": "/other.json", "what": "written"}]
+
+
+def test_the_error_of_a_forgotten_moment_says_which_can_be_read(empty: Shell) -> None:
+    """It names the path, the turn and the oldest turn since which moments are there."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("trip", agent="helper")
+        for total in (10, 20, 30):
+            with thread.change("count") as change:
+                change.say("user", "Count on.")
+                change.put("/total.json", total)
+    empty.ok("gc", "--superseded-older-than", "0d", "--apply")
+
+    gone = empty("state", "get", "trip", "/total.json", "--at", "turn:1", "--json").error
+
+    assert gone["error"] == "Forgotten"
+    assert gone["message"].startswith("/total.json at turn 1 (commit ")
+    assert gone["hint"].startswith("On 'main' moments since turn 3 (commit ")
 
 
 def test_gc_says_first_and_does_it_only_when_told(shell: Shell) -> None:
@@ -346,8 +387,10 @@ def test_gc_forgets_removed_threads(shell: Shell) -> None:
     shell.ok("threads", "rm", "shopping")
 
     planned = shell.ok("gc", "--removed").out
+    counted = shell.ok("gc", "--removed", "--json").json["objects"]
     done = shell.ok("gc", "--removed", "--apply", "--json").json
 
+    assert 0 < counted == done["objects"]
     assert "--apply" in planned
     assert [space["why"] for space in done["spaces"]] == ["removed"]
     assert done["bytes"] > 0

@@ -93,7 +93,7 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
         (["threads", "ls", "extra"], "'extra'"),
         (["threads", "log", "shopping", "--limit", "many"], "many"),
         (["state", "get", "shopping"], "PATH must be given"),
-        (["state"], "THREAD must be given"),
+        (["state", "ls"], "THREAD must be given"),
         (["runs", "resume", "shopping"], "this needs --code: what the tools of agent 'helper' do"),
         (["threads", "list"], "Did you mean 'ls'?"),
         (["thread", "delete", "shopping"], "Did you mean 'rm'?"),
@@ -125,6 +125,14 @@ def test_a_bare_noun_lists_and_the_singular_is_accepted(shell: Shell) -> None:
     assert shell.ok("threads", "--json").json == listed
     assert shell.ok("thread", "--json").json == listed
     assert shell.ok("thread", "ls", "--json").json == listed
+
+
+@pytest.mark.parametrize("noun", ["state", "artifacts", "checkpoint"])
+def test_a_bare_noun_whose_list_needs_a_thread_shows_its_commands(empty: Shell, noun: str) -> None:
+    """Programs, which ask for JSON, are told what is missing."""
+    assert empty.ok(noun).out == empty.ok(noun, "--help").out
+    assert "ls" in empty.ok(noun).out
+    assert empty(noun, "--json").code == 2
 
 
 def test_help_may_be_asked_for_in_either_way(empty: Shell) -> None:

@@ -31,7 +31,8 @@ _INTRODUCTION = """
 This page is made from the commands themselves by `python -m perdure.cli.reference`.
 
 Verbs are the Python names, and the thread comes first.
-A bare noun means `ls`, so `perdure threads` lists threads; `perdure thread log` is accepted too.
+A bare noun means `ls`, so `perdure threads` lists threads; where `ls` needs a thread, as in `perdure state`, it shows the commands of the noun.
+`perdure thread log` is accepted too.
 `--store`, `--json` and `--verbose` may also come before the command.
 
 ## The store

@@ -1,6 +1,7 @@
 """How commands are spelled, and what to say if they are not.
 
-A bare noun means `ls`; `--store`, `--json` and `--verbose` may also come before the command.
+A bare noun means `ls`, and where that needs a thread, the list of its commands; `--store`, `--json` and `--verbose`
+may also come before the command.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from perdure.model.names import did_you_mean, near, shown_address
 __all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_json", "wants_log"]
 
 _HELP = ("--help", "-h", "--version")
+_OF_A_THREAD = ("state", "artifacts", "checkpoints")  # what their `ls` lists
 # What other programs call it.
 _OTHER_WORDS = {
     "list": "ls", "dir": "ls", "delete": "rm", "remove": "rm", "del": "rm", "set": "put", "write": "put",
@@ -40,7 +42,8 @@ def tidied(words: Sequence[str]) -> list[str]:
     if rest[:1] == ["help"]:
         rest = [*rest[1:], "--help"]
     if rest and rest[0] in SPELLINGS and not _has_verb(rest):
-        rest.insert(1, "ls")
+        is_bare = len(rest) == 1 and not wants_json(moved)
+        rest.insert(1, "--help" if is_bare and SPELLINGS[rest[0]] in _OF_A_THREAD else "ls")
     end = rest.index("--") if "--" in rest else len(rest)
     return [*rest[:end], *moved, *rest[end:]] if rest else moved
 

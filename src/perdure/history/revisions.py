@@ -216,13 +216,15 @@ def _ambiguous(name: str, kind: str, found: Sequence[Digest | None]) -> Invalid:
 
 
 def _absent(space: Space, head: Head, name: str) -> NotFound:
+    turns = 0 if head.commit is None else space.step(head.commit).turn_number
     return NotFound(
         f"{name!r} names no moment of '{space.label}' on timeline '{head.timeline}', which is at version "
-        f"{head.version} with {_depth(space, head.commit) + 1} commits; nothing was done.",
+        f"{head.version} with {_depth(space, head.commit) + 1} commits in {turns} turns; nothing was done.",
         code="revision_not_found",
         advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, position:n, a message id, a run id or a name.",
         name=name,
         timeline=head.timeline,
+        turns=turns,
     )
 
 

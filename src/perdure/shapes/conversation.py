@@ -12,6 +12,7 @@ from perdure.history.query import StateChange
 from perdure.model.digest import Digest
 from perdure.model.event import AgentHandedOff
 from perdure.model.message import view
+from perdure.model.patch import Clear, Delete, Edit, Put, Replace
 from perdure.projections.transcript import TranscriptEntry, Turn
 from perdure.providers.contract import Loss
 from perdure.runtime.events import Committed, Happened
@@ -78,7 +79,7 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PathShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One path whose value changed: added, changed or removed."""
+    """One path whose value changed: added, changed or removed; written: which of the first two is not known."""
 
     path: str
     what: str
@@ -109,17 +110,17 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]  # that other frameworks have for its commits
     messages: list[MessageShape]
     changed: list[PathShape]
-    forgotten: (
-        bool  # a retention policy has removed the state before or after it; what it changed is not known
-    )
+    forgotten: bool  # a retention policy has removed the state before or after it; `changed` is what it wrote
 
     @classmethod
     def of(cls, turn: Turn, seen: View | None) -> TurnShape:
         """Return the turn as programs read it; `seen` is a view of its thread, None: what it changed is left out."""
         try:
-            changes = () if seen is None else seen.diff(turn.before, turn.after).state
+            differs = () if seen is None else seen.diff(turn.before, turn.after).state
+            changed, is_forgotten = [PathShape.of(change) for change in differs], False
         except Forgotten:
-            changes = None
+            assert seen is not None
+            changed, is_forgotten = _written(turn, seen), True
         return cls(
             number=turn.number,
             position=turn.position,
@@ -137,9 +138,28 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             text=turn.text,
             names=list(turn.names),
             messages=[MessageShape.of(entry) for entry in turn.entries],
-            changed=[PathShape.of(change) for change in changes or ()],
-            forgotten=changes is None,
+            changed=changed,
+            forgotten=is_forgotten,
         )
+
+
+def _written(turn: Turn, seen: View) -> list[PathShape]:
+    """Return the paths that the commits of a turn wrote, as their patches say, which no policy removes."""
+    after = seen.at(turn.after)
+    begun = seen.at(turn.before).log(limit=1)
+    commits = after.log(limit=after.log(limit=1)[0].depth - (begun[0].depth if begun else -1))
+    found: dict[str, str] = {}
+    for op in (op for commit in reversed(commits) for op in commit.patch.ops):
+        match op:
+            case Clear(prefix):
+                found[prefix] = "removed"
+            case Replace(entries):
+                found |= dict.fromkeys(entries, "written")
+            case Delete(path):
+                found[path] = "removed"
+            case Put(path=path) | Edit(path=path):
+                found[path] = "written"
+    return [PathShape(path=path, what=what) for path, what in sorted(found.items())]
 
 
 class CommitShape(msgspec.Struct, frozen=True, kw_only=True):

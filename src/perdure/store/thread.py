@@ -253,14 +253,15 @@ class Thread(Switching):
         self,
         commit: Moment,
         *,
-        reason: str = "cherry-pick",
+        reason: str | None = None,
         prefer: Side | Mapping[str, Side] | None = None,
         op_id: str | None = None,
     ) -> Taken:
         """Apply the change of state of one commit, or one turn, to this timeline again.
 
-        A turn, as `turns()` returns it, or the last commit of a run means everything that the turn changed.  `prefer`
-        is as in `merge`.  Raises `MergeConflict`, having written nothing, on a conflict.
+        A turn, as `turns()` returns it, or the last commit of a run means everything that the turn changed.  Without
+        a `reason` the commit says what was picked, such as "cherry-pick turn 4".  `prefer` is as in `merge`.  Raises
+        `MergeConflict`, having written nothing, on a conflict.
         """
         known = self._knowing(self.timeline, op_id=op_id)
         head = reader.head_to_move(known, self.timeline)
@@ -270,7 +271,7 @@ class Thread(Switching):
                 "the moment before the first commit changed nothing; nothing was written.",
                 code="nothing_to_pick",
             )
-        terms = self._terms(known, head, reason, op_id, prefer)
+        terms = self._terms(known, head, reason or revisions.picking(commit), op_id, prefer)
         act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
             space, head, picked, terms, turn=isinstance(commit, Turn)
         )

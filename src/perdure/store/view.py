@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from msgspec import UNSET
 
 from perdure.engines.contract import LabelOf, Step
-from perdure.errors import Corrupt, Invalid, NotFound
+from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
 from perdure.history import reader
 from perdure.history.ancestry import stands_on
 from perdure.history.changes import values
 from perdure.history.changes.values import declared, typed
 from perdure.history.space import Space, TimelineContext, agent_after
-from perdure.history.tree import Entry, Tree
+from perdure.history.tree import EMPTY, Entry, Tree
 from perdure.model import names
 from perdure.model.commit import NO_LEDGER, LedgerRead
 from perdure.model.digest import Digest
@@ -66,6 +66,7 @@ __all__ = ["gather", "View"]
 
 
 _COUNTERS = "/__run/"
+_LOOKED_AT_MAX = 1_000  # commits, for the advice of an error
 
 
 def gather(
@@ -117,6 +118,19 @@ def _written(line: Iterable[Step]) -> tuple[str, ...]:
     return tuple(
         event.item for step in line for event in step.changeset.events if isinstance(event, MemoryWritten)
     )
+
+
+def _kept_since(space: Space, top: Digest | None) -> Step | None:
+    """Return the oldest commit since which no state of the line was forgotten; None: none, or it is too far back."""
+    oldest: Step | None = None
+    for step in reader.steps(space, top, limit=_LOOKED_AT_MAX):
+        try:
+            if step.commit.root != EMPTY:
+                space.objects((step.commit.root,))
+        except Forgotten:
+            return oldest
+        oldest = step
+    return None
 
 
 _T = TypeVar("_T")
@@ -173,14 +187,20 @@ class View:
     def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
     def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
         """Read the value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
-        found = self._tree().get(names.check_path(path))
-        if found is not None:
-            return typed(path, values.read(self._space, found), type)
+        try:
+            found = self._tree().get(names.check_path(path))
+            if found is not None:
+                return typed(path, values.read(self._space, found), type)
+        except Forgotten as error:
+            raise self._gone(path, error) from error
         return self._default(path, type, default)
 
     def entry(self, path: str) -> Entry:
         """Describe the value at `path`: form, media type, size and digest; raises `NotFound`."""
-        return reader.entry_at(self._space, self._now()[1], path)
+        try:
+            return reader.entry_at(self._space, self._now()[1], path)
+        except Forgotten as error:
+            raise self._gone(path, error) from error
 
     def entries(self, prefix: str = "/") -> Iterator[Entry]:
         """Yield the descriptions of all paths under `prefix`, sorted."""
@@ -188,15 +208,19 @@ class View:
 
     def paths(self, prefix: str = "/") -> list[str]:
         """Return the paths under `prefix`, sorted."""
-        return [entry.path for entry in reader.paths(self._space, self._now()[1], prefix)]
+        try:
+            return [entry.path for entry in reader.paths(self._space, self._now()[1], prefix)]
+        except Forgotten as error:
+            raise self._gone(prefix, error) from error
 
     def values(self, prefix: str = "/") -> dict[str, Any]:
         """Read the values of all paths under `prefix`, sorted by path, in fewer steps than `get` of each."""
-        found = list(reader.paths(self._space, self._now()[1], prefix))
-        return {
-            entry.path: value
-            for entry, value in zip(found, values.read_many(self._space, found), strict=True)
-        }
+        try:
+            found = list(reader.paths(self._space, self._now()[1], prefix))
+            read = values.read_many(self._space, found)
+        except Forgotten as error:
+            raise self._gone(prefix, error) from error
+        return {entry.path: value for entry, value in zip(found, read, strict=True)}
 
     def transcript(self, *, limit: int | None = None) -> list[TranscriptEntry]:
         """Read the messages, oldest first; with a `limit` only the last ones."""
@@ -337,6 +361,18 @@ class View:
 
     def _tree(self) -> Tree:
         return self._space.tree_at(self._now()[1])
+
+    def _gone(self, path: str, error: Forgotten) -> Forgotten:
+        """Return the error with the moment that is gone, and the one since which moments can be read."""
+        head, commit = self._now()
+        if commit is None:
+            return error
+        moment = f"{path} at turn {self._space.step(commit).turn_number} (commit {commit[:12]})"
+        kept = _kept_since(self._space, head.commit)
+        if kept is None:
+            return Forgotten(moment, error.why)
+        since = f"turn {kept.turn_number} (commit {kept.digest[:12]})"
+        return Forgotten(moment, error.why, advice=f"On '{head.timeline}' moments since {since} can be read.")
 
     def _default(self, path: str, type: Any, default: Any) -> Any:
         found = declared(self._standing.defaults, path, type) if default is UNSET else default

@@ -85,3 +85,30 @@ def test_a_first_turn_is_picked_whole(store: Store) -> None:
     fork.put("/title.json", "Trip")
 
     assert fork.cherry_pick(turn).paths == 1
+
+
+def test_the_commit_says_what_was_picked(thread: Thread) -> None:
+    """In the words of the command line; a reason that is given stays as it is."""
+    edit, turn = thread.turns()
+    fork = thread.fork("aside", at=None)
+
+    fork.cherry_pick(edit)
+    fork.cherry_pick(turn)
+    again = thread.fork("again", at=None)
+    again.cherry_pick(turn, reason="the fix")
+
+    assert [entry.reason for entry in reversed(fork.log())] == [
+        f"cherry-pick {edit.reason}",
+        "cherry-pick turn 1",
+    ]
+    assert again.log()[0].reason == "the fix"
+
+
+def test_a_reason_too_long_to_repeat_is_left_out(thread: Thread) -> None:
+    """An edit whose own reason has the greatest length can be picked too."""
+    fork = thread.fork("aside")
+    thread.put("/c.json", 1, reason="r" * 200)
+
+    fork.cherry_pick(thread.turns()[-1])
+
+    assert fork.log()[0].reason == "cherry-pick"

@@ -259,3 +259,17 @@ def test_a_polite_ending_is_no_open_question(ending: str) -> None:
 
     assert questions(said) == []
     assert questions(talk("u:Book a flight.", "a:When does your passport expire?")) != []
+
+
+@pytest.mark.parametrize("again", ["Do it again", "Do that once more.", "Ok do it again"])
+def test_to_do_it_again_is_a_task(again: str) -> None:
+    """The rules before these took it for a yes; a bare yes is none by either."""
+    said = talk("u: Book the flight.", "a: Booked.", "u: Is it done?", "a: It is.", f"u: {again}", "c:")
+    agreed = talk("u: Book the flight.", "a: Booked.", "u: Is it done?", "a: It is.", "u: Ok do it")
+
+    now, before = task(said), task(said, newest=False)
+
+    assert now is not None
+    assert (now.text, now.rule) == (again, "task.open")
+    assert (before is not None and before.text) == "Is it done?"
+    assert task(agreed) == task(agreed, newest=False)

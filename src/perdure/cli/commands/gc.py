@@ -37,8 +37,9 @@ class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
     space: str
     name: str  # of its thread; `agent:` and `memory:` before that of an agent or an owner
     why: str
-    objects: int | None  # null: the whole space
-    bytes: int | None  # null: unknown before it is done
+    objects: int  # that go
+    whole: bool  # they are all that the space has
+    bytes: int  # of these objects; after it is done: that were set free
     thread: str | None  # the id of a thread that goes, or would go, because of its age
     left_alone: str | None  # why nothing goes, or less than planned
 
@@ -61,8 +62,8 @@ class Collected(Answer, frozen=True, kw_only=True):
             (
                 each.name,
                 _shown_why(each),
-                "all" if each.objects is None else f"{each.objects:,}",
-                "" if each.bytes is None else size(each.bytes),
+                f"all {each.objects:,}" if each.whole else f"{each.objects:,}",
+                size(each.bytes),
             )
             for each in self.spaces
         ]
@@ -178,7 +179,8 @@ def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...], names: Mapping[st
             space=each.space,
             name=names[each.space],
             why=why[each.space],
-            objects=None if each.dropped else each.count,
+            objects=each.count,
+            whole=each.dropped,
             bytes=each.freed,
             thread=threads[each.space],
             left_alone=each.left_alone,
@@ -199,8 +201,9 @@ def _space(plan: SpacePlan, name: str) -> SpaceShape:
         space=plan.space,
         name=name,
         why=_why(plan),
-        objects=None if plan.dropped else plan.count,
-        bytes=None if plan.dropped else plan.bytes,
+        objects=plan.count,
+        whole=plan.dropped,
+        bytes=plan.bytes,
         thread=plan.thread,
         left_alone=plan.left_alone,
     )

@@ -14,7 +14,7 @@ from perdure.shapes.text import shortened, size
 
 __all__ = ["MARKS", "difference", "digest", "show_changed", "show_message", "words_of"]
 
-MARKS = {"added": "+", "changed": "~", "removed": "-"}
+MARKS = {"added": "+", "changed": "~", "removed": "-", "written": "~"}
 
 _SHORT = 12  # digits of a digest
 _PATHS_SHOWN = 8

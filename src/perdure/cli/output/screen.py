@@ -93,6 +93,7 @@ _STYLES = {
     "added": "green",
     "removed": "red",
     "changed": "yellow",
+    "written": "yellow",
     "user": "bold blue",
     "assistant": "bold magenta",
     "system": "dim",

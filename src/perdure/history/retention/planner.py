@@ -39,6 +39,7 @@ from perdure.history.retention.reachability import (
     unliving,
 )
 from perdure.history.space import ALIVE, THREADS, Space, label_of
+from perdure.history.stored_objects import pages
 from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
 from perdure.model import canonical
@@ -47,6 +48,7 @@ from perdure.model.digest import Digest, Kind, Object, digest_of
 __all__ = [
     "plan",
     "plan_removed",
+    "whole_space",
     "ForeignReads",
     "expire_uploads",
     "forget_uploads",
@@ -198,15 +200,10 @@ def _plan_space(space: Space, policy: RetentionPolicy, now: int, elsewhere: Fore
     """Return what would be removed of one space; None: nothing."""
     if _is_removed(space):
         return plan_removed(space, policy)
-    counts: Counter[tuple[str, str]] = Counter()
-    sizes: Counter[tuple[str, str]] = Counter()
     try:
-        for why, found in removable(space, policy, now, elsewhere):
-            counts[why, str(found.kind)] += 1
-            sizes[why, str(found.kind)] += len(found.body)
+        lots = _lots(removable(space, policy, now, elsewhere))
     except (Corrupt, NotFound) as error:
         return SpacePlan(space=space.name, left_alone=f"what must stay is unknown: {error}")
-    lots = tuple(Lot(why, kind, counts[why, kind], sizes[why, kind]) for why, kind in sorted(counts))
     return SpacePlan(space=space.name, lots=lots) if lots else None
 
 
@@ -218,7 +215,22 @@ def plan_removed(space: Space, policy: RetentionPolicy) -> SpacePlan | None:
         return SpacePlan(
             space=space.name, left_alone="its agent's map has not taken over all its changes yet"
         )
-    return SpacePlan(space=space.name, dropped=True)
+    return SpacePlan(space=space.name, dropped=True, lots=whole_space(space, "removed"))
+
+
+def whole_space(space: Space, why: str) -> tuple[Lot, ...]:
+    """Return everything that goes with a whole space, for the reason `why`; what was forgotten before is not there."""
+    facts = (fact for page in pages(space.engine, space.name) for fact in page)
+    return _lots((why, fact.object) for fact in facts if fact.object is not None)
+
+
+def _lots(found: Iterable[tuple[str, Object]]) -> tuple[Lot, ...]:
+    counts: Counter[tuple[str, str]] = Counter()
+    sizes: Counter[tuple[str, str]] = Counter()
+    for why, each in found:
+        counts[why, str(each.kind)] += 1
+        sizes[why, str(each.kind)] += len(each.body)
+    return tuple(Lot(why, kind, counts[why, kind], sizes[why, kind]) for why, kind in sorted(counts))
 
 
 def _is_removed(space: Space) -> bool:
@@ -268,7 +280,7 @@ def _drop(space: Space, policy: RetentionPolicy) -> SpaceRemoval:
             space=space.name, left_alone=planned.left_alone if planned else "the thread was not removed"
         )
     freed = space.engine.drop(space.name, why="the thread was removed")
-    return SpaceRemoval(space=space.name, dropped=True, freed=freed)
+    return SpaceRemoval(space=space.name, count=planned.count, dropped=True, freed=freed)
 
 
 def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> SpaceRemoval:

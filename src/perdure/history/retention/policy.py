@@ -47,7 +47,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Lot(msgspec.Struct, frozen=True):
     """Objects of one kind that would be removed for one reason."""
 
-    why: str  # undone, staged, timeline, superseded
+    why: str  # undone, staged, timeline, superseded; removed or idle: of a whole space
     kind: str
     count: int
     bytes: int
@@ -97,7 +97,7 @@ class SpaceRemoval(msgspec.Struct, frozen=True, kw_only=True):
     """What was removed of one space."""
 
     space: str
-    count: int = 0  # objects forgotten; 0 where the whole space was dropped
+    count: int = 0  # objects forgotten
     freed: int = 0  # bytes
     dropped: bool = False
     left_alone: str | None = None  # why less was removed than planned

@@ -16,10 +16,11 @@ from perdure.model.commit import RunMeta, is_numbered
 from perdure.model.digest import Digest
 from perdure.model.event import Event, MomentNamed
 from perdure.model.head import Head
+from perdure.model.names import ID_BYTES_MAX
 from perdure.model.patch import Patch
 from perdure.projections.transcript import TranscriptEntry, Turn
 
-__all__ = ["LogEntry", "Moment", "Wanted", "name_of", "resolve"]
+__all__ = ["LogEntry", "Moment", "Wanted", "name_of", "picking", "resolve"]
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +92,21 @@ def name_of(moment: Moment) -> Name | None:
                 "done.",
                 code="not_a_moment",
             )
+
+
+def picking(moment: Moment) -> str:
+    """Return the reason of a commit that applies the changes of this moment to another timeline."""
+    match moment:
+        case str():
+            picked = moment
+        case Turn(kind="message", number=number):
+            picked = f"turn {number}"
+        case Turn(reason=reason):
+            picked = reason
+        case _:
+            return "cherry-pick"
+    said = f"cherry-pick {picked}"
+    return said if len(said.encode()) <= ID_BYTES_MAX else "cherry-pick"
 
 
 def resolve(space: Space, head: Head, moment: Wanted) -> Digest | None:

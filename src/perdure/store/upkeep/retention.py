@@ -23,7 +23,7 @@ from perdure.engines.contract import CellWrite, Engine, Fence, Move, Write
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history import retention, timelines
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
-from perdure.history.retention.planner import space_of
+from perdure.history.retention.planner import space_of, whole_space
 from perdure.history.retention.reachability import EndedWork
 from perdure.history.space import ALIVE, STORE, Space
 from perdure.history.tree import NodeCache
@@ -119,7 +119,8 @@ def _idle_threads(engine: Engine, since: int) -> Iterator[SpacePlan]:
             why = _why_open(space)
         except (Corrupt, NotFound) as error:
             why = f"what must stay is unknown: {error}"
-        yield SpacePlan(space=record.space, thread=id, dropped=why is None, left_alone=why)
+        lots = whole_space(space, "idle") if why is None else ()
+        yield SpacePlan(space=record.space, thread=id, lots=lots, dropped=why is None, left_alone=why)
 
 
 def _last_written(space: Space) -> int | None:
@@ -198,7 +199,7 @@ def _remove(engine: Engine, planned: SpacePlan, plan: RetentionPlan, ids: Callab
             kept, left_alone="it was written while it was removed; `--removed` drops it"
         )
     freed = engine.drop(space.name, why="the retention policy: nothing was written to the thread")
-    return SpaceRemoval(space=space.name, dropped=True, freed=freed)
+    return SpaceRemoval(space=space.name, count=planned.count, dropped=True, freed=freed)
 
 
 def _fences(space: Space) -> tuple[Fence, ...]:

@@ -45,7 +45,7 @@ from perdure.model.ticket import Ticket
 from perdure.projections.transcript import TranscriptEntry
 from perdure.projections.working_memory import CURRENT, DECISIONS, GOAL, GOALS, QUESTIONS
 from perdure.switching.checkpoint import heuristics
-from perdure.switching.checkpoint.effects import EXTRACTOR
+from perdure.switching.checkpoint.effects import COUNTING, EXTRACTOR
 from perdure.switching.checkpoint.heuristics import RuleMatch, Utterance, clean, shortened
 from perdure.switching.checkpoint.references import is_there
 from perdure.switching.checkpoint.sources import Window, is_behind, is_said, window
@@ -275,13 +275,13 @@ def derive(
     None for `from_backend` takes the timeline's own.  `ledger` says how far the ledger is read; None: as far as the
     commit itself had read it.  `timeline` is where the conversation continues: decisions on other timelines do not
     count there.  `memory` are references that were found before; `recall` finds them by goal and task.  `extractor`
-    names the rules: older rules read no more than the last ledger entries.  Raises `Corrupt` if the ledger is not the
+    names the rules, of which the first read no more than the last ledger entries.  Raises `Corrupt` if the ledger is not the
     one that was read there.
     """
     upto = _read_by(space, commit) if ledger is None else ledger
-    is_whole = extractor == EXTRACTOR
+    is_whole = extractor in COUNTING
     seen = window(space, commit, upto, timeline, extractor=extractor)
-    parts = [_SummaryPart(part, texts) for part, texts in _sources(seen)]
+    parts = [_SummaryPart(part, texts) for part, texts in _sources(seen, newest=extractor == EXTRACTOR)]
     calls, calls_before = digest_of_calls(space, seen, commit)
     artifacts = [each for each in seen.artifacts[-ARTIFACTS_MAX:] if is_there(space, each)]
     return Checkpoint(
@@ -358,13 +358,16 @@ class _SummaryPart(msgspec.Struct, frozen=True):
             yield Claim(part=self.part, index=index, event=each.event, path=each.path, rule=each.rule)
 
 
-def _sources(seen: Window) -> Iterator[tuple[Part, tuple[_Source, ...]]]:
-    """Yield each part with its sources: the state, or else what the rules find."""
+def _sources(seen: Window, *, newest: bool) -> Iterator[tuple[Part, tuple[_Source, ...]]]:
+    """Yield each part with its sources: the state, or else what the rules find, by the newest rules or older ones."""
     state, said = seen.working, _spoken(seen.said)
     first = next(iter(_spoken((seen.first,) if seen.first else ())), None)
     one, several = _of_text, _of_texts
-    yield "user_goal", one(state.goal, GOAL) or _found(heuristics.goal(first, said, whole=seen.is_whole))
-    yield "current_task", one(state.current, CURRENT) or _found(heuristics.task(said))
+    yield (
+        "user_goal",
+        one(state.goal, GOAL) or _found(heuristics.goal(first, said, whole=seen.is_whole)),
+    )
+    yield "current_task", one(state.current, CURRENT) or _found(heuristics.task(said, newest=newest))
     yield "decision", several(state.decisions, DECISIONS, heuristics.decisions(said))
     yield "open_question", several(state.questions, QUESTIONS, heuristics.questions(said))
     yield "active_goal", several(state.goals, GOALS, ())

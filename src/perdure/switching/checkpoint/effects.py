@@ -53,6 +53,7 @@ from perdure.projections.transcript import TranscriptEntry
 from perdure.switching.checkpoint import stored
 
 __all__ = [
+    "COUNTING",
     "EXTRACTOR",
     "EarlierEffects",
     "CallGroup",
@@ -64,7 +65,10 @@ __all__ = [
 ]
 
 
-EXTRACTOR = "perdure-rules/2"  # the extractor of checkpoints that count as this module does
+EXTRACTOR = "perdure-rules/3"
+COUNTING = frozenset(
+    {"perdure-rules/2", EXTRACTOR}
+)  # extractors of checkpoints that count as this module does
 
 # Commits that are searched for a checkpoint: reading entries costs less than reading commits.
 COMMITS_MAX = 400
@@ -166,7 +170,7 @@ def _kept(space: Space, commit: Digest | None, read: LedgerRead) -> CallCount | 
         checkpoint = stored.last(space, commit, limit=COMMITS_MAX)
     except Forgotten:
         return None
-    if checkpoint is None or checkpoint.extractor != EXTRACTOR or checkpoint.conversation != space.label:
+    if checkpoint is None or checkpoint.extractor not in COUNTING or checkpoint.conversation != space.label:
         return None
     upto = checkpoint.ledger
     if upto.position <= ENTRIES_MAX or not leads_to(space, upto, read):

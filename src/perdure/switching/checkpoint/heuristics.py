@@ -4,7 +4,8 @@ Made for English.  The rules do not look at code, quotations, pasted files and t
 into their answers: a decision inside a quoted mail is not a decision of this conversation.  Nor do they look at what
 frameworks write in the user's name: notes on tool results, files handed over, complaints of a validator.
 
-Task: the newest message of the user that asks for something.  A thank-you, a greeting or a bare yes is no request.
+Task: the newest message of the user that asks for something.  A thank-you, a greeting or a bare yes is no request;
+"do it again" is one.
 
 Goal:
     1 the newest sentence of the user that names a goal ("my goal is …", "we are trying to …")
@@ -156,6 +157,7 @@ _AGREES = re.compile(
     r"|go ahead|do (?:it|that|so)|please do|let's do (?:it|that)|works for me|deal|confirmed|approved|lgtm|absolutely|definitely)\b",
     re.IGNORECASE,
 )
+_REPEATS = re.compile(r"\b(?:again|once more)\b", re.IGNORECASE)
 _NOT_THE_USERS = re.compile(
     r"^(?:</?[a-z][\w-]*(?: [^>]*)?>|analyze the tool result\b|validation feedback:|\d+ validation errors?:"
     r"|for context:\s*\[|fix the errors and try again)"
@@ -227,12 +229,12 @@ def users_own(said: Iterable[Utterance]) -> list[Utterance]:
     return [words for words in spoken if words.text.strip() and not _is_framework(words.text)]
 
 
-def task(said: Sequence[Utterance]) -> RuleMatch | None:
-    """Find what the user asked for last, and whether it was answered."""
+def task(said: Sequence[Utterance], *, newest: bool = True) -> RuleMatch | None:
+    """Find what the user asked for last, and whether it was answered; not `newest`: as rules before these did."""
     own = users_own(said)
     asked_before = _questioned(said)
     for words in reversed(own):
-        found = [sentence for sentence in asked(words) if not _is_nod(sentence)]
+        found = [each for each in asked(words) if not _is_nod(each) or (newest and _REPEATS.search(each))]
         begin = next((at for at, sentence in enumerate(found) if _is_task(sentence)), None)
         if begin is not None and not (words.id in asked_before and _is_short_answer(found)):
             return _task(said, words, found[begin:])

@@ -35,7 +35,14 @@ from perdure.projections.working_memory import (
     working,
 )
 from perdure.switching.checkpoint import effects
-from perdure.switching.checkpoint.effects import EXTRACTOR, EarlierEffects, Looked, named_in, with_named
+from perdure.switching.checkpoint.effects import (
+    COUNTING,
+    EXTRACTOR,
+    EarlierEffects,
+    Looked,
+    named_in,
+    with_named,
+)
 from perdure.switching.current_backend import backend_at, backend_of
 
 __all__ = ["MESSAGES_MAX", "Window", "is_behind", "notes_under", "read_working", "spoken_before", "window"]
@@ -131,7 +138,7 @@ def is_said(space: Space, seen: Window, label: str | None, commit: Digest | None
 
 
 def _looked(space: Space, commit: Digest | None, ledger: LedgerRead, timeline: str, extractor: str) -> Looked:
-    if extractor == EXTRACTOR:
+    if extractor in COUNTING:
         return effects.look(space, commit, ledger, timeline)
     return Looked(snapshot.stand(space, ledger, timeline=timeline))
 

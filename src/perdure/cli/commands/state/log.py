@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
@@ -25,7 +26,7 @@ from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count, moment
 from perdure.cli.output.screen import Cell, Column, Screen
-from perdure.errors import Forgotten, NotFound
+from perdure.errors import Forgotten
 from perdure.history.changes.patch_builder import Touched
 from perdure.history.tree import Entry
 from perdure.model.head import MAIN
@@ -108,9 +109,7 @@ def log(
         if not found:
             with guessing(path, lambda: paths_like(seen, path)):
                 seen.entry(path)  # says that there is nothing, in the usual words
-        return PathLog(
-            **whose(line), path=path, versions=[_version(seen, path, each) for each in found], more=more
-        )
+        return PathLog(**whose(line), path=path, versions=list(_versions(seen, path, found)), more=more)
 
 
 def _writers(seen: View, path: str) -> Iterator[LogEntry]:
@@ -125,14 +124,25 @@ def _writers(seen: View, path: str) -> Iterator[LogEntry]:
         seen = seen.at(last.parents[0] if last.parents else None)
 
 
-def _version(seen: View, path: str, entry: LogEntry) -> PathVersion:
-    then = seen.at(entry)
-    try:
-        held = _held(then, path)
-        shown, is_forgotten = preview(then, held) if held else None, False
-    except Forgotten:
-        held = shown = None
-        is_forgotten = True
+def _versions(seen: View, path: str, written: Sequence[LogEntry]) -> Iterator[PathVersion]:
+    """Yield what the path held after each of these commits, newest first.
+
+    It held it until the next of them.  A policy forgets older states first, so the last moment is read before the first.
+    """
+    last = seen
+    for entry in written:
+        yield _version(entry, path, (last, seen.at(entry)))
+        last = seen.at(entry.parents[0] if entry.parents else None)
+
+
+def _version(entry: LogEntry, path: str, moments: Sequence[View]) -> PathVersion:
+    held = shown = None
+    is_forgotten = True
+    for then in moments:
+        with suppress(Forgotten):
+            held = _held(then, path)
+            shown, is_forgotten = preview(then, held) if held else None, False
+            break
     return PathVersion(
         commit=entry.digest,
         turn=entry.turn,
@@ -153,9 +163,4 @@ def _shown(version: PathVersion) -> Cell:
 
 
 def _held(view: View, path: str) -> Entry | None:
-    try:
-        return view.entry(path)
-    except Forgotten:
-        raise
-    except NotFound:
-        return None
+    return next((entry for entry in view.entries(path) if entry.path == path), None)

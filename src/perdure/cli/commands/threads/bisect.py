@@ -5,6 +5,8 @@ A question about the value at one path, as bisect asks it.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -80,10 +82,10 @@ class Question:
 
     def _test(self) -> _Test:
         if self.equals is not None:
-            wanted = canonical.encode(canonical.parse(self.equals))
+            wanted = canonical.encode(_given(self.equals, "--equals"))
             return lambda value: not isinstance(value, bytes) and canonical.encode(value) == wanted
         if self.contains is not None:
-            part = canonical.parse(self.contains)
+            part = _given(self.contains, "--contains")
             return lambda value: _contains(value, part)
         below, above = self.below, self.above
         if below is not None:
@@ -91,6 +93,20 @@ class Question:
         if above is not None:
             return lambda value: _number(value, default=above) > above
         return lambda _value: True
+
+
+def _given(text: str, option: str) -> Json:
+    try:
+        return canonical.loads(text)
+    except Invalid as error:
+        raise Invalid(f"{option}: {error.message}; nothing was searched.", code=error.code) from error
+    except (ValueError, RecursionError) as error:
+        raise Invalid(
+            f"{option} is not JSON: {error}; nothing was searched.",
+            code="not_json",
+            advice=f"Text is written with quotes: {option} {shlex.quote(json.dumps(text))}.",
+            option=option,
+        ) from error
 
 
 def _holds(view: View, path: str) -> bool:

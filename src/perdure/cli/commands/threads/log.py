@@ -89,7 +89,7 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
                 show_message(screen, message, whole=self.whole)
             show_changed(screen, turn.changed, whole=self.whole)
             if turn.forgotten:
-                screen.say(("  what it changed was forgotten, by the retention policy", "quiet"))
+                screen.say(("  the state before or after it was forgotten, by the retention policy", "quiet"))
             if turn.why is not None:
                 screen.cut("  ", (f"{turn.status}: ", "bad" if turn.status == "failed" else "warn"), turn.why)
             screen.gap()

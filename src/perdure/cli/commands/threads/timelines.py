@@ -39,6 +39,7 @@ from perdure.projections.transcript import Turn
 from perdure.runtime.run.replay import ReplayReport
 from perdure.shapes.text import in_json, shortened
 from perdure.shapes.threads import ForkShape, MergeShape, PickShape, PromoteShape
+from perdure.store.plumbing.revisions import picking
 from perdure.store.thread import Thread
 
 __all__ = [
@@ -290,7 +291,8 @@ def cherry_pick(
     with writing(everywhere) as store:
         source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
         for name, picked in _picked(source, turns):
-            taken = target.cherry_pick(picked, reason=reason or f"cherry-pick {name}", prefer=prefer)
+            said = reason or picking(picked if isinstance(picked, Turn) else name)
+            taken = target.cherry_pick(picked, reason=said, prefer=prefer)
             yield PickedTurn.of(source, name, taken)
 
 
