@@ -28,7 +28,7 @@ export const scenarios = {
     await withPage(open, async ({ page, picture }) => {
       await page.keyboard.press('/');
       await page.keyboard.type('museum tiles');
-      await page.getByRole('region', { name: 'Messages' }).getByRole('link', { name: /turn 4 · user/ }).click();
+      await page.getByRole('region', { name: 'Messages' }).getByRole('link', { name: /trip-42 · turn 4 · user/ }).click();
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       await row(page, 4).getByText('Is there a museum for tiles?', { exact: true }).waitFor();
       await picture('find');

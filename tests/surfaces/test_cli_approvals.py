@@ -331,7 +331,7 @@ def test_a_file_that_is_not_there_decides_nothing(house: Shell) -> None:
     """The error names it."""
     ended = house("approvals", "edit", "house", waiting(house), "--value", "@none.json")
 
-    assert ended.code == 1
+    assert ended.code == 3
     assert "none.json" in ended.err
     assert waiting(house)
 

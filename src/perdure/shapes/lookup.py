@@ -7,16 +7,19 @@ both is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from perdure.errors import Invalid, NotFound
 from perdure.ledger.trace import Traced
+from perdure.model.call import CallRecord
 from perdure.model.run import RunRecord
 from perdure.store.agents import AgentMap
+from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["call_seen_from", "commit_of", "lately", "name_of", "run_of", "view_at"]
+__all__ = ["call_seen_from", "commit_of", "interrupted_calls", "lately", "name_of", "run_of", "view_at"]
 
 _T = TypeVar("_T")
 _GROWTH = 8
@@ -97,3 +100,14 @@ def lately(
         if last is None or len(found) >= enough or len(given) < last:
             return found
         last *= _GROWTH
+
+
+def interrupted_calls(store: Store) -> list[tuple[str, CallRecord]]:
+    """Return the calls that were under way when the process of their run ended, with their threads, oldest first."""
+    found: list[tuple[str, CallRecord]] = []
+    for id, run in store.open_runs():
+        with suppress(NotFound):  # the run of a thread that was removed
+            thread = store.thread(id)
+            if thread.interrupted(run.id):
+                found += [(id, each) for each in thread.calls(run=run.id) if each.state == "started"]
+    return sorted(found, key=lambda each: each[1].at)

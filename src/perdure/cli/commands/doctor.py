@@ -14,7 +14,6 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.commands.calls.ls import interrupted_calls
 from perdure.cli.errors import code_of
 from perdure.cli.hints import Subject, explain, with_store
 from perdure.cli.input.stores import engine, reading, writing
@@ -36,6 +35,7 @@ from perdure.model.limits import Limits
 from perdure.model.names import shown_address
 from perdure.runtime.session import records
 from perdure.runtime.session.records import DamagedRun
+from perdure.shapes.lookup import interrupted_calls
 from perdure.shapes.text import size
 from perdure.version import __version__
 

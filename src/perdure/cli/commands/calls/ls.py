@@ -19,11 +19,11 @@ from perdure.errors import Invalid, NotFound
 from perdure.model.call import UNCLEAR, CallRecord, CallState
 from perdure.model.head import MAIN
 from perdure.shapes.ledger import CallPage, CallRecordShape
-from perdure.shapes.lookup import lately
+from perdure.shapes.lookup import interrupted_calls, lately
 from perdure.shapes.text import now
 from perdure.store.store import Store
 
-__all__ = ["Calls", "interrupted_calls", "ls"]
+__all__ = ["Calls", "ls"]
 
 _COLUMNS = (
     Column("thread", "name", is_id=True),
@@ -125,17 +125,6 @@ def ls(
             store.thread(thread, timeline=timeline or MAIN)  # says which there are, if there is no such one
         kept = found[-limit:] if limit else found
         return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(found))
-
-
-def interrupted_calls(store: Store) -> list[tuple[str, CallRecord]]:
-    """Return the calls that were under way when the process of their run ended, with their threads, oldest first."""
-    found: list[tuple[str, CallRecord]] = []
-    for id, run in store.open_runs():
-        with suppress(NotFound):  # the run of a thread that was removed
-            thread = store.thread(id)
-            if thread.interrupted(run.id):
-                found += [(id, each) for each in thread.calls(run=run.id) if each.state == "started"]
-    return sorted(found, key=lambda each: each[1].at)
 
 
 def _of(store: Store, thread: str, run: str | None, limit: int | None) -> list[tuple[str, CallRecord]]:
