@@ -13,5 +13,5 @@ for _name in ("anthropic", "boto3", "google.genai", "mistralai", "openai"):
 
 
 def live(environment: dict[str, str], act: str, path: str, log: str, *urls: str) -> dict[str, str]:
-    """Do an act in this process; return what it came to."""
+    """Do an act in this process; return its outcome."""
     return private_lives.live(environment, act, path, log, *urls)

@@ -151,7 +151,7 @@ def _quick(vendor: Vendor) -> Backend:
 
 
 def live(environment: dict[str, str], act: str, path: str, log: str, *urls: str) -> dict[str, str]:
-    """Do an act in this process, which has nothing of Perdure's open yet; return what it came to."""
+    """Do an act in this process, which has nothing of Perdure's open yet; return its outcome."""
     os.environ.clear()
     os.environ.update(environment)
     watch(Path(log))

@@ -207,7 +207,7 @@ def test_a_run_that_a_process_asks_for_sends_everything() -> None:
 
 
 def test_a_run_stops_sending_a_while_after_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that was killed leaves nobody to say that it asks no longer."""
+    """A process that was killed cannot say that it asks no longer."""
     channel, now = LossyChannel(random.Random(1), 0.0), [1_000.0]
     monkeypatch.setattr("perdure.runtime.session.live_text.time.monotonic", lambda: now[0])
     _, feed = running(ChannelCarrier(channel))

@@ -40,7 +40,7 @@ class FrameworkThreads:
             return None
 
     def open(self, id: str) -> Thread:
-        """Return the thread that has this id in the store, read anew.
+        """Return the thread that has this id in the store; it is read again.
 
         Raises `NotFound` if there is none, `Conflict` if it belongs to another agent.
         """

@@ -79,7 +79,7 @@ def _until_waiting(postgres: Server, role: str) -> None:
 
 
 class TestDeadlock:
-    """A write and a transaction of somebody else wait for each other."""
+    """A write and a transaction of another client wait for each other."""
 
     def test_the_write_is_made_once_when_it_is_tried_again(
         self, postgres: Server, role: str, open_engine: Opener, states: list[str]

@@ -433,7 +433,7 @@ def test_a_child_whose_thread_was_removed_is_not_begun_again(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it kills a forked process")
 def test_a_bounded_child_leaves_a_run_that_was_cut_off_on_its_thread(tmp_path: Path) -> None:
-    """The child runs on a fork of the named thread, pays nobody, and the order there is paid when it is resumed."""
+    """The child runs on a fork of the named thread, makes no payment, and the order there is paid when it is resumed."""
     paid.clear()
 
     def order() -> None:

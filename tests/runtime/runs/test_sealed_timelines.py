@@ -85,7 +85,7 @@ def test_nothing_is_decided_on_a_line_that_a_promote_has_sealed(
 def test_a_run_that_was_decided_before_the_seal_does_not_go_on(
     store: Store, post: Post, thread: Thread
 ) -> None:
-    """Nobody makes its call, a worker leaves it alone, and a person can end it."""
+    """Its call is not made, a worker leaves it alone, and a person can end it."""
     approve(thread)
     thread.seal()
 

@@ -5,7 +5,7 @@ nothing for a run before another process asks for it, so a run that no other pro
 
 The spool is a directory that the processes of one machine share.  It exists only while a process asks.  Each live run
 has one small file there: the process of the run appends lines to it, and processes that follow the timeline read them
-as they come.  A file is bounded: it begins anew after a message once it is large, and text beyond the bound is left out.
+as they come.  A file is bounded: once it is large, a new file replaces it after a message, and text beyond the bound is left out.
 
 The channel is the engine's, where it has one (`engines/news`), and reaches processes of other machines.  Messages on it
 may be lost, so each says where it belongs: after how many commits, and at which character of the message that is being
@@ -41,7 +41,7 @@ __all__ = [
     "SpoolCarrier",
 ]
 
-_BYTES_ANEW = 256 * 1024  # a file that is larger begins anew after a message
+_FILE_BYTES = 256 * 1024  # a file that is larger is replaced after a message
 _BYTES_MAX = 4 * 1024 * 1024
 _READ_MAX = 64 * 1024
 _TEXT_MAX = 1024 * 1024  # characters of one message that are sent on a channel
@@ -195,7 +195,7 @@ class _SpoolWriter:
         if not self._is_open(commit, spoken):
             return
         self._write(["commit", commit, is_spoken])
-        if is_spoken and self._size > _BYTES_ANEW:
+        if is_spoken and self._size > _FILE_BYTES:
             self._close()
             self._is_open(commit, spoken)
 
