@@ -85,6 +85,7 @@ def test_sigterm_lets_a_run_end_and_then_ends_the_server(tmp_path: Path, options
     if not options:
         client.post("/v1/threads/chat/run", {"text": "Look", "wait": False})
     reader = client.events("/v1/threads/chat/events")
+    next(reader)  # connected before the signal
     looks(tmp_path)
 
     process.send_signal(signal.SIGTERM)

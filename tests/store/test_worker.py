@@ -25,7 +25,9 @@ from perdure.engines.contract import CellWrite, Engine, Write
 from perdure.errors import Conflict, Corrupt, Invalid
 from perdure.history.space import ALIVE
 from perdure.model.digest import Kind, digest_of
-from perdure.model.run import RunRecord
+from perdure.model.message import Message, Text
+from perdure.model.run import RunRecord, Usage
+from perdure.providers.contract import Finished
 from perdure.runtime.session import records
 from perdure.store.store import waiting
 from perdure.store.worker import Worked
@@ -531,6 +533,30 @@ def delegate_and_die(path: str) -> None:
         store.thread("t", agent=nursery(dies=True)[1]).run("Do it.")
 
 
+class Poisoned(Script):
+    """A backend that ends its process when the runs beside it are under way, and answers these late."""
+
+    def __init__(self, attempts: Path) -> None:
+        """Note each process in the file `attempts`."""
+        super().__init__()
+        attempts.write_text("x" + (attempts.read_text() if attempts.exists() else ""))
+        self._are_together = threading.Barrier(3 if len(attempts.read_text()) <= 2 else 1)
+
+    async def step(self, context: Any) -> Any:
+        """End the process if the input says so."""
+        await asyncio.to_thread(self._are_together.wait)
+        if context.messages[-1].text == "Die.":
+            os._exit(9)
+        await asyncio.sleep(0.5)
+        yield Finished(message=Message("assistant", (Text("Done."),)), usage=Usage(), stop="end")
+
+
+def work_beside_poison(path: str) -> None:
+    """Work with an agent of which one run ends the process."""
+    with perdure.open(path) as store:
+        store.work(Agent("planner", backend=Poisoned(Path(path + ".attempts"))), until_idle=True)
+
+
 def in_a_process(name: str, path: Path) -> int:
     """Call a function of this module in a process of its own; return how that ended."""
     code = f"from tests.store.test_worker import {name}; {name}({str(path)!r})"
@@ -552,6 +578,24 @@ def test_a_run_that_ends_its_workers_is_set_aside_before_what_is_queued_behind_i
         thread.cancel(poison)
         assert store.work(agent(), until_idle=True) == 1
         assert record_of(thread, behind).state == "succeeded"
+
+
+def test_only_the_run_that_ends_its_workers_is_set_aside(tmp_path: Path) -> None:
+    """Runs that were under way in two of its processes are tried one at a time, and so come to their end."""
+    path = tmp_path / "store.db"
+    with perdure.open(path) as store:
+        threads = [store.thread(name, agent=agent()) for name in ("poison", "one", "two")]
+        runs = [thread.start("Die." if thread.id == "poison" else "Hello.") for thread in threads]
+
+        while in_a_process("work_beside_poison", path):
+            pass
+        found = [record_of(thread, run) for thread, run in zip(threads, runs, strict=True)]
+
+        assert [(each.state, each.aside_at is None) for each in found] == [
+            ("running", False),
+            ("succeeded", True),
+            ("succeeded", True),
+        ]
 
 
 def test_a_worker_is_idle_beside_an_interrupted_child_whose_parent_waits(tmp_path: Path) -> None:

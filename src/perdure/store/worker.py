@@ -11,6 +11,9 @@ themselves are damaged no part of them is sure, and the worker ends with `Corrup
 One thread looks and waits for news of the space `work`, where a program rings when it has made work.  Each run is
 carried on in a thread of its own.  A run that could not be carried on now, because another run is on its timeline or a
 limit is reached, is left alone for a moment.
+
+A process that dies does not say which of its runs ended it.  So a worker carries on one at a time of the runs that were
+in two such processes, and no run is set aside for what another did.
 """
 
 from __future__ import annotations
@@ -91,6 +94,11 @@ class _Task(msgspec.Struct, frozen=True):
     @property
     def line(self) -> _Line:
         return self.space, self.record.timeline
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if the run has ended two processes, or was in them when another run did; one more sets it aside."""
+        return self.record.state == "running" and self.record.deaths >= DEATHS_MAX - 2
 
     @property
     def lease(self) -> tuple[CellOf, CellOf]:
@@ -182,10 +190,10 @@ class Worker:
         with self._lock:
             now = time.monotonic()
             self._later = {line: each for line, each in self._later.items() if each[0] > now}
-        found: float | None = None
+        found = self._take_interrupted(pool)  # first: what is queued behind one on its timeline waits for it
         for agent in self._agents:
             found = _sooner(found, self._take_due(pool, agent))
-        return _sooner(found, self._take_interrupted(pool))
+        return found
 
     def _take_due(self, pool: WorkerPool, agent: str) -> float | None:
         after = self._behind.pop(agent, ("", ""))
@@ -276,6 +284,9 @@ class Worker:
             return max(0.0, until - time.monotonic()) if hindrance == "busy" else None
         if self._is_full or any(each.line == task.line for each in self._tasks.values()):
             return None  # the end of a run here is looked at in any case
+        if task.is_suspect and any(each.is_suspect for each in self._tasks.values()):
+            self._leave(task, "busy")
+            return _LATER_SECONDS["busy"]
         limit = self._limits.agents.get(task.record.agent)
         if limit is not None and (task.record.agent in self._limited or not limit.take_slot()):
             self._limited.add(task.record.agent)
