@@ -20,10 +20,11 @@ from perdure.testing import Script, say
 LISTING = """
 import sys
 from perdure.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as end:
-    assert not end.code, end.code
+for command in sys.argv[1:]:
+    try:
+        main(command.split())
+    except SystemExit as end:
+        assert not end.code, (command, end.code)
 print("\\nloaded:", *sys.modules)
 """
 DRIVERS = {"apsw", "openai", "anthropic", "google.genai", "boto3", "mistralai"}
@@ -85,9 +86,9 @@ UNREAD = RUN | {
 }
 
 
-def loaded_by(command: str, directory: Path) -> set[str]:
-    """The modules that are loaded when `perdure` has run `command` in a fresh interpreter."""
-    return loaded_in(directory, LISTING, *command.split())
+def loaded_by(directory: Path, *commands: str) -> set[str]:
+    """The modules that are loaded when `perdure` has run the commands in a fresh interpreter."""
+    return loaded_in(directory, LISTING, *commands)
 
 
 def loaded_in(directory: Path, *program: str) -> set[str]:
@@ -118,7 +119,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", ["--version", "--help", "-h", "help", ""])
 def test_the_version_and_the_first_page_load_no_library(command: str, tmp_path: Path) -> None:
     """Both are printed by plain code: parsing words and drawing tables is not loaded for them."""
-    assert loaded_by(command, tmp_path) & (LIBRARIES | STORE) == set()
+    assert loaded_by(tmp_path, command) & (LIBRARIES | STORE) == set()
 
 
 @pytest.mark.parametrize("command", ["--version", "--help"])
@@ -143,7 +144,7 @@ def test_a_full_disk_under_the_output_is_told_in_words(command: str, tmp_path: P
 
 def test_another_page_of_help_loads_the_libraries(tmp_path: Path) -> None:
     """Control: the names are right."""
-    assert loaded_by("threads --help", tmp_path) & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
+    assert loaded_by(tmp_path, "threads --help") & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
 
 
 @pytest.mark.parametrize("width", [WIDTH_MIN, 60, 79, 80, 81, 100, 139, 200])
@@ -207,12 +208,13 @@ def test_opening_a_store_and_reading_a_value_loads_nothing_else(directory: Path)
 @pytest.mark.parametrize("command", ["--version", "--help", "threads --help"])
 def test_help_loads_no_engine_and_no_store(command: str, tmp_path: Path) -> None:
     """A command that touches no store loads only the command line."""
-    assert loaded_by(command, tmp_path) & (STORE | DRIVERS) == set()
+    assert loaded_by(tmp_path, command) & (STORE | DRIVERS) == set()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_reading_loads_nothing_that_runs_an_agent(directory: Path) -> None:
+    """Commands that read load the store, and neither runs nor switches nor a provider's SDK."""
+    loaded = loaded_by(
+        directory,
         "threads ls",
         "threads log rent",
         "threads show rent",
@@ -222,11 +224,7 @@ def test_help_loads_no_engine_and_no_store(command: str, tmp_path: Path) -> None
         "runs ls rent",
         "calls ls rent",
         "memory ls",
-    ],
-)
-def test_reading_loads_nothing_that_runs_an_agent(command: str, directory: Path) -> None:
-    """A command that reads loads the store, and neither runs nor switches nor a provider's SDK."""
-    loaded = loaded_by(command, directory)
+    )
 
     assert "perdure.store.thread" in loaded
     assert loaded & (RUN | DRIVERS - {"apsw"}) == set()
@@ -234,7 +232,7 @@ def test_reading_loads_nothing_that_runs_an_agent(command: str, directory: Path)
 
 def test_a_command_that_needs_the_run_loads_it(directory: Path) -> None:
     """Control: the names of the run are right, and a module that was loaded would be found."""
-    loaded = loaded_by("threads context rent --to openai:gpt-5.6", directory)
+    loaded = loaded_by(directory, "threads context rent --to openai:gpt-5.6")
 
     assert {"perdure.runtime.inference", "perdure.runtime.session.environment"} <= loaded & RUN
     assert "apsw" in loaded
