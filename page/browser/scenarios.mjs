@@ -249,6 +249,39 @@ export const scenarios = {
     });
   },
 
+  // An answer that comes late does not replace what was read after it was asked for.
+  async late({ open }) {
+    await withPage(open, async ({ page, go }) => {
+      const moment = () => {
+        let reached;
+        return [new Promise((resolve) => (reached = resolve)), () => reached()];
+      };
+      const [asked, ask] = moment();
+      const [overtaken, letGo] = moment();
+      const [answered, answer] = moment();
+      await page.route(
+        /\/threads\/trip-42\/turns\?/,
+        async (route) => {
+          const response = await route.fetch();
+          ask();
+          await overtaken;
+          await route.fulfill({ response });
+          answer();
+        },
+        { times: 1 },
+      );
+      await go('/threads/trip-42?timeline=slower');
+      await asked;
+      await page.evaluate(() => fetch(`${window.root}v1/threads/trip-42/state/newest.json?timeline=slower`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '1' }));
+      const edit = page.getByText('an edit by the program');
+      await edit.waitFor();
+      letGo();
+      await answered;
+      for (let frame = 0; frame < 5; frame++) await page.evaluate(() => new Promise(requestAnimationFrame));
+      assert.equal(await edit.count(), 1);
+    });
+  },
+
   // Main is replaced only as the reader has seen it.
   async promote({ open }) {
     await withPage(open, async ({ page, go }) => {
