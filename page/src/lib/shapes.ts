@@ -7,7 +7,7 @@ export interface Cost { usd: number; steps: number; unpriced: number }
 export interface ThreadRow {
   id: string; agent: string; owner: string | null; begun_at: string; last_at: string | null;
   turns: number; timelines: number; head: Head;
-  approvals: number; running: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
+  approvals: number; running: boolean; interrupted: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
 }
 export interface ThreadPage { threads: ThreadRow[]; more: boolean; near: string[]; next?: string }
 
