@@ -43,6 +43,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: 
                 "switch",
                 "live",
                 "undo",
+                "forgotten",
                 "verify",
             ),
         )
