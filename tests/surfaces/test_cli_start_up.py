@@ -232,6 +232,30 @@ def test_reading_loads_nothing_that_runs_an_agent(command: str, directory: Path)
     assert loaded & (RUN | DRIVERS - {"apsw"}) == set()
 
 
+UNLISTED = {
+    "email",
+    "http.client",
+    "perdure.context.plan",
+    "perdure.providers.tokens",
+    "perdure.switching.commit",
+    "subprocess",
+    "urllib.request",
+}
+
+
+@pytest.mark.parametrize("command", ["threads ls", "runs ls"])
+def test_a_listing_loads_nothing_that_switches_or_asks_a_server(command: str, directory: Path) -> None:
+    """Neither tokens nor switches are counted in a list, and no completion is installed."""
+    assert loaded_by(command, directory) & UNLISTED == set()
+
+
+def test_what_a_listing_leaves_out_is_loaded_where_it_is_needed(directory: Path) -> None:
+    """Control: the names are right."""
+    loaded = loaded_by("threads context rent --to openai:gpt-5.6", directory)
+
+    assert {"perdure.context.plan", "perdure.providers.tokens"} <= loaded
+
+
 def test_a_command_that_needs_the_run_loads_it(directory: Path) -> None:
     """Control: the names of the run are right, and a module that was loaded would be found."""
     loaded = loaded_by("threads context rent --to openai:gpt-5.6", directory)

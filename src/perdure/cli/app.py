@@ -11,7 +11,7 @@ from inspect import cleandoc
 
 from cyclopts import App, Group
 
-from perdure.cli.command_list import ABOUT, ALONE, GROUPS, NOUNS, OPTIONS, Noun
+from perdure.cli.command_list import ABOUT, ALONE, GROUPS, NOUNS, OPTIONS, SPELLINGS, Noun
 from perdure.version import __version__
 
 __all__ = ["build", "load"]
@@ -64,8 +64,9 @@ _WORDS = {
 }
 
 
-def build() -> App:
-    """Return the app with every command, none of them loaded."""
+def build(only: str | None = None) -> App:
+    """Return the app with every command, none of them loaded; with the one noun or command that `only` names, if it is one."""
+    chosen = SPELLINGS.get(only or "", only if only in ALONE else None)
     app = App(
         name="perdure",
         help=ABOUT,
@@ -77,14 +78,18 @@ def build() -> App:
     )
     groups = {name: Group(name, sort_key=at) for at, name in enumerate(GROUPS)}
     for at, (name, noun) in enumerate(NOUNS.items()):
-        app.command(_noun(name, noun, groups["Work"], at))
+        if chosen in (None, name):
+            app.command(_noun(name, noun, groups["Work"], at))
     for at, (name, alone) in enumerate(ALONE.items(), start=len(NOUNS)):
+        if chosen not in (None, name):
+            continue
         group = groups[alone.group]
         place = f"perdure.cli.commands.{alone.place or f'{name}:{name}'}"
         app.command(place, name=name, help=alone.line, usage=_spelled(name), group=group, sort_key=at)
-    app.register_install_completion_command()  # pyright: ignore[reportUnknownMemberType]
-    for name, line in OPTIONS.items():
-        app[name].help = line
+    if chosen is None:
+        app.register_install_completion_command()  # pyright: ignore[reportUnknownMemberType]
+        for name, line in OPTIONS.items():
+            app[name].help = line
     return app
 
 
