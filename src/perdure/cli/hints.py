@@ -85,7 +85,8 @@ COMMANDS: Mapping[str, str] = {
     "memory_item_not_found": "See what there is with <memory ls>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (
-        "Choose a side with --ours or --theirs, for some paths with --path, or make them equal on both timelines."
+        "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make them "
+        "equal on both timelines."
     ),
     "model_not_found": (
         "If it is new, add it to your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json."
