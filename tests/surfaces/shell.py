@@ -199,6 +199,7 @@ def commands() -> dict[str, list[str]]:
         "artifacts get": ["shopping", "0" * 64],
         "artifacts put": ["shopping", "-"],
         "mcp": [],
+        "compare": ["perdure.db", "perdure.db"],
         "work": ["--until-idle", "--code", "tests.surfaces.paying:both"],
         "keys add": ["robot", "--role", "viewer"],
         "keys ls": [],

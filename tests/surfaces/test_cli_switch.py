@@ -284,7 +284,11 @@ def test_threads_of_an_agent_at_another_server_are_left_alone(shell: Shell) -> N
     assert (told["switched"], told["exit_code"], ended.code) == (False, 5, 5)
 
 
-PROXY, VENDOR = "https://llm.example.com/v1", "https://api.openai.com/v1"
+PROXY, VENDOR, ANTHROPIC = (
+    "https://llm.example.com/v1",
+    "https://api.openai.com/v1",
+    "https://api.anthropic.com",
+)
 
 
 @pytest.fixture
@@ -295,7 +299,7 @@ def private(shell: Shell) -> Shell:
     return shell
 
 
-@pytest.mark.parametrize("to", [A, "openai:gpt-5.4", "openai-chat:gpt-5.4"])
+@pytest.mark.parametrize("to", [A, "openai:gpt-5.4", "openai-chat:gpt-5.4", B])
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_a_name_alone_takes_no_conversation_to_the_vendor(
     private: Shell, to: str, dry: tuple[str, ...]
@@ -305,7 +309,7 @@ def test_a_name_alone_takes_no_conversation_to_the_vendor(
 
     assert ended.code == 5
     assert f"add --base-url {PROXY}" in ended.err
-    assert f"add --base-url {VENDOR}" in ended.err
+    assert f"add --base-url {ANTHROPIC if to == B else VENDOR}" in ended.err
     with perdure.open(private.store) as store:
         assert store.thread("private").server == PROXY
 
@@ -321,13 +325,23 @@ def test_an_address_that_is_given_is_where_the_thread_goes(private: Shell, serve
         assert (thread.backend, thread.server) == ("openai:gpt-5.4", server)
 
 
-def test_another_providers_name_says_where_the_conversation_goes(private: Shell) -> None:
-    """Control: nothing is in doubt there, and the check names both servers."""
-    ended = private.ok("threads", "switch", "private", "--to", B)
+def test_the_check_names_the_server_that_is_left(private: Shell) -> None:
+    """Control: with an address nothing is in doubt, and the check names both servers."""
+    ended = private.ok("threads", "switch", "private", "--to", B, "--base-url", "https://api.anthropic.com")
 
     assert f"Conversation leaves its server {PROXY} for https://api.anthropic.com" in " ".join(
         ended.out.split()
     )
+
+
+def test_a_name_takes_a_conversation_from_one_vendor_to_another(shell: Shell) -> None:
+    """Control: both names say where it goes, and nothing more is asked."""
+    with perdure.open(shell.store) as store:
+        store.thread("public", agent=Agent("planner")).switch(A)
+
+    ended = shell.ok("threads", "switch", "public", "--to", B)
+
+    assert f"Requests go to {ANTHROPIC}." in ended.out
 
 
 def test_a_definition_is_not_moved_to_an_address(private: Shell) -> None:

@@ -62,6 +62,7 @@ _WORDS = {
     "approvals ls": "[THREAD]",
     "checkpoints show": "THREAD [CHECKPOINT]",
     "models ls": "[PROVIDER]",
+    "compare": "A [B]",
     "keys add": "NAME --role ROLE",
     "export": "THREAD (--format API | --git DIR)",
 }

@@ -50,7 +50,7 @@ from perdure.providers.profile import (
     check_model,
     name_of,
 )
-from perdure.providers.transport.address import UNRESOLVED
+from perdure.providers.transport.address import UNRESOLVED, is_vendor
 from perdure.providers.transport.registry import missing
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
@@ -365,15 +365,16 @@ def _resolved(env: RunEnvironment, asked: SwitchRequest) -> SwitchRequest:
 
 
 def _check_server_named(asked: SwitchRequest, report: Report) -> None:
-    """Raise `Refused` if a name alone would take the conversation from a server to another one of the same provider.
+    """Raise `Refused` if a name alone would take the conversation away from a server that a program gave.
 
-    A program gave the address of the first; a name without one means the vendor's.  Another provider's name says
-    by itself that the conversation leaves, and the report says for which server.
+    A name without an address means the vendor's own.  From one vendor to another the names say where it goes, and the
+    agent of a hand-off has its backend declared with it.
     """
     before, recorded, resolved = report.from_backend, report.from_server, report.to_server
     if not isinstance(asked.to, str) or before is None or recorded in (None, UNRESOLVED, resolved):
         return
-    if _provider_of(before) != _provider_of(report.to_backend):
+    is_said = is_vendor(recorded) or asked.hand_off is not None
+    if is_said and _provider_of(before) != _provider_of(report.to_backend):
         return
     raise Refused(
         f"'{report.thread}' is on {before} at {recorded}, and {report.to_backend} without an address is at "
