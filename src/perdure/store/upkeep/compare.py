@@ -36,12 +36,12 @@ _PRESENT: dict[tuple[bool, bool], Relation] = {
 class Differing(msgspec.Struct, frozen=True, kw_only=True):
     """One timeline that the two stores do not have alike."""
 
-    kind: Kind
+    kind: str  # thread, agent, memory
     name: str  # of the thread, the agent or the owner
     timeline: str
-    a: Digest | None  # the head in the first store; None: nothing is committed there
-    b: Digest | None
-    relation: Relation
+    a: str | None  # the head in the first store; None: nothing is committed there
+    b: str | None
+    relation: str  # only_a, only_b, a_ahead, b_ahead, moved, diverged
 
 
 class StoreComparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,8 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
             screen.gap()
             place = (self.thread, call.id)
             screen.suggest("Ask its tool: ", "calls", "reconcile", *place, "--code", "MODULE:NAME")
-            screen.suggest("Or say it:    ", "calls", "resolve", *place, "OUTCOME", "--why", "TEXT")
+            screen.suggest("Or say it:    ", "calls", "resolve", *place, "done", "--why", "TEXT")
+            screen.say(("              not_done, if it was not done", "quiet"))
 
 
 def facts_of(call: CallRecordShape) -> list[tuple[str, Any]]:
