@@ -53,11 +53,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     call: str
     tool: str
     state: str
-
-    @property
-    def words(self) -> str:
-        """Return the tool and what is the matter with its call."""
-        return f"{self.tool}: {_CALLS.get(self.state, self.state)}"
+    words: str  # the tool, and how far its call is
 
 
 class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
@@ -151,7 +147,10 @@ def _open_calls(
         if record.state in ("running", "waiting"):
             of_run += [each for each in thread.calls(run=record.id) if each.state in OPEN]
         for each in of_run:
-            yield OpenCall(thread=thread.id, run=record.id, call=each.id, tool=each.tool, state=each.state)
+            words = f"{each.tool}: {_CALLS.get(each.state, each.state)}"
+            yield OpenCall(
+                thread=thread.id, run=record.id, call=each.id, tool=each.tool, state=each.state, words=words
+            )
 
 
 def _when(run: RunShape, at_now: int) -> str:
