@@ -177,3 +177,10 @@ def test_a_redo_without_an_undo_says_what_to_look_at(shell: Shell, kept: str) ->
     assert (redo.code, redo.error["code"]) == (3, "memory_redo_not_found")
     assert (nobody.code, nobody.error["code"]) == (3, "memory_owner_not_found")
     assert "'ann'" in nobody.error["hint"]
+
+
+def test_the_hint_for_a_missing_item_names_the_owner(shell: Shell, kept: str) -> None:
+    """Without it the command would list owners."""
+    ended = shell("memory", "show", "nothing-like-it", "--owner", "ann")
+
+    assert "`perdure memory ls --owner ann`" in ended.err

@@ -351,3 +351,16 @@ def test_every_usage_line_names_its_arguments(subtests: pytest.Subtests) -> None
                 each.name for each in command.assemble_argument_collection() if each.required and each.show
             ]
             assert [name for name in needed if name not in usage.split()] == []
+
+
+def test_a_noun_is_suggested_by_one_of_its_spellings(tmp_path: Path) -> None:
+    """`threads` and `thread` are the same thing to say."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "perdure", "thraeds"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "Did you mean 'threads'?" in ended.stderr

@@ -82,7 +82,7 @@ COMMANDS: Mapping[str, str] = {
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),
-    "memory_item_not_found": "See what there is with <memory ls>.",
+    "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (
         "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make them "
