@@ -190,14 +190,15 @@ def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str
     prefer: dict[str, Side] = {}
     bare: list[str] = []
     for each in paths or ():
-        path, _, side = each.rpartition("=")
-        match side:
+        path, _, named = each.rpartition("=")
+        match named:
             case "ours" | "theirs" if path:
-                prefer[path] = side
+                prefer[path] = named
             case _:
                 bare.append(each)
     if ours or theirs:
-        return dict.fromkeys(bare or ["/"], "ours" if ours else "theirs") | prefer
+        side: Side = "ours" if ours else "theirs"
+        return dict.fromkeys(bare or ["/"], side) | prefer
     if bare:
         raise Invalid(
             f"--path {bare[0]} was given without a side; nothing was written.",
