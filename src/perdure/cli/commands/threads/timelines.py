@@ -198,7 +198,8 @@ def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str
                 bare.append(each)
     if ours or theirs:
         side: Side = "ours" if ours else "theirs"
-        return dict.fromkeys(bare or ["/"], side) | prefer
+        everywhere: dict[str, Side] = dict.fromkeys(bare or ["/"], side)
+        return everywhere | prefer
     if bare:
         raise Invalid(
             f"--path {bare[0]} was given without a side; nothing was written.",
