@@ -111,6 +111,7 @@ COMMANDS: Mapping[str, str] = {
         "Say whose server it is where the code or the agent's file declares the backend: provider bedrock."
     ),
     "run_interrupted": "<runs resume THREAD --code MODULE:NAME> finishes it, <runs cancel THREAD> ends it.",
+    "pick_conflict": "Go on with <threads cherry-pick THREAD {turns} --onto {onto} --theirs>, or with --ours.",
     "run_not_found": "See what there is with <runs ls THREAD>.",
     "runs_held": "If nothing runs there any more, release them with <runs release --all>.",
     "run_undone": "Take the undo back with <threads redo THREAD>, or end it with <runs cancel THREAD>.",
