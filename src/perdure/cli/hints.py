@@ -111,9 +111,12 @@ COMMANDS: Mapping[str, str] = {
         "Say whose server it is where the code or the agent's file declares the backend: provider bedrock."
     ),
     "run_interrupted": "<runs resume THREAD --code MODULE:NAME> finishes it, <runs cancel THREAD> ends it.",
-    "pick_conflict": "Go on with <threads cherry-pick THREAD {turns} --onto {onto} --theirs>, or with --ours.",
     "run_not_found": "See what there is with <runs ls THREAD>.",
     "runs_held": "If nothing runs there any more, release them with <runs release --all>.",
+    "runs_waiting": (
+        "<runs resume THREAD --code MODULE:NAME> finishes one, <runs cancel THREAD RUN> ends one, and --force gives them "
+        "up."
+    ),
     "run_undone": "Take the undo back with <threads redo THREAD>, or end it with <runs cancel THREAD>.",
     "server_changed": (
         "Name the code that has its Backend with --code, or move the thread on purpose with "

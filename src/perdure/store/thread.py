@@ -370,8 +370,9 @@ class Thread(Switching):
     def rm(self, *, force: bool = False) -> None:
         """Remove the thread and its ledger.  The id can be used for a new thread; handles on this one are stale.
 
-        Raises `Busy` under a run, and `Conflict` while a call waits, is under way or its outcome is unknown, or while
-        the run of an input has not begun; with `force` the thread is removed with such calls and inputs.
+        Raises `Busy` under a run, and `Conflict` while a call waits, is under way or its outcome is unknown, while a
+        run waits, decided or not, or while the run of an input has not begun; with `force` the thread is removed with
+        such calls, runs and inputs.
         """
         reader.head_of(self._space, MAIN)
         outbox.finish(self._resources.named, self._space)

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeAlias
 
@@ -299,25 +300,36 @@ def cherry_pick(
             except MergeConflict as conflict:
                 if not isinstance(picked, Turn):
                     raise
-                raise _stopped(target, turns, name, picked.number, done, conflict) from conflict
+                raise _stopped(source, target, turns, name, picked.number, done, conflict) from conflict
             yield PickedTurn.of(source, name, taken)
             done.append(name)
 
 
 def _stopped(
-    target: Thread, turns: str, name: str, number: int, done: Sequence[str], conflict: MergeConflict
+    source: Thread,
+    target: Thread,
+    turns: str,
+    name: str,
+    number: int,
+    done: Sequence[str],
+    conflict: MergeConflict,
 ) -> Conflict:
     """Return the error for a turn that is in conflict: it says what was picked before it, and how to go on."""
     last = turns.rpartition("..")[2].removeprefix("turn:")
     paths = [each.path for each in conflict.conflicts]
     more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    rest = last if int(last) <= number else f"{number}..{last}"
+    line = [] if source.timeline == MAIN else ["--timeline", source.timeline]
+    again = shlex.join(
+        ["perdure", "threads", "cherry-pick", target.id, rest, "--onto", target.timeline, *line]
+    )
     before = f"; picked before it: {', '.join(done)}" if done else ""
     return Conflict(
         f"{name} and '{target.timeline}' both changed {', '.join(paths[:5])}{more}; nothing of {name} was written, and "
         f"what comes after it was not picked{before}.",
         code="pick_conflict",
-        advice="Go on from there, and say which side wins.",
-        turns=last if int(last) == number else f"{number}..{last}",
+        advice=f"Go on with `{again} --theirs`, or with --ours.",
+        turns=rest,
         onto=target.timeline,
         paths=paths,
         picked=list(done),
