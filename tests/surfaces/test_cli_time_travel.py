@@ -130,6 +130,31 @@ def test_a_conflict_stops_a_range_and_names_the_path(shell: Shell) -> None:
     assert "/notes/a.txt" not in shell.ok("state", "ls", "shopping", "--timeline", "what-if").out
 
 
+def test_a_range_that_stops_says_what_was_picked_and_how_to_go_on(shell: Shell) -> None:
+    """The turns before the conflict stay; the error names them and the turn, and its command picks the rest."""
+    with perdure.open(shell.store) as store:
+        thread = store.thread("sums", agent="clerk")
+        thread.put("/total.json", 0)
+        fixed = thread.fork("fixed")
+        for number, path in enumerate(("/a.json", "/total.json", "/b.json"), 1):
+            with thread.change("add") as change:
+                change.say("user", f"Add {number}.")
+                change.put(path, number)
+        fixed.put("/total.json", 15)
+
+    ended = shell("threads", "cherry-pick", "sums", "1..3", "--onto", "fixed")
+
+    assert ended.code == 4
+    assert "turn 2 and 'fixed' both changed /total.json; nothing of turn 2 was written" in " ".join(
+        ended.err.split()
+    )
+    assert "picked before it: turn 1" in " ".join(ended.err.split())
+    assert "perdure threads cherry-pick sums 2..3 --onto fixed --theirs" in " ".join(ended.err.split())
+    shell.ok("threads", "cherry-pick", "sums", "2..3", "--onto", "fixed", "--theirs")
+    shown = shell.ok("state", "ls", "sums", "--timeline", "fixed", "--json").json["paths"]
+    assert [each["path"] for each in shown] == ["/a.json", "/b.json", "/total.json"]
+
+
 def test_turns_that_are_not_there_are_refused(shell: Shell) -> None:
     """Nothing is picked of a range that the timeline does not have whole."""
     ended = shell("threads", "cherry-pick", "shopping", "3..9", "--onto", "what-if", "--json")

@@ -79,6 +79,7 @@ COMMANDS: Mapping[str, str] = {
         "Name a file, a directory or a database of one of these tools. A saved conversation of an API goes to a thread: "
         "<import FILE --thread ID --agent NAME --format openai-chat>."
     ),
+    "import_overlaps": "Import it to another thread, or all of it once more with --again.",
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),
@@ -114,6 +115,10 @@ COMMANDS: Mapping[str, str] = {
     "run_interrupted": "<runs resume THREAD --code MODULE:NAME> finishes it, <runs cancel THREAD> ends it.",
     "run_not_found": "See what there is with <runs ls THREAD>.",
     "runs_held": "If nothing runs there any more, release them with <runs release --all>.",
+    "runs_waiting": (
+        "<runs resume THREAD --code MODULE:NAME> finishes one, <runs cancel THREAD RUN> ends one, and --force gives them "
+        "up."
+    ),
     "run_undone": "Take the undo back with <threads redo THREAD>, or end it with <runs cancel THREAD>.",
     "server_changed": (
         "Name the code that has its Backend with --code, or move the thread on purpose with "
