@@ -68,7 +68,7 @@ _SIDE, _EMPTIED, _PRUNED = "langgraph/side-", "/langgraph/emptied.json", "/langg
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _KNOWN_MAX = 4096
 _log = logging.getLogger("perdure.integrations")
-_TIPS_MAX = 256
+_TIPS_MAX, _LINES_MAX = 256, 10_000
 
 How: TypeAlias = Literal["latest", "written", "by_id"]
 """How this process learned of a checkpoint: it read it as the latest, wrote it, or read it by its id."""
@@ -97,9 +97,17 @@ class FoundCheckpoint(NamedTuple):
     """A checkpoint in its thread."""
 
     record: CheckpointRecord
-    view: View
+    source: View | tuple[Thread, Head]  # of its commit; a head is read when the view is needed
     commit: Digest
     messages: tuple[str, Digest] | None = None  # the channel with the messages and its list; None: look it up
+
+    @property
+    def view(self) -> View:
+        """The state at its commit."""
+        if isinstance(self.source, View):
+            return self.source
+        thread, head = self.source
+        return thread.at(head)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -148,21 +156,22 @@ class GraphThreads(FrameworkThreads):
     def __init__(self, store: Store, agent: str | None) -> None:
         """Use a store; `agent` is whose threads they are, None: those of any agent, new ones of `langgraph`."""
         super().__init__(store, agent, framework="langgraph")
-        self._lines: set[tuple[str, str]] = set()
+        self._lines: dict[tuple[str, str], Thread] = {}
 
     def forget(self, id: str) -> None:
         """Forget the handles of a thread that was removed."""
         super().forget(id)
         with self._lock:
-            self._lines = {each for each in self._lines if each[0] != id}
+            self._lines = {key: each for key, each in self._lines.items() if key[0] != id}
 
     def line(self, thread_id: str, line: str, *, begin: bool = False) -> Thread | None:
         """Return a handle on a timeline; None if there is no such thread or timeline, unless it is to `begin`."""
         thread = self.begin(thread_id) if begin else self.find(thread_id)
         if thread is None or line == MAIN:
             return thread
-        if (thread_id, line) in self._lines:
-            return thread._on(line)  # pyright: ignore[reportPrivateUsage]  # without looking whether it is there
+        known = self._lines.get((thread_id, line))
+        if known is not None:
+            return known
         try:
             found = thread.on(line)
         except NotFound:
@@ -174,8 +183,10 @@ class GraphThreads(FrameworkThreads):
                 if taken.code != "timeline_exists":
                     raise
                 found = thread.on(line)  # another writer has begun it
-        self._lines.add((thread_id, line))
-        return found
+        with self._lock:
+            if len(self._lines) > _LINES_MAX:
+                self._lines.clear()
+            return self._lines.setdefault((thread_id, line), found)
 
     def latest(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
         """Return the checkpoint at the head of a namespace; None if there is none."""
@@ -374,10 +385,12 @@ class SaverMemory:
         """Return how this process last learned of a checkpoint; None: it has not."""
         return self._known.get((thread_id, namespace, id))
 
-    def tip(self, thread: str, head: Head) -> FoundCheckpoint | None:
-        """Return the checkpoint that this process wrote last on a timeline, if it is at that head; None: look it up."""
-        known = self._tips.get((thread, head.timeline))
-        return known[1] if known is not None and known[0] == head else None
+    def tip(self, thread: str, timeline: str) -> tuple[Head, FoundCheckpoint] | None:
+        """Return the checkpoint that this process wrote last on a timeline, with the head that it left; None: it wrote none.
+
+        Another process may have moved the head since.
+        """
+        return self._tips.get((thread, timeline))
 
     def wrote(self, thread: str, head: Head, found: FoundCheckpoint) -> None:
         """Note a checkpoint that this process has written, and the head that it left."""
