@@ -43,6 +43,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: 
                 "switch",
                 "live",
                 "undo",
+                "forgotten",
                 "verify",
             ),
         )
@@ -51,7 +52,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: 
 def test_an_act_is_made_on_what_the_person_has_seen(tmp_path: Path) -> None:
     """A switch that others have written after is not undone, main is replaced as it was read, a lost message is one."""
     with browser.serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        browser.play(link, tmp_path, ("overtaken", "promote", "lost"))
+        browser.play(link, tmp_path, ("overtaken", "late", "promote", "lost"))
 
 
 def test_the_page_works_below_a_path(tmp_path: Path) -> None:

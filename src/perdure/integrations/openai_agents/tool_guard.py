@@ -132,6 +132,7 @@ class ToolGuard:
             tool=tool.name,
             arguments=_parsed(arguments),
             annotations=None if hints is None else hints.model_dump(by_alias=True, exclude_none=True),
+            schema=tool.params_json_schema,
         )
 
 
