@@ -16,7 +16,7 @@ async function withPage(open, work, options) {
     assert.deepEqual(view.faults, []);
     return found;
   } catch (error) {
-    await view.picture(`failed-${Date.now()}`).catch(() => {});
+    await view.picture(`failed-${Date.now()}`, true).catch(() => {});
     throw error;
   } finally {
     await view.close();
@@ -502,7 +502,7 @@ export const scenarios = {
       await page.getByRole('region', { name: 'What changed at /trip.json' }).waitFor();
       await page.getByRole('list', { name: 'Turns of all timelines' }).getByRole('button').first().waitFor();
       await settled();
-      await picture('page');
+      await picture('page', true);
     }, { width: 1280, height: 760 });
   },
 

@@ -582,7 +582,7 @@ def test_only_runs_that_end_their_workers_are_set_aside(tmp_path: Path) -> None:
             name: threads[name].start("Die." if name == "poison" else "Hello.")
             for name in ("poison", "one", "two")
         }
-        ends = [in_a_process("work_beside_poison", path) for _ in range(2)]
+        ends = [exit_code_of(work_beside_poison, str(path)) for _ in range(2)]
         runs["late"] = threads["late"].start("Die.")
 
         while exit_code_of(work_beside_poison, str(path)):
