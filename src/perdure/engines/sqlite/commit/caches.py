@@ -527,8 +527,9 @@ class Recent:
 
     def unknow(self, write: Write) -> None:
         """Drop what this write changes, before it becomes true."""
-        space = write.space
-        changed: list[Question] = [HeadOf(space, move.timeline) for move in write.moves]
+        space, changed = write.space, list[Question]()
+        for move in write.moves:
+            changed.append(HeadOf(space, move.timeline))
         if write.cells:
             changed += [CellOf(space, cell.name) for cell in write.cells]
         if write.entries:
