@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
 import apsw
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,8 @@ from perdure.engines.registry import open_engine
 from perdure.engines.shared_rules import placed
 from perdure.engines.sqlite.commit import apply, layout
 from perdure.engines.sqlite.commit.apply import Applier
-from perdure.errors import Conflict, Invalid, NotFound, OpReused
+from perdure.engines.sqlite.commit.caches import ConnectionCache
+from perdure.errors import Conflict, Invalid, Moved, NotFound, OpReused
 from perdure.history import writer
 from perdure.history.space import Space
 from perdure.history.writer import Proposal
@@ -230,6 +232,64 @@ def test_two_commits_at_once_take_the_straight_path() -> None:
 
     assert two.count(True) >= 7
     assert len(three) <= 1
+
+
+@pytest.fixture
+def reopened(tmp_path: Path) -> Generator[tuple[Engine, list[Write]]]:
+    """A store with a cell `old` that its present opening has not read, and the writes that are still to be applied."""
+    writes, path = recorded(STORY), str(tmp_path / "perdure.db")
+    space = writes[-1].space
+    cell = CellWrite(name="old", expected=0, value=b"1")
+    with closing(open_engine(path, read_only=False, create=True, durability="process_crash")) as engine:
+        for write in writes[:-2]:
+            engine.apply(write)
+        engine.apply(Write(space=space, op_id="cell", intent=writes[-1].intent, cells=(cell,)))
+    with closing(open_engine(path, read_only=False, create=True, durability="process_crash")) as engine:
+        engine.apply(writes[-2])
+        yield engine, writes[-1:]
+
+
+def with_cell(write: Write, name: str) -> Write:
+    """The same write with a cell that is to be new."""
+    return msgspec.structs.replace(write, cells=(CellWrite(name=name, expected=0, value=b"2"),))
+
+
+def test_a_new_cell_that_is_there_is_refused(reopened: tuple[Engine, list[Write]]) -> None:
+    """The straight path does not look for a cell that is to be new; it is refused, and the write has changed nothing."""
+    engine, (write,) = reopened
+
+    with (
+        mock.patch.object(
+            Applier, "apply_ordinary", autospec=True, side_effect=Applier.apply_ordinary
+        ) as tried,
+        pytest.raises(Moved),
+    ):
+        engine.apply(with_cell(write, "old"))
+
+    found = engine.cell(write.space, "old")
+    assert tried.call_count == 1
+    assert found is not None
+    assert (found.revision, found.value) == (1, b"1")
+    assert engine.apply(write).heads == (msgspec.structs.replace(write.moves[0].expected, **moved_to(write)),)
+
+
+def test_a_new_cell_is_stored_without_being_read(reopened: tuple[Engine, list[Write]]) -> None:
+    """Control: a cell that is not there yet is inserted by the straight path, and no statement reads it first."""
+    engine, (write,) = reopened
+
+    with mock.patch.object(ConnectionCache, "cell", side_effect=AssertionError("it was read")):
+        engine.apply(msgspec.structs.replace(with_cell(write, "new"), fences=()))
+
+    found = engine.cell(write.space, "new")
+    assert found is not None
+    assert (found.revision, found.value) == (1, b"2")
+
+
+def moved_to(write: Write) -> dict[str, Any]:
+    """What the head of the timeline is after this write."""
+    move = write.moves[0]
+    assert move.expected is not None
+    return {"version": move.expected.version + 1, "commit": move.to}
 
 
 def test_a_value_that_is_there_already_takes_the_general_path() -> None:

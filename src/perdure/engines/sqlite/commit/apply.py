@@ -39,7 +39,13 @@ from perdure.engines.shared_rules import (
     sealed_head,
     sealed_ledger,
 )
-from perdure.engines.sqlite.commit.caches import ConnectionCache, FirstParentPlace, SealedCell, SpaceEnd
+from perdure.engines.sqlite.commit.caches import (
+    UNWRITTEN,
+    ConnectionCache,
+    FirstParentPlace,
+    SealedCell,
+    SpaceEnd,
+)
 from perdure.engines.sqlite.commit.layout import (
     LOOK_FROM_BYTES,
     WITH_COMMIT,
@@ -76,6 +82,7 @@ from perdure.model.head import MAIN, Head
 __all__ = [
     "AppliedWrite",
     "Applier",
+    "CellsDiffer",
     "op_id_of",
     "recorded_in",
     "Adding",
@@ -208,9 +215,16 @@ class Adding:
 _NO_CELLS: dict[str, SealedCell] = {}
 _NO_KEYS: list[bytes] = []
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
-_CELLS, _CELL = "INSERT OR REPLACE INTO cells VALUES ", "(?,?,?,?,?,?,?),"
+_CELLS, _CELL = "INSERT INTO cells VALUES ", "(?,?,?,?,?,?,?),"
+# A cell that has another revision than its writer expects stays as it is, and is not counted as changed.
+_CHANGED = """ ON CONFLICT DO UPDATE SET revision=excluded.revision, value=excluded.value, listed=excluded.listed,
+position=excluded.position, digest=excluded.digest WHERE revision=excluded.revision-1"""
 _CELLS_AT_ONCE = 16  # by one statement
 _ROW_AND_HEAD = f"{_COMMIT_ROW};{_HEAD}"  # by one call, which lets go of the interpreter's lock once
+
+
+class CellsDiffer(Exception):
+    """A cell is there that was taken to be new; the transaction has to be rolled back, and the cell to be read."""
 
 
 class AppliedWrite(msgspec.Struct, gc=False):
@@ -366,7 +380,10 @@ class Applier:
         self.known.note_line(space, row.digest, FirstParentPlace(number, columns[10], *columns[2:8]))
 
     def _cells_of(self, space: int, write: Write) -> list[SealedCell] | None:
-        """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence."""
+        """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence.
+
+        A new one is not read: to insert it tells whether it is there.
+        """
         held = self.known.cells.get(space) or _NO_CELLS
         for fence in write.fences:
             cell = held.get(fence.cell) or self.known.cell(space, write.space, fence.cell)
@@ -374,7 +391,10 @@ class Applier:
                 return None
         cells: list[SealedCell] = []
         for wanted in write.cells:
-            cell = held.get(wanted.name) or self.known.cell(space, write.space, wanted.name)
+            cell = held.get(wanted.name)
+            if cell is None:
+                is_new = not wanted.expected
+                cell = UNWRITTEN if is_new else self.known.cell(space, write.space, wanted.name)
             if cell.revision != wanted.expected:
                 return None
             cells.append(cell)
@@ -537,7 +557,10 @@ class Applier:
         return LedgerRead(position, chain)
 
     def _put_cells(self, space: int, write: Write, cells: list[SealedCell], position: int) -> int:
-        """Store the cells of a write; return how the seal of the space changes, given what they added to it before."""
+        """Store the cells of a write; return how the seal of the space changes, given what they added to it before.
+
+        Raises `CellsDiffer` if one has another revision.
+        """
         change = listed = 0
         bound: list[object] = []
         for wanted, old in zip(write.cells, cells, strict=True):
@@ -560,7 +583,9 @@ class Applier:
         count = len(cells)
         for at in range(0, count, _CELLS_AT_ONCE):
             many = min(count - at, _CELLS_AT_ONCE)
-            self._execute(_CELLS + (_CELL * many)[:-1], bound[7 * at : 7 * (at + many)])
+            self._execute(_CELLS + (_CELL * many)[:-1] + _CHANGED, bound[7 * at : 7 * (at + many)])
+            if self._db.changes() != many:
+                raise CellsDiffer
         if listed:
             note_listed(self._db, listed)
         return change

@@ -36,7 +36,7 @@ from perdure.errors import PerdureError
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest
 
-__all__ = ["ConnectionCache", "FirstParentPlace", "SealedCell", "SpaceEnd", "Recent"]
+__all__ = ["UNWRITTEN", "ConnectionCache", "FirstParentPlace", "SealedCell", "SpaceEnd", "Recent"]
 
 _T = TypeVar("_T")
 

@@ -28,7 +28,7 @@ import apsw
 from perdure.engines.contract import Receipt, Write
 from perdure.engines.shared_rules import FAILURES, EngineCounters
 from perdure.engines.sqlite import schema
-from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, recorded_in
+from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, CellsDiffer, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.layout import OrdinaryWrite, Prepared
@@ -395,7 +395,7 @@ class WriteGroup:
             if self._data_version() != known.version:
                 self._catch_up()
             applied = self._applier.apply_ordinary(write, row)
-        except PerdureError:
+        except (PerdureError, CellsDiffer):
             self._roll_back()
             applied = None
         except BaseException as error:
@@ -481,6 +481,10 @@ class WriteGroup:
             ticket.applied = ticket.error = None
             try:
                 ticket.applied = self._applier.apply(ticket.write, ticket.prepared)
+            except CellsDiffer:
+                ticket.prepared = None  # the general path reads them
+                self._roll_back()
+                return False
             except PerdureError as refusal:
                 ticket.error = refusal
                 if self._applier.has_changed:
