@@ -270,7 +270,7 @@ def test_a_new_cell_that_is_there_is_refused(reopened: tuple[Engine, list[Write]
     assert tried.call_count == 1
     assert found is not None
     assert (found.revision, found.value) == (1, b"1")
-    assert engine.apply(write).heads == (msgspec.structs.replace(write.moves[0].expected, **moved_to(write)),)
+    assert engine.apply(write).heads == (head_after(write),)
 
 
 def test_a_new_cell_is_stored_without_being_read(reopened: tuple[Engine, list[Write]]) -> None:
@@ -285,11 +285,11 @@ def test_a_new_cell_is_stored_without_being_read(reopened: tuple[Engine, list[Wr
     assert (found.revision, found.value) == (1, b"2")
 
 
-def moved_to(write: Write) -> dict[str, Any]:
+def head_after(write: Write) -> Head:
     """What the head of the timeline is after this write."""
-    move = write.moves[0]
+    (move,) = write.moves
     assert move.expected is not None
-    return {"version": move.expected.version + 1, "commit": move.to}
+    return Head(move.timeline, move.expected.version + 1, move.to)
 
 
 def test_a_value_that_is_there_already_takes_the_general_path() -> None:

@@ -11,6 +11,7 @@ take over, which can apply any write and raise what the contract says.  A test g
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -334,7 +335,8 @@ class Applier:
             None if timeline == MAIN else timeline,
             laid.moved,
         )
-        seal, columns = end.seal + part - held[2] + sealed_rows(number), row.columns
+        seal = end.seal + part - held[2] + sealed_rows(number)
+        columns: tuple[Any, ...] = row.columns
         if first is not None:
             self._add_first(first, number, other)
             number += 1
@@ -587,7 +589,7 @@ class Applier:
             if self._db.changes() != many:
                 raise CellsDiffer
         if listed:
-            note_listed(self._db, listed)
+            note_listed(self._cursor, listed)
         return change
 
     def _put_head(self, space: int, after: Hold, stored: Object) -> None:
