@@ -14,7 +14,7 @@ from rich.console import Console
 
 import perdure
 from perdure.cli.app import build
-from perdure.cli.command_list import WIDTH_MIN, draw
+from perdure.cli.command_list import NOUNS, WIDTH_MIN, draw
 from perdure.testing import Script, say
 
 LISTING = """
@@ -116,10 +116,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "-h", "help", ""])
-def test_the_version_and_the_first_page_load_no_library(command: str, tmp_path: Path) -> None:
+def test_the_version_and_the_first_page_load_no_library(tmp_path: Path) -> None:
     """Both are printed by plain code: parsing words and drawing tables is not loaded for them."""
-    assert loaded_by(tmp_path, command) & (LIBRARIES | STORE) == set()
+    printed = ("--version", "--help", "-h", "help", "", "threads --help", "help runs")
+
+    assert loaded_by(tmp_path, *printed) & (LIBRARIES | STORE) == set()
 
 
 @pytest.mark.parametrize("command", ["--version", "--help"])
@@ -144,7 +145,7 @@ def test_a_full_disk_under_the_output_is_told_in_words(command: str, tmp_path: P
 
 def test_another_page_of_help_loads_the_libraries(tmp_path: Path) -> None:
     """Control: the names are right."""
-    assert loaded_by(tmp_path, "threads --help") & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
+    assert loaded_by(tmp_path, "init --help") & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
 
 
 @pytest.mark.parametrize("width", [WIDTH_MIN, 60, 79, 80, 81, 100, 139, 200])
@@ -162,6 +163,17 @@ def test_the_first_page_looks_as_the_library_draws_it(
     stream.seek(0)
 
     assert draw(width, bold=bold, colour=colour, ascii_only=encoding == "ascii") == stream.read()
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+@pytest.mark.parametrize(("width", "bold"), [(WIDTH_MIN, False), (80, False), (80, True), (139, True)])
+def test_the_page_of_a_noun_looks_as_the_library_draws_it(noun: str, width: int, bold: bool) -> None:
+    """For every noun, in colour and without."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, height=25, force_terminal=bold, no_color=not bold)
+    build().help_print([noun], console=console)
+
+    assert draw(width, noun=noun, bold=bold, colour=bold, ascii_only=False) == stream.getvalue()
 
 
 def cpu_seconds(*words: str) -> float:
@@ -205,10 +217,9 @@ def test_opening_a_store_and_reading_a_value_loads_nothing_else(directory: Path)
     assert loaded & (UNREAD | DRIVERS - {"apsw"}) == set()
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "threads --help"])
-def test_help_loads_no_engine_and_no_store(command: str, tmp_path: Path) -> None:
+def test_help_loads_no_engine_and_no_store(tmp_path: Path) -> None:
     """A command that touches no store loads only the command line."""
-    assert loaded_by(tmp_path, command) & (STORE | DRIVERS) == set()
+    assert loaded_by(tmp_path, "--version", "--help", "threads --help") & (STORE | DRIVERS) == set()
 
 
 def test_reading_loads_nothing_that_runs_an_agent(directory: Path) -> None:
@@ -228,6 +239,29 @@ def test_reading_loads_nothing_that_runs_an_agent(directory: Path) -> None:
 
     assert "perdure.store.thread" in loaded
     assert loaded & (RUN | DRIVERS - {"apsw"}) == set()
+
+
+UNLISTED = {
+    "email",
+    "http.client",
+    "perdure.context.plan",
+    "perdure.providers.tokens",
+    "perdure.switching.commit",
+    "subprocess",
+    "urllib.request",
+}
+
+
+def test_a_listing_loads_nothing_that_switches_or_asks_a_server(directory: Path) -> None:
+    """Neither tokens nor switches are counted in a list, and no completion is installed."""
+    assert loaded_by(directory, "threads ls", "runs ls") & UNLISTED == set()
+
+
+def test_what_a_listing_leaves_out_is_loaded_where_it_is_needed(directory: Path) -> None:
+    """Control: the names are right."""
+    loaded = loaded_by(directory, "threads context rent --to openai:gpt-5.6")
+
+    assert {"perdure.context.plan", "perdure.providers.tokens"} <= loaded
 
 
 def test_a_command_that_needs_the_run_loads_it(directory: Path) -> None:
