@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,6 +183,19 @@ def test_a_call_id_that_a_model_uses_again_is_another_call(store: Store) -> None
         assert guard.call(thread, call, till.pay, store=kept).ran
 
     assert till.paid == 3
+
+
+def test_a_default_that_is_given_makes_no_other_call(store: Store) -> None:
+    """After an unknown outcome the model asks again and writes out what it had left to the tool's default."""
+    thread, till, guard = store.thread("t", agent="a"), Till(fails=True), CallGuard()
+    schema = {"properties": {"euro": {}, "cent": {"default": 0}}}
+    with pytest.raises(ConnectionError):
+        guard.call(thread, msgspec.structs.replace(PAY, schema=schema), till.pay, store=kept)
+
+    spelled = GuardedCall(id="call_2", tool="pay", arguments={"euro": 5.0, "cent": 0}, schema=schema)
+    again = guard.call(thread, spelled, till.pay, store=kept)
+
+    assert (again.state, till.paid) == ("denied", 1)
 
 
 def test_a_call_that_raised_is_unknown_and_stopped_under_a_new_id(store: Store) -> None:

@@ -92,6 +92,33 @@ def answer_twice(store: perdure.Store, name: str, euro: int, **options: Any) -> 
     return [app.invoke(given, config()), asyncio.run(app.ainvoke(given, config()))]
 
 
+@tool
+def send(euro: int, cent: int = 0) -> str:
+    """Send money over a line that breaks."""
+    PAID.append(euro)
+    raise ConnectionError("reset")
+
+
+def test_a_default_that_is_given_makes_no_other_call(tmp_path: Path) -> None:
+    """After an unknown outcome the model writes out what it had left to the tool: the money is not sent again."""
+
+    def asked(number: int, **arguments: int) -> dict[str, Any]:
+        called = {"name": "send", "args": arguments, "id": f"c{number}"}
+        return {"messages": [AIMessage("", id=f"m{number}", tool_calls=[called])]}
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        built: Any = StateGraph(MessagesState)
+        built.add_node("tools", ToolNode([send], wrap_tool_call=ToolGuard(store).wrap_tool_call))
+        built.add_edge(START, "tools")
+        app = built.compile()
+        with pytest.raises(ConnectionError):
+            app.invoke(asked(1, euro=5), config())
+        app.invoke(asked(2, euro=5, cent=0), config())
+
+        assert [call.state for call in store.thread("t").calls()] == ["unknown", "denied"]
+        assert PAID == [5]
+
+
 @pytest.mark.parametrize("name", ["buy", "order"])
 def test_an_artifact_that_cannot_be_stored_is_no_unknown_outcome(tmp_path: Path, name: str) -> None:
     """The tool has paid and the graph gets its answer; asked for again, the guard gives the words of it."""

@@ -99,6 +99,25 @@ def test_a_call_goes_through_the_ledger_of_its_conversation(store: perdure.Store
     assert store.verify().ok
 
 
+@pytest.mark.parametrize(
+    ("names", "paid"), [(("ann", "bob"), [5, 5]), (("ann", "ann"), [5]), (("", ""), [5])]
+)
+def test_conversations_that_share_a_thread_are_told_apart_by_name(
+    store: perdure.Store, names: tuple[str, str], paid: list[int]
+) -> None:
+    """A model may use the same call id in two of them; under one name, the control, it is the same call."""
+    thread = store.thread("t", agent="pays")
+    for name in names:
+        guard = ToolGuard(thread, {"pay": "financial"}, conversation=name, repeat_guard="allow")
+        model = ScriptedModel()
+        agent = Agent(name="pays", model=model, tools=guard.wrap([pay]))
+        model.enqueue([function_call("pay", {"euro": 5}, call_id="call_0")])
+        model.enqueue([assistant_message("ok")])
+        asyncio.run(Runner.run(agent, "go"))
+
+    assert paid == PAID
+
+
 def test_the_same_call_again_is_answered_from_the_ledger(store: perdure.Store) -> None:
     """As it was the first time, be it a text or one of the SDK's outputs."""
     again = [function_call(tool, {"euro": 5}, call_id=tool) for tool in ("pay", "pay", "bill", "bill")]

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from perdure.history.space import ALIVE
 from perdure.model.digest import Kind, digest_of
 from perdure.model.message import Message, Text
 from perdure.model.run import RunRecord, Usage
-from perdure.providers.contract import Finished
+from perdure.providers.contract import Finished, ModelEvent
 from perdure.runtime.session import records
 from perdure.store.store import waiting
 from perdure.store.worker import Worked
@@ -541,7 +541,7 @@ class Poisoned(Script):
         attempts.write_text("x" + (attempts.read_text() if attempts.exists() else ""))
         self._are_together = threading.Barrier(3 if len(attempts.read_text()) <= 2 else 1)
 
-    async def step(self, context: Any) -> Any:
+    async def step(self, context: Any) -> AsyncIterator[ModelEvent]:
         """End the process if the input says so."""
         await asyncio.to_thread(self._are_together.wait)
         if context.messages[-1].text == "Die.":
@@ -573,22 +573,30 @@ def test_a_run_that_ends_its_workers_is_set_aside_before_what_is_queued_behind_i
         assert record_of(thread, behind).state == "succeeded"
 
 
-def test_only_the_run_that_ends_its_workers_is_set_aside(tmp_path: Path) -> None:
-    """Runs that were under way in two of its processes are tried one at a time, and so come to their end."""
+def test_only_runs_that_end_their_workers_are_set_aside(tmp_path: Path) -> None:
+    """Runs that were in two of its processes are tried one at a time, and not beside a newer one that ends processes, too."""
     path = tmp_path / "store.db"
     with perdure.open(path) as store:
-        threads = [store.thread(name, agent=agent()) for name in ("poison", "one", "two")]
-        runs = [thread.start("Die." if thread.id == "poison" else "Hello.") for thread in threads]
+        threads = {name: store.thread(name, agent=agent()) for name in ("poison", "one", "two", "late")}
+        runs = {
+            name: threads[name].start("Die." if name == "poison" else "Hello.")
+            for name in ("poison", "one", "two")
+        }
+        ends = [exit_code_of(work_beside_poison, str(path)) for _ in range(2)]
+        runs["late"] = threads["late"].start("Die.")
 
         while exit_code_of(work_beside_poison, str(path)):
             pass
-        found = [record_of(thread, run) for thread, run in zip(threads, runs, strict=True)]
+        found = {name: record_of(threads[name], run) for name, run in runs.items()}
 
-        assert [(each.state, each.aside_at is None) for each in found] == [
-            ("running", False),
-            ("succeeded", True),
-            ("succeeded", True),
-        ]
+        assert ends == [9, 9]
+        assert {name: each.aside_at is not None for name, each in found.items()} == {
+            "poison": True,
+            "one": False,
+            "two": False,
+            "late": True,
+        }
+        assert [found[name].state for name in ("one", "two")] == ["succeeded", "succeeded"]
 
 
 def test_a_worker_is_idle_beside_an_interrupted_child_whose_parent_waits(tmp_path: Path) -> None:
