@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +22,7 @@ from perdure.integrations.guard import CallGuard, GuardedCall
 from perdure.model.canonical import Json
 from perdure.model.effect import Reach
 from tests.coded import raises
+from tests.forked import commands
 
 HOSTILE = (
     *("", "~", "~" + "0" * 64, "a/b", "a|b:c", "..", "HEAD", "%2F", "x" * 4096),
@@ -331,10 +329,10 @@ with perdure.open(path) as store:
 @pytest.mark.parametrize(("guarded", "paid", "said"), [("yes", 1, "denied"), ("no", 2, "paid")])
 def test_a_kill_after_the_effect(tmp_path: Path, guarded: str, paid: int, said: str) -> None:
     """The call is asked for again under a new id and stopped; without the guard, the control, it is paid twice."""
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(tmp_path / "effects"), guarded]
-    killed = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy())
+    command = ["-c", KILLED, str(tmp_path / "a.db"), str(tmp_path / "effects"), guarded]
+    killed = commands().run(command)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ.copy())
+    again = commands().run(command, check=True)
 
     assert again.stdout.strip() == said
     assert (tmp_path / "effects").read_text().count("paid") == paid

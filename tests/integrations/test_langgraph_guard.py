@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import operator
-import os
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -29,6 +27,7 @@ import perdure
 from perdure.errors import Invalid
 from perdure.integrations.langgraph import Saver, ToolGuard
 from tests.coded import raises
+from tests.forked import ForkServer
 from tests.integrations.graphs import config
 
 PAID: list[int] = []
@@ -394,14 +393,21 @@ with perdure.open(path) as store:
 """
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """Processes that have imported the framework."""
+    with ForkServer("langgraph.prebuilt", "perdure.integrations.langgraph") as server:
+        yield server
+
+
 @pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("guarded without ids", 1), ("unguarded", 2)])
-def test_a_kill_after_the_effect_and_a_resume(tmp_path: Path, how: str, paid: int) -> None:
+def test_a_kill_after_the_effect_and_a_resume(forks: ForkServer, tmp_path: Path, how: str, paid: int) -> None:
     """The effect happens once and the model is told that its outcome is unknown; without the guard, the control, twice."""
     effects = tmp_path / "effects"
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
-    killed = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy())
+    command = ["-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
+    killed = forks.run(command)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ.copy())
+    resumed = forks.run(command, check=True)
 
     assert effects.read_text().count("paid") == paid
     assert ("['unknown']" in resumed.stdout) == (how != "unguarded")

@@ -1,7 +1,8 @@
 """The repeat guard: an external write is not sent again by accident.
 
 It stops a call if another call of this thread has the same fingerprint and
-(a) its outcome is still unknown, on any timeline, in any run, under any id; or
+(a) its outcome is still unknown, on any timeline, in any run, under any id, or it was imported and ended in an error;
+    or
 (b) it is done but is not in the conversation of the timeline that starts the new call; or
 (c) it is done on this timeline, on another backend; or
 (d) a person has denied a repeat of it in this history, whatever backend asks now.
@@ -292,7 +293,7 @@ def _case(
     head: Digest | None,
     backend: str | None,
 ) -> Case | None:
-    if other.state == "started" or other.state in UNCLEAR:
+    if other.state == "started" or other.state in UNCLEAR or _failed_elsewhere(other):
         return "unclear"
     if not done(other):
         return None
@@ -300,6 +301,11 @@ def _case(
         return "elsewhere"
     # An imported call ran outside this store, so the model that requests the new one may not know of it.
     return None if other.backend == backend and other.origin != "import" else "backend"
+
+
+def _failed_elsewhere(other: CallRecord) -> bool:
+    """True if a call ended in an error where it was imported from, which does not prove that nothing happened."""
+    return other.origin == "import" and other.state == "failed"
 
 
 def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:

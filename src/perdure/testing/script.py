@@ -165,7 +165,7 @@ class Script:
         place = said - self._offset
         if place >= len(self._steps):
             raise Invalid(
-                f"the script has {len(self._steps)} steps, and the model was asked for one more.",
+                f"the script has {len(self._steps)} step{'' if len(self._steps) == 1 else 's'}, and the model was asked for one more.",
                 code="script_ended",
                 steps=len(self._steps),
             )

@@ -339,6 +339,8 @@ def _key_question(round_context: RoundContext, tool: Tool, record: CallRecord, w
 def _repetition_in_words(found: Repeats) -> str:
     earlier = found.earlier
     match found.case:
+        case "unclear" if earlier.state == "failed":
+            what = "ended in an error elsewhere, before it was brought in: it may have happened"
         case "unclear":
             what = f"is {earlier.state}: it may have happened"
         case "elsewhere":
