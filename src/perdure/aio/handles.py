@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -23,6 +32,7 @@ from perdure.aio.proxy import (
     AsyncWrappedMethod,
     HeldProxy,
     as_it_is,
+    begins_first,
     handed,
     seen_through,
 )
@@ -291,6 +301,7 @@ class Thread(_TimelineProxy[thread.Thread]):
             retry=retry,
         )
 
+    @begins_first
     async def stream(
         self,
         input: Input = None,
@@ -301,7 +312,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         head_policy: HeadPolicy = "each_step",
         on_failure: OnFailure = "restore",
         retry: bool = True,
-    ) -> AsyncIterator[Happening]:
+    ) -> AsyncGenerator[Happening | None]:
         """Run the agent and yield events as they happen.  Leaving the loop does not stop the run; `cancel` does.
 
         Raises, where the stream is read, what `run` raises.
@@ -321,7 +332,10 @@ class Thread(_TimelineProxy[thread.Thread]):
         async for event in self._watched(env, going_on):
             yield event
 
-    async def follow(self, after: str | None = None, *, wait: bool = False) -> AsyncIterator[Happening]:
+    @begins_first
+    async def follow(
+        self, after: str | None = None, *, wait: bool = False
+    ) -> AsyncGenerator[Happening | None]:
         """Yield the events of this timeline after a cursor, from any process; None begins with the live run.
 
         Ends when no run lives here; with `wait` it goes on for the next one.  Raises `Invalid` for what
@@ -331,6 +345,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         news = asyncio.Event()
         wake = waker(asyncio.get_running_loop(), news)
         following = await self.off_loop(lambda: Following(env, after, wait=wait, wake=wake))
+        yield None  # it has begun, although no event may come for long
         async for event in _followed(env, self.off_loop, following, news):
             yield event
 
@@ -342,7 +357,8 @@ class Thread(_TimelineProxy[thread.Thread]):
         """
         return await control.resume(await self._env(), run)
 
-    async def resume_stream(self, run: str | None = None) -> AsyncIterator[Happening]:
+    @begins_first
+    async def resume_stream(self, run: str | None = None) -> AsyncGenerator[Happening | None]:
         """Resume a run and yield its events from here on; the last one has the result, unless the run fails.
 
         Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
@@ -477,7 +493,7 @@ async def _events_of(
         await asyncio.sleep(0)  # until the task's callback has run
         for event in await work(lambda: list(watching.rest())):
             yield event
-        yield watching.end()
+        yield await work(watching.end)
     finally:
         watching.leave()
 
