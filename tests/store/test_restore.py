@@ -65,11 +65,25 @@ def test_over_a_newer_store_nothing_is_restored(place: Path, backup: Path, *, re
         write(store, 2)
     before = fingerprint(place.parent)
 
-    with raises(Conflict, "target_newer", store=str(place)):
+    with raises(Conflict, "target_newer", store=str(place), threads=("t",)):
         perdure.restore(backup, place, replace=replace)
 
     assert fingerprint(place.parent) == before
     assert read(place) == 2
+
+
+def test_a_store_that_was_restored_and_written_since_names_the_thread(place: Path, backup: Path) -> None:
+    """What a release leaves in the records of the store is newer too, and does not hide the thread."""
+    perdure.restore(backup, place, replace=True)
+    with perdure.open(place) as store:
+        store.release()
+        write(store, 3)
+
+    with raises(Conflict, "target_newer", threads=("t",)) as refused:
+        perdure.restore(backup, place)
+
+    assert "copies" in refused.value.facts["spaces"]  # pyright: ignore[reportOperatorIssue]
+    assert "thread 't'" in refused.value.message
 
 
 def test_over_a_newer_store_whose_newest_writes_are_in_its_log_alone(place: Path, backup: Path) -> None:
@@ -260,10 +274,21 @@ def test_a_damaged_backup_is_not_restored(place: Path, backup: Path, tmp_path: P
     content[middle : middle + 7] = b"plunder"
     backup.write_bytes(content)
 
-    with pytest.raises(Corrupt):
+    with raises(Corrupt, "backup_damaged", backup=str(backup)) as refused:
         perdure.restore(backup, tmp_path / "new.db")
 
     assert not (tmp_path / "new.db").exists()
+    assert f"perdure verify --store {backup}`" in refused.value.advice
+    assert "verify" not in refused.value.message
+
+
+def test_a_file_that_is_no_backup_is_named(tmp_path: Path) -> None:
+    """What cannot be opened at all is the backup too, not the store that was to be made."""
+    backup = tmp_path / "odd.db"
+    backup.write_bytes(b"not a store" * 1000)
+
+    with raises(Corrupt, "backup_damaged", backup=str(backup)):
+        perdure.restore(backup, tmp_path / "new.db")
 
 
 def test_a_restored_store_holds_its_runs_and_says_where_it_came_from(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.crash.campaign import SEED
 from tests.integrations.importers.claude_sessions import SESSION, write_project
 from tests.integrations.importers.codex_sessions import write_rollout
@@ -67,3 +69,17 @@ def test_options_of_a_file_are_refused_with_sessions(empty: Shell, tmp_path: Pat
     assert empty("import", str(tmp_path), "--whole").code == 2
     assert empty("import", str(tmp_path), "--format", "openai-chat").code == 2
     assert empty("import", "trip", "request.json", "--format", "openai-chat").code == 2
+
+
+@pytest.mark.parametrize("text", ['{"x": 1}', "[]", "[1, 2]", '"words"', "no JSON at all"])
+def test_a_file_without_any_message_is_offered_no_format(empty: Shell, text: str) -> None:
+    """Neither alone nor with a thread; nothing is made."""
+    (empty.directory / "junk.json").write_text(text)
+
+    alone = empty("import", "junk.json", "--json")
+    added = empty("import", "junk.json", "--thread", "t", "--agent", "a", "--json")
+
+    assert alone.error["code"] == "not_a_conversation"
+    assert added.error["code"] in ("not_a_conversation", "not_json")
+    assert "--format" not in alone.err + added.err
+    assert [each.name for each in empty.directory.iterdir()] == ["junk.json"]

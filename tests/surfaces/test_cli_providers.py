@@ -180,30 +180,60 @@ def test_the_format_of_a_conversation_with_calls_is_found(empty: Shell, format: 
     assert spoken(empty, "again") == spoken(empty, "trip")
 
 
-def test_a_conversation_that_was_there_is_told(empty: Shell) -> None:
-    """With the ways to add it once, and the command that takes it back."""
-    again = ("import", save(empty, ASKED), "--thread", "trip")
+RAIN = {"role": "assistant", "content": "Rain."}
+SUNDAY = {"role": "user", "content": "And on Sunday?"}
+
+
+def test_a_conversation_that_was_imported_before_adds_nothing(empty: Shell) -> None:
+    """Nor does it after other messages, or a part of it; `--again` adds it on purpose."""
+    once = bring(empty, ASKED)
+    words = spoken(empty, "trip")
+
+    told = empty.ok("import", save(empty, ASKED), "--thread", "trip").out
+    assert "Nothing was added" in told
+    assert "--again" in told
+    assert (spoken(empty, "trip"), bring(empty, ASKED)["head"]) == (words, once["head"])
+
+    bring(empty, [SUNDAY])
+    part = bring(empty, {**ASKED, "messages": ASKED["messages"][:3]})
+    assert (bring(empty, ASKED)["messages"], part["messages"]) == (0, 0)
+    assert bring(empty, ASKED, "--again")["messages"] == 6
+
+
+def test_a_conversation_that_has_grown_adds_the_rest(empty: Shell) -> None:
+    """However often it grew, and however it is given again."""
     bring(empty, ASKED)
-    once = spoken(empty, "trip")
+    longer = {**ASKED, "messages": [*ASKED["messages"], RAIN]}
+    longest = {**ASKED, "messages": [*longer["messages"], SUNDAY]}
 
-    told = empty.ok(*again).out
-    assert "had all of them already" in " ".join(told.split())
-    assert "--whole" in told
-    assert "--op-id" in told
-    assert "perdure threads undo trip --to 'HEAD~1'" in told
-    empty.ok("threads", "undo", "trip", "--to", "HEAD~1")
-    assert spoken(empty, "trip") == once
+    first, second = bring(empty, longer), bring(empty, longest)
 
-    longer = [*ASKED["messages"], {"role": "assistant", "content": "Rain."}]
-    assert bring(empty, longer)["repeated"] == 6
+    assert [(each["messages"], each["repeated"]) for each in (first, second)] == [(1, 6), (1, 7)]
+    assert bring(empty, longest)["messages"] == bring(empty, longer)["messages"] == 0
+    assert spoken(empty, "trip")[-2:] == [("assistant", "Rain."), ("user", "And on Sunday?")]
 
 
-def test_a_conversation_that_is_new_is_not_said_to_be_there(empty: Shell) -> None:
-    """Control: other words, and what --whole or an op_id left out, repeat nothing."""
-    assert bring(empty, ASKED, "--op-id", "one")["repeated"] == 0
-    assert bring(empty, ASKED, "--op-id", "one")["repeated"] == 0
-    assert bring(empty, ASKED, "--whole")["repeated"] == 0
-    assert bring(empty, [{"role": "user", "content": "And on Sunday?"}])["repeated"] == 0
+def test_a_conversation_that_went_on_in_two_ways_is_refused(empty: Shell) -> None:
+    """What would be doubled is counted, and nothing is written."""
+    bring(empty, ASKED)
+    bring(empty, [SUNDAY])
+    words = spoken(empty, "trip")
+    file = save(empty, {**ASKED, "messages": [*ASKED["messages"], RAIN]})
+
+    refused = empty("import", file, "--thread", "trip", "--json")
+
+    assert (refused.code, refused.error["code"]) == (4, "import_overlaps")
+    assert refused.error["facts"]["messages"] == 6
+    assert "--again" in refused.error["hint"]
+    assert spoken(empty, "trip") == words
+
+
+def test_a_conversation_that_is_new_is_added_whole(empty: Shell) -> None:
+    """Control: other words repeat nothing, even if they begin alike."""
+    bring(empty, ASKED)
+    other = {**ASKED, "messages": [*ASKED["messages"][:1], RAIN]}
+
+    assert [bring(empty, each)["repeated"] for each in ([SUNDAY], other)] == [0, 0]
 
 
 def test_a_thread_of_another_agent_is_left_alone(shell: Shell) -> None:

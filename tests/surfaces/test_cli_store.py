@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 from contextlib import closing
@@ -83,9 +84,24 @@ def test_verify_names_what_was_changed_behind_our_back(shell: Shell) -> None:
     assert verified.json["ok"] is False
     (fault, *_) = verified.json["faults"]
     assert fault["kind"] == "body"
-    assert fault["digest"] in shown.out
+    assert fault["digest"][:12] in shown.out
+    assert re.search(r"[0-9a-f]{64}", shown.out) is None
+    assert "perdure verify" not in shown.out + verified.out
     assert f"has {len(verified.json['faults'])} fault" in shown.out
     assert shell("threads", "log", "shopping").code == 6
+
+
+def test_restoring_a_damaged_backup_names_the_backup(shell: Shell) -> None:
+    """The command that is advised checks the backup, not the store that was to be made."""
+    shell.ok("backup", "b.db")
+    damage(shell.directory / "b.db")
+
+    ended = shell("restore", "b.db", "--store", "new.db")
+
+    assert ended.code == 6
+    assert "`perdure verify --store b.db`" in " ".join(ended.err.split())
+    assert "new.db" not in ended.err
+    assert ".;" not in ended.err
 
 
 def test_verify_can_look_at_one_space(shell: Shell) -> None:
@@ -514,3 +530,16 @@ def test_verbose_prints_the_log_to_the_error_stream(shell: Shell) -> None:
     assert "INFO perdure.store: opened " in verbose.err
     assert "opened" in shell("verify", "--verbose").err + shell("threads", "--verbose").err
     assert shell.ok("threads").err == ""
+
+
+def test_gc_is_limited_to_an_agent_and_an_owner(shell: Shell) -> None:
+    """What another agent or owner has is not even planned."""
+    shell.ok("threads", "begin", "other", "--agent", "clerk", "--owner", "bob")
+    old = ("gc", "--threads-older-than", "0d", "--json")
+
+    planned = [
+        {each["thread"] for each in shell.ok(*old, *only).json["spaces"]}
+        for only in ((), ("--agent", "clerk"), ("--owner", "ann"), ("--agent", "clerk", "--owner", "ann"))
+    ]
+
+    assert planned == [{"other", "shopping"}, {"other"}, {"shopping"}, set()]

@@ -54,13 +54,15 @@ def told_to(thread: Thread, backend: str) -> str:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_an_external_write_that_ended_in_an_error_is_unknown(store: Store, *, known: bool) -> None:
-    """An error does not prove that nothing happened: the guard asks before it is made again."""
+def test_an_external_write_that_ended_in_an_error_has_failed_and_is_guarded(
+    store: Store, *, known: bool
+) -> None:
+    """The record says what the source says; an error proves nothing, so the guard asks before it is made again."""
     thread = imported(store, pay, known=known, error=True)
 
     asked = thread.run("Pay Ann")
 
-    assert thread.calls()[0].state == "unknown"
+    assert thread.calls()[0].state == "failed"
     assert (asked.status, asked.approvals[0].action) == ("waiting", "repeat")
     assert store.verify().ok
 
@@ -73,7 +75,7 @@ def test_an_error_is_told_as_one_and_never_as_done(store: Store, *, known: bool)
 
     words = told_to(thread, "openai:gpt-5.6")
 
-    assert [call.state for call in document.calls] == ["unknown"]
+    assert [call.state for call in document.calls] == ["failed"]
     assert "It did not succeed" in words or "ended in an error" in words
     assert "Already done" not in words
     assert "It is done" not in words
@@ -121,3 +123,38 @@ def test_an_error_of_a_tool_that_only_reads_is_a_failure(store: Store) -> None:
     thread = imported(store, look, known=True, error=True)
 
     assert [call.state for call in thread.calls()] == ["failed"]
+
+
+def test_only_calls_of_this_store_are_to_be_settled(store: Store) -> None:
+    """What a conversation from elsewhere leaves open is in its ledger, and in no list of work."""
+    conversation = saved("pay", error=False)[:2]
+    thread = store.thread("t", agent=Agent("helper", tools=[pay]))
+    thread.add(conversation, api="anthropic-messages")
+
+    assert [call.state for call in thread.calls()] == ["unknown"]
+    assert store.unclear_calls() == []
+    assert [name for name, _ in store.unclear_calls(imported=True)] == ["t"]
+
+
+def test_a_result_that_comes_later_and_says_error_settles_the_call(store: Store) -> None:
+    """The same as if both had come together."""
+    thread = store.thread("t", agent=Agent("helper", tools=[pay]))
+    thread.add(saved("pay", error=True)[:2], api="anthropic-messages")
+    thread.add(saved("pay", error=True)[2:3], api="anthropic-messages")
+
+    assert [call.state for call in thread.calls()] == ["failed"]
+    assert store.verify().ok
+
+
+def test_no_imported_call_can_be_run(store: Store) -> None:
+    """Neither one that failed nor one without a result: no run has it, and no worker takes it."""
+    agent = Agent("helper", backend=Script(say("Hello.")), tools=[pay])
+    for number, conversation in enumerate((saved("pay", error=True), saved("pay", error=False)[:2])):
+        store.thread(f"t{number}", agent=agent).add(conversation, api="anthropic-messages")
+
+    assert store.work(agent, until_idle=True) == 0
+    assert [call.state for each in ("t0", "t1") for call in store.thread(each).calls()] == [
+        "failed",
+        "unknown",
+    ]
+    assert [store.thread(each).runs() for each in ("t0", "t1")] == [[], []]

@@ -685,7 +685,7 @@ def _fact(digest: Digest, stored: Object | Tombstone) -> Fact:
     try:
         return Fact(stored.kind, digest, Object.read(stored.kind, digest, stored.body))
     except Corrupt as fault:
-        return Fact(stored.kind, digest, None, fault=str(fault))
+        return Fact(stored.kind, digest, None, fault=fault.message)
 
 
 def _emptied(cell: Cell) -> Filed:

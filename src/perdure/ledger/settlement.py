@@ -134,9 +134,9 @@ def imported(
 ) -> CallTransition:
     """Return the transition that enters an imported call: settled if it has a result, else of unknown outcome.
 
-    An error does not prove that nothing happened: an external write that ended in one is unknown too, and any other
-    call has failed.  `reach` is that of the tool here; without one the call counts as an external write.  The same
-    write needs the cells of `repeat_guard.entering`.
+    A call that ended in an error there has failed; the repeat guard still asks before an equal external write.
+    `reach` is that of the tool here; without one the call counts as an external write.  The same write needs the cells
+    of `repeat_guard.entering`.
     """
     shown = None if preview is None else Object.of(Kind.BODY, preview)
     entered = msgspec.structs.replace(
@@ -165,7 +165,6 @@ def answered(
     states: dict[CallState, tuple[CallState, ...]] = {
         "succeeded": ("succeeded",),
         "failed": ("requested", "failed"),
-        "unknown": (),
     }
     transition = calls.advance(
         current,
@@ -184,9 +183,7 @@ def _imported_state(record: CallRecord) -> CallState:
     """Return the state of an imported call, by its result."""
     if record.result is None:
         return "unknown"
-    if record.status == "success":
-        return "succeeded"
-    return "unknown" if record.reach.guarded else "failed"
+    return "succeeded" if record.status == "success" else "failed"
 
 
 def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | None:

@@ -117,7 +117,7 @@ class _ExpectedCells:
             try:
                 book.take(step)
             except Corrupt as error:
-                self.faults.append((f"entry {position}", str(error)))
+                self.faults.append((f"entry {position}", error.message))
             if self._count is not None and position <= self._count.upto.position and step.call in book.calls:
                 self._last[step.call] = position, count_key(book.calls[step.call])
             if only is None:
@@ -159,7 +159,7 @@ class _ExpectedCells:
                     self._chain = entry.chain
                 yield entry.position, decode_transition(entry.body)
         except Corrupt as error:
-            self.faults.append((f"after entry {self.position}", str(error)))
+            self.faults.append((f"after entry {self.position}", error.message))
 
 
 def _readable_count(space: Space) -> CallCount | None:

@@ -39,7 +39,9 @@ from perdure.runtime.session.journal import CommitDraft, Journal
 from perdure.runtime.tools.result import keep
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["ImportedCommits", "ImportStep", "OpenImports", "commit_steps", "write_staged"]
+__all__ = ["LABEL", "ImportedCommits", "ImportStep", "OpenImports", "commit_steps", "write_staged"]
+
+LABEL = "import:"  # the label of an imported commit begins so
 
 _LOOK_BACK_MAX = 20_000  # messages that are searched for the call of a result
 
@@ -79,13 +81,13 @@ def commit_steps(
     by the label of the first commit.
     """
     space = env.space
-    journal = Journal(env, f"import:{space.ids()}", head, Feed("import"))
+    journal = Journal(env, LABEL + space.ids(), head, Feed("import"))
     label = first = journal.run
     ours = _OwnCalls(env, called, head)
     drafted: list[tuple[str, ImportStep, list[tuple[Message, list[Staged]]]]] = []
     count = 0
     for number, step in enumerate(steps):
-        label = f"import:{space.ids()}" if number and step.begins_turn else label
+        label = LABEL + space.ids() if number and step.begins_turn else label
         ours.begin(number, label, step.backend)
         renamed: list[tuple[Message, list[Staged]]] = []
         for message in step.messages:

@@ -9,7 +9,8 @@ does not declare in the same way are reported as losses, as is everything that c
 
 A message with an id is imported once: a cell names the commit in which it was imported, and that commit must
 be in the history of the timeline, so that after an undo it can be imported again.  A conversation without ids
-is compared with the transcript, message by message.
+is compared with the transcript, message by message, if the caller asks for it: with the whole transcript, or with what
+was imported before.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any, cast
 
 import msgspec
@@ -38,6 +40,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import Head
 from perdure.model.message import Block, Message, ReasoningSummary, Text
+from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.contract import Adapter, Asked, Loss, losses_of
 from perdure.providers.wire.fields.vendor_metadata import made_by
@@ -249,17 +252,20 @@ def add(
     provider: str | None = None,
     model: str | None = None,
     whole: bool = False,
+    once: bool = False,
 ) -> Added:
     """Add the messages of `given` to the timeline; raise `Invalid`, having written nothing, if it cannot be read.
 
     Messages whose ids were added to the timeline before are left out.  `provider` and `model` wrote the
     assistant's messages.  With `whole`, `given` begins with the whole transcript of the timeline, and only the
-    rest is added; raises `Conflict` if it does not.
+    rest is added; raises `Conflict` if it does not.  With `once`, what was added before is left out; raises
+    `Conflict` if the timeline went on in another way since.
     """
     for what, label in (("provider", provider), ("model", model)):
         if label is not None:
             names.check_label(what, label)
     names.check_flag("whole", whole)
+    names.check_flag("once", once)
     context, unread = read(given, api)
     said = [*_system(context), *context.messages]
     intent = digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in said))
@@ -277,7 +283,7 @@ def add(
     while True:
         attempts.begin()
         try:
-            added = adding.once(given, said, op_id, intent, whole=whole)
+            added = adding.once(given, said, op_id, intent, whole=whole, is_compared=once)
         except (Moved, StaleHead) as refused:  # another writer was first: read the timeline again
             if removed(env.space) or adding.is_fenced_off(refused):
                 raise
@@ -297,7 +303,14 @@ class _Adding:
         return isinstance(refused, Moved) and refused.cell in fences
 
     def once(
-        self, given: object, said: Sequence[Message], op_id: str | None, intent: Digest, *, whole: bool
+        self,
+        given: object,
+        said: Sequence[Message],
+        op_id: str | None,
+        intent: Digest,
+        *,
+        whole: bool,
+        is_compared: bool,
     ) -> Added:
         """Add it to the head as it is now; raise `Moved` or `StaleHead` if another writer was first."""
         space = self._env.space
@@ -307,9 +320,11 @@ class _Adding:
             messages, left = self._rest(said, head), ImportSplit(new=items)
         else:
             left = left_of(space, head, items)
-            messages = list(said) if not left.known else self._without(given, left)
+            messages = self._without(given, left) if left.known else list(said)
+            if is_compared and messages and not left.known:
+                messages = self._new(messages, head)
         if not messages:
-            if left.known or whole:
+            if left.known or whole or (is_compared and said):
                 return Added(head=head, messages=0, calls=0, losses=left.losses)
             raise Invalid(
                 "there is nothing to add: no message was found; nothing was written.",
@@ -338,13 +353,45 @@ class _Adding:
         context, _ = read(kept, self._api)
         return list(context.messages)
 
+    def _new(self, said: Sequence[Message], head: Head) -> list[Message]:
+        """Return the messages that no earlier import has added; raise `Conflict` if that cannot be told.
+
+        Imports that follow each other are one conversation: a file that grew was added in several parts.
+        """
+        entries = reader.transcript(self._env.space, head.commit)
+        here, spelled = self._comparable(said)
+        for at, entry in enumerate(entries):
+            if not _is_imported(entry) or (at and entries[at - 1].run == entry.run):
+                continue  # not the first message of an import
+            block = [each.message for each in takewhile(_is_imported, entries[at:])]
+            if matched(here, block, spelled) is not None:
+                return []
+            count = matched(block, here, spelled)
+            if count is not None and at + len(block) == len(entries):
+                return list(said[count:])
+            first = [each.message for each in entries[at : at + len(block)] if each.run == entry.run]
+            if matched(first, here, spelled) is not None:
+                raise Conflict(
+                    f"'{self._env.timeline}' has the first {len(first)} of these messages already, and went on in "
+                    "another way since; nothing was added.",
+                    code="import_overlaps",
+                    advice="Add it to another thread, or to a fork of the moment after the first import.",
+                    timeline=self._env.timeline,
+                    messages=len(first),
+                )
+        return list(said)
+
+    def _comparable(self, said: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
+        """Return messages as they would be stored, and the agent's names of tools by the vendor's."""
+        called = by_spelling(self._env.agent.toolbox, self._api)
+        here = [brought_in(self._env.space, message)[0] for message in said]
+        return here, {name: tool.name for name, tool in called.items()}
+
     def _rest(self, said: Sequence[Message], head: Head) -> list[Message]:
         """Return the messages after the transcript; raise `Conflict` if `said` does not begin with it."""
-        space = self._env.space
-        there = [entry.message for entry in reader.transcript(space, head.commit)]
-        called = by_spelling(self._env.agent.toolbox, self._api)
-        here = [brought_in(space, message)[0] for message in said]
-        count = matched(there, here, {name: tool.name for name, tool in called.items()})
+        there = [entry.message for entry in reader.transcript(self._env.space, head.commit)]
+        here, spelled = self._comparable(said)
+        count = matched(there, here, spelled)
         if count is None:
             raise Conflict(
                 f"what was given does not begin with the {len(there)} messages of '{self._env.timeline}'; "
@@ -355,6 +402,11 @@ class _Adding:
                 messages=len(there),
             )
         return list(said[count:])
+
+
+def _is_imported(entry: TranscriptEntry) -> bool:
+    """True if a message came from elsewhere, and can still be read."""
+    return entry.run is not None and entry.run.startswith(import_commit.LABEL) and entry.words is not None
 
 
 def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tuple[Loss, ...]]:

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
 from perdure.errors import Conflict, NotFound
-from perdure.ledger.trace import Passed, Traced
-from perdure.model.call import CallRecord
-from perdure.model.run import Cost, RunRecord, Usage
-from perdure.model.ticket import Decision, Ticket
-from perdure.projections.transcript import TranscriptEntry
-from perdure.runtime.session.result import Result
+from perdure.model.run import Cost, Usage
 from perdure.shapes.conversation import MessageShape, StepLossShape, step_losses
 from perdure.shapes.text import in_json, now, stamp
-from perdure.store.runs import ChildRun
-from perdure.store.thread import Thread
-from perdure.switching.report import Report
+
+if TYPE_CHECKING:  # a list of runs does not load what runs an agent
+    from perdure.ledger.trace import Passed, Traced
+    from perdure.model.call import CallRecord
+    from perdure.model.run import RunRecord
+    from perdure.model.ticket import Decision, Ticket
+    from perdure.projections.transcript import TranscriptEntry
+    from perdure.runtime.session.result import Result
+    from perdure.store.runs import ChildRun
+    from perdure.store.thread import Thread
+    from perdure.switching.report import Report
 
 __all__ = [
     "StopShape",

@@ -197,15 +197,20 @@ class Store:
         found = [(each.thread or label_of(engine, space), each) for space, each in records.open_runs(engine)]
         return sorted(found, key=lambda each: each[1].begun_at)
 
-    def unclear_calls(self) -> list[tuple[str, CallRecord]]:
-        """Read every call whose outcome is unknown, with the id of its thread, oldest first."""
+    def unclear_calls(self, *, imported: bool = False) -> list[tuple[str, CallRecord]]:
+        """Read every call whose outcome is unknown, with the id of its thread, oldest first.
+
+        Calls of imported conversations were made elsewhere and never run here; with `imported` they are read too.
+        """
+        names.check_flag("imported", imported)
         engine = self._resources.engine
         pages = loops.pages(
             lambda after, limit: trace.unclear(engine, after=after, limit=limit),
             ("", ""),
             lambda each: (each[1].id, each[0]),
         )
-        found = [(label_of(engine, space), record) for space, record in pages]
+        wanted = [each for each in pages if imported or each[1].origin != "import"]
+        found = [(label_of(engine, space), record) for space, record in wanted]
         return sorted(found, key=lambda each: each[1].at)
 
     def news(self, seen: Mapping[str, int], seconds: float, *, woken: Event | None = None) -> dict[str, int]:

@@ -306,6 +306,7 @@ class Thread(Switching):
         provider: str | None = None,
         model: str | None = None,
         whole: bool = False,
+        once: bool = False,
         op_id: str | None = None,
     ) -> tuple[Loss, ...]:
         """Add a conversation in a vendor's format: a request, a reply or a list of messages; return what was lost.
@@ -313,8 +314,9 @@ class Thread(Switching):
         `api` is the wire format, such as "openai-chat"; `provider` and `model` name the assistant.  The calls enter
         the ledger as made elsewhere; a result is matched with its call also if that was added before.  A message whose
         id is already on this timeline is not added again.  With `whole` the messages must begin with the whole
-        transcript, and only the rest is added.  Raises `Invalid`, having written nothing, if the messages cannot be
-        read, and `Conflict` if with `whole` they begin otherwise.
+        transcript, and only the rest is added.  With `once` a conversation that was added before adds nothing, and one
+        that has grown since adds the rest.  Raises `Invalid`, having written nothing, if the messages cannot be read,
+        and `Conflict` if with `whole` they begin otherwise, or if with `once` the timeline went on in another way.
         """
         env, named = self._env(), given(op_id)
 
@@ -322,7 +324,14 @@ class Thread(Switching):
             standing = msgspec.structs.replace(env.standing, space=space)
             placed = msgspec.structs.replace(env, standing=standing)
             return import_messages.add(
-                placed, messages, api=api, op_id=named, provider=provider, model=model, whole=whole
+                placed,
+                messages,
+                api=api,
+                op_id=named,
+                provider=provider,
+                model=model,
+                whole=whole,
+                once=once,
             )
 
         return without_runs(self._space, (self.timeline,), "adding messages", added).losses
@@ -370,8 +379,9 @@ class Thread(Switching):
     def rm(self, *, force: bool = False) -> None:
         """Remove the thread and its ledger.  The id can be used for a new thread; handles on this one are stale.
 
-        Raises `Busy` under a run, and `Conflict` while a call waits, is under way or its outcome is unknown, or while
-        the run of an input has not begun; with `force` the thread is removed with such calls and inputs.
+        Raises `Busy` under a run, and `Conflict` while a call waits, is under way or its outcome is unknown, while a
+        run waits, decided or not, or while the run of an input has not begun; with `force` the thread is removed with
+        such calls, runs and inputs.
         """
         reader.head_of(self._space, MAIN)
         outbox.finish(self._resources.named, self._space)

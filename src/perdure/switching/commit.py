@@ -131,7 +131,7 @@ def unfinished(space: Space, head: Head, ledger: LedgerRead) -> list[CallRecord]
         if record.reach.writes
         and (record.state == "started" or record.state in UNCLEAR)
         and record.result
-        is None  # an imported call with a result ended in an error, as its conversation says
+        is None  # earlier versions recorded an imported call that ended in an error as unknown
         and (record.timeline == head.timeline or present(space, record.label, head.commit))
     ]
 

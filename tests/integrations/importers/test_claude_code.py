@@ -131,7 +131,7 @@ def test_results_of_parallel_calls_are_no_branch(store: Store, tmp_path: Path, w
     thread = store.thread(THREAD)
     assert [hold.head.timeline for hold in thread.timelines()] == ["main"]
     assert in_thread(thread) == Counts(inputs=1, replies=2, calls=3, results=3)
-    assert {call.state for call in thread.calls()} <= {"succeeded", "unknown"}
+    assert {call.state for call in thread.calls()} <= {"succeeded", "failed"}
 
 
 def test_where_the_user_went_back_there_is_a_timeline(

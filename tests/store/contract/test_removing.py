@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 import perdure
-from perdure import Agent, Call
-from perdure.errors import Busy, Conflict, NotFound
+from perdure import Agent, Call, Stop, Store, Thread
+from perdure.errors import Busy, Conflict, NotFound, RunFailed
+from perdure.model.run import RUN_STATES, RunState
 from perdure.testing import Script, say, use
 from tests.coded import raises
 
@@ -81,3 +84,77 @@ def test_a_live_run_is_named_before_its_open_calls() -> None:
     store.thread("t", agent=agent).run("Remove yourself")
 
     assert [type(error) for error in met] == [Busy]
+
+
+_ENDED: tuple[RunState, ...] = ("succeeded", "failed", "cancelled", "stopped")
+
+
+def _thread(store: Store, *steps: object, **options: object) -> Thread:
+    agent = Agent("a", backend=Script(*steps), tools=[pay], **options)  # pyright: ignore[reportArgumentType]
+    return store.thread("t", agent=agent)
+
+
+def _with_run(store: Store, state: str) -> Thread:
+    """Return a thread whose only run is in that state, and whose calls are settled."""
+    match state:
+        case "created":
+            thread = _thread(store)
+            thread.start("Pay 3")
+        case "waiting":
+            thread = _thread(store, use("pay", amount=3))
+            thread.decide(thread.run("Pay 3").approvals[0].call, "deny")
+        case "succeeded":
+            thread = _thread(store, say("Done."))
+            thread.run("Pay 3")
+        case "failed":
+            thread = _thread(store)
+            with pytest.raises(RunFailed):
+                thread.run("Pay 3")
+        case "cancelled":
+            thread = _thread(store)
+            thread.cancel(thread.start("Pay 3"))
+        case _:
+            assert state == "stopped"
+            thread = _thread(store, use("pay", amount="x"), stop=Stop(steps=1))
+            thread.run("Pay 3")
+    assert [run.state for run in thread.runs()] == [state]
+    return thread
+
+
+@pytest.mark.parametrize("state", [each for each in RUN_STATES if each != "running"])
+def test_a_thread_is_removed_only_if_its_runs_have_ended(state: RunState) -> None:
+    """A run whose last call was decided still has to go on; the control is that each ended run lets the thread go."""
+    with perdure.open("memory:") as store:
+        thread = _with_run(store, state)
+
+        if state in _ENDED:
+            thread.rm()
+        else:
+            code = {"created": "inputs_not_begun", "waiting": "runs_waiting"}[state]
+            with raises(Conflict, code, thread="t", runs=(thread.runs()[0].id,)):
+                thread.rm()
+
+        assert (not list(store.threads())) == (state in _ENDED)
+
+
+def test_a_waiting_run_is_given_up_by_force_or_ended_first() -> None:
+    """Both ways that the refusal names let the thread go."""
+    with perdure.open("memory:") as store:
+        _with_run(store, "waiting").rm(force=True)
+        thread = _with_run(store, "waiting")
+        thread.cancel(thread.runs()[0].id)
+        thread.rm()
+
+        assert list(store.threads()) == []
+
+
+def test_a_waiting_run_on_a_fork_keeps_the_thread() -> None:
+    """Every timeline counts, not `main` alone."""
+    with perdure.open("memory:") as store:
+        thread = _thread(store, say("Hello."), use("pay", amount=3))
+        thread.run("Hello")
+        fork = thread.fork("side")
+        fork.decide(fork.run("Pay 3").approvals[0].call, "deny")
+
+        with raises(Conflict, "runs_waiting", thread="t"):
+            thread.rm()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -24,8 +24,7 @@ from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
-from perdure.model.message import Message
-from perdure.runtime.import_messages import matched, read
+from perdure.runtime.import_messages import read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
@@ -48,12 +47,17 @@ class Imported(Answer, frozen=True, kw_only=True):
     format: str
     messages: int
     calls: int
-    repeated: int  # of the messages: the thread had them already, at its end or from its beginning
+    repeated: int  # messages of the file that were left out, because the thread has them
     head: HeadShape
     losses: list[LossShape]
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, the losses, and what to do next."""
+        if self.repeated and not self.messages:
+            had = count(self.repeated, "message")
+            screen.wrap("Nothing was added: ", (self.thread, "name"), f" has the {had} already.")
+            screen.wrap(("--again adds them once more.", "quiet"))
+            return
         said = count(self.messages, "message")
         with_calls = f" and {count(self.calls, 'call')}" if self.calls else ""
         screen.say(
@@ -63,14 +67,8 @@ class Imported(Answer, frozen=True, kw_only=True):
             ((self.head.commit or "")[:12], "digest"),
         )
         if self.repeated:
-            had = "all of them" if self.repeated == self.messages else f"the first {self.repeated} of them"
-            screen.wrap(
-                ("! ", "warn"),
-                f"The thread had {had} already, and has them twice now. With --whole only what is new is added; "
-                "with --op-id NAME the same file is added once.",
-            )
-            timeline = () if self.head.timeline == MAIN else ("--timeline", self.head.timeline)
-            screen.suggest("Take it back: ", "threads", "undo", self.thread, "--to", "HEAD~1", *timeline)
+            had = count(self.repeated, "message")
+            screen.wrap((f"{had} of it were there already, and were left out.", "quiet"))
         if self.losses:
             show_losses(screen, self.losses)
         screen.suggest("See it: ", "threads", "log", self.thread)
@@ -130,7 +128,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             screen.wrap(("Kept in the originals, and not in a transcript: " + told, "quiet"))
         if torn := sum(each.torn for each in self.sessions):
             screen.say((f"{count(torn, 'last line')} not complete yet; import again later.", "quiet"))
-        losses = [loss for each in self.sessions for loss in each.losses]
+        losses = [loss for each in self.sessions if each.messages for loss in each.losses]
         if losses:
             show_losses(screen, losses)
         for each in self.refused:
@@ -200,6 +198,16 @@ _Whole: TypeAlias = Annotated[
     ),
 ]
 
+_Again: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--again",
+        negative=(),
+        show_default=False,
+        help="With --thread: add it although the thread has it from an earlier import",
+    ),
+]
+
 
 def import_(
     source: _Source,
@@ -213,6 +221,7 @@ def import_(
     provider: _Provider = None,
     model: _Model = None,
     whole: _Whole = False,
+    again: _Again = False,
     timeline: Timeline = MAIN,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
@@ -225,7 +234,7 @@ def import_(
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
     says the same. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
-    made if they are not there. Messages with ids that the thread has already are left out.
+    made if they are not there. A file that was imported there before adds nothing, one that has grown adds the rest.
     """
     if thread is not None and file is not None:
         advice = "Leave one of them out."
@@ -240,14 +249,15 @@ def import_(
             provider=provider,
             model=model,
             whole=whole,
+            again=again,
             timeline=timeline,
             op_id=op_id,
             everywhere=everywhere,
         )
-    if provider or model or whole or op_id or timeline != MAIN:
+    if provider or model or whole or again or op_id or timeline != MAIN:
         advice = "Leave them out, or name the thread that SOURCE is added to with --thread."
         raise _refused(
-            "--provider, --model, --whole, --timeline and --op-id are for a saved conversation",
+            "--provider, --model, --whole, --again, --timeline and --op-id are for a saved conversation",
             "options_conflict",
             advice,
         )
@@ -260,7 +270,12 @@ def _import_sessions(
     if format is not None and format not in FORMATS:
         advice = f"A wire format needs --thread; sessions are of {', '.join(FORMATS)}."
         raise _refused(f"'{format}' is no tool whose sessions are known", "import_format_unknown", advice)
-    find_sources(source, format)  # before anything is made
+    try:
+        find_sources(source, format)  # before anything is made
+    except Invalid as error:
+        if error.code == "import_format_unknown" and format is None and _is_no_conversation(source):
+            raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no") from error
+        raise
     with (
         open_store(everywhere.store) as store,
         working("Importing", quiet=everywhere.json) as told,
@@ -307,6 +322,7 @@ def _import_messages(
     provider: str | None,
     model: str | None,
     whole: bool,
+    again: bool,
     timeline: str,
     op_id: str | None,
     everywhere: Everywhere,
@@ -314,8 +330,8 @@ def _import_messages(
     given = read_json(file, undone="nothing was imported")
     needs_agent = agent is None and not _has_thread(everywhere.store, thread)
     if format is None:
-        format = _found_format(given, thread, needs_agent=needs_agent)
-    read(given, format)  # before anything is made
+        format = _found_format(file, given, thread, needs_agent=needs_agent)
+    context, _ = read(given, format)  # before anything is made
     if needs_agent:
         advice = "Give --agent NAME, the agent whose thread it becomes."
         raise Invalid(
@@ -327,26 +343,36 @@ def _import_messages(
     with open_store(everywhere.store) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
-        before, calls = [entry.message for entry in placed.transcript()], len(placed.calls())
-        losses = placed.add(given, api=format, provider=provider, model=model, whole=whole, op_id=op_id)
-        added = [entry.message for entry in placed.transcript()][len(before) :]
+        before, calls = len(placed.transcript()), len(placed.calls())
+        losses = placed.add(
+            given,
+            api=format,
+            provider=provider,
+            model=model,
+            whole=whole,
+            once=not (again or whole),
+            op_id=op_id,
+        )
+        added = len(placed.transcript()) - before
         return Imported(
             thread=placed.id,
             agent=placed.agent,
             format=format,
-            messages=len(added),
+            messages=added,
             calls=len(placed.calls()) - calls,
-            repeated=_repeated(before, added),
+            repeated=max(0, len(context.messages) + bool(context.system) - added),
             head=HeadShape.of(placed.head),
             losses=losses_of(losses),
         )
 
 
-def _found_format(given: object, thread: str, *, needs_agent: bool) -> str:
+def _found_format(file: str, given: object, thread: str, *, needs_agent: bool) -> str:
     """Return the format that the content decides; raises `Invalid`, with everything that is missing, if it does not."""
     candidates = formats_of(given)
     if len(candidates) == 1:
         return candidates[0]
+    if not candidates:
+        raise _not_a_conversation(file, "no")
     why = "the format of the conversation was not named, and its content does not decide it"
     advice = f"Give it with --format: {', '.join(candidates)}."
     if needs_agent:
@@ -355,13 +381,19 @@ def _found_format(given: object, thread: str, *, needs_agent: bool) -> str:
     raise _refused(why, "format_missing", advice, candidates=candidates)
 
 
-def _repeated(before: Sequence[Message], added: Sequence[Message]) -> int:
-    """Count the added messages that the thread had: all if it ended with them, or those that were all it had."""
-    if not before or not added:
-        return 0
-    if len(added) <= len(before) and matched(before[-len(added) :], added, {}) is not None:
-        return len(added)
-    return matched(before, added, {}) or 0
+def _is_no_conversation(source: str) -> bool:
+    """True if `source` is a file in which nothing looks like a message."""
+    if not Path(source).is_file():
+        return False
+    try:
+        return not formats_of(read_json(source))
+    except Invalid:
+        return True
+
+
+def _not_a_conversation(file: str, what: str) -> Invalid:
+    advice = "A saved conversation is a request, a reply or a list of messages of an API, as JSON."
+    return _refused(f"{file} is {what} saved conversation", "not_a_conversation", advice, file=file)
 
 
 def _has_thread(address: str, thread: str) -> bool:

@@ -27,6 +27,7 @@ _BODIES = {
     "toolConfig": "bedrock-converse",
     "stopReason": "bedrock-converse",
 }
+_FIELDS = ("output", "steps", "content", "message")  # of replies whose format their content does not decide
 _ITEMS = ("function_call", "function_call_output")
 _BLOCKS = {
     "tool_use": "anthropic-messages",
@@ -41,7 +42,10 @@ _UNTYPED = ("toolUse", "toolResult", "reasoningContent", "text")
 
 
 def formats_of(given: object) -> tuple[str, ...]:
-    """Return the formats that a request, a reply or a list of messages can have: one alone if its content decides."""
+    """Return the formats that a request, a reply or a list of messages can have: one alone if its content decides.
+
+    None at all: nothing in it looks like a message.
+    """
     body = _mapping(given)
     signs = dict.fromkeys((*_signs_of_body(body), *_signs_of_messages(_messages(given))))
     if signs:
@@ -50,7 +54,10 @@ def formats_of(given: object) -> tuple[str, ...]:
         return "openai-responses", "gemini-interactions"
     if "messages" in body or any("role" in each for each in _messages(given)):
         return _CHATS
-    return registry.APIS
+    fits = any(field in body for field in _FIELDS) or any(
+        field in each for each in _messages(given) for field in ("content", "parts", "type")
+    )
+    return registry.APIS if fits else ()
 
 
 def _messages(given: object) -> list[Mapping[str, Any]]:

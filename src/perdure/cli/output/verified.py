@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from perdure import errors
 from perdure.cli.errors import CODES
 from perdure.cli.output.answer import Answer
+from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
 from perdure.shapes.store import VerifyShape
@@ -14,6 +17,7 @@ __all__ = [
 ]
 
 _SHOWN = 50
+_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
@@ -28,7 +32,8 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
         """Print each fault, and the sum."""
         for fault in self.faults[:_SHOWN]:
             named = fault.digest or fault.name or ""
-            screen.say(("✗ ", "bad"), f"{fault.kind} in {fault.space}: {fault.what} ", (named, "digest"))
+            told = _DIGEST.sub(_shortened, f"{fault.kind} in {fault.space}: {fault.what} ")
+            screen.say(("✗ ", "bad"), told, (_DIGEST.sub(_shortened, named), "digest"))
         left = len(self.faults) + self.unnamed - _SHOWN
         if left > 0:
             screen.say((f"… and {count(left, 'fault')} more; --json names them.", "quiet"))
@@ -49,3 +54,8 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
             screen.say(
                 (f"The state of {left_out} could not be computed again, as a part of it is gone.", "quiet")
             )
+
+
+def _shortened(full: re.Match[str]) -> str:
+    """Return the first digits of a digest, which commands accept; --json has them all."""
+    return digest(full[0])[0]

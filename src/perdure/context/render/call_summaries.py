@@ -194,6 +194,8 @@ def verdict(done: Done) -> str:
         return "It is done"
     if done.state == "unknown" and done.result_ref is not None:
         return "It ended in an error, and may have happened"
+    if done.state == "failed" and done.idempotency_key is None and done.result_ref is not None:
+        return "It ended in an error"
     return f"Its outcome: {done.state}"
 
 

@@ -116,7 +116,7 @@ def scan(tenant: str, space: str, after: int, limit: int) -> StoreQuestion[Scann
             try:
                 scanned, position = _scanned_row(row, states, facts, position)
             except (Corrupt, msgspec.DecodeError) as fault:
-                facts.append(Fact("row", None, None, fault=str(fault)))
+                facts.append(Fact("row", None, None, fault=getattr(fault, "message", str(fault))))
             found.append(scanned)
             size, last = size + len(facts), row.number
             if size >= limit and row.op_id is not None and row is not rows[-1]:
@@ -307,7 +307,7 @@ def _row_content(row: _StoredRow, states: StateReader) -> tuple[Recorded | None,
             recorded = Recorded(intent, receipt_of(op_name(row.op_id), pack, row.position, row.chain))
         return recorded, _facts(row, pack, states)
     except (Corrupt, msgspec.DecodeError) as fault:
-        return recorded, [Fact("row", None, None, fault=str(fault))]
+        return recorded, [Fact("row", None, None, fault=getattr(fault, "message", str(fault)))]
 
 
 def _facts(row: _StoredRow, pack: RowPack, states: StateReader) -> list[Fact]:

@@ -93,7 +93,7 @@ class _NodePlace(NamedTuple):
             try:
                 path_of(key)
             except Corrupt as error:
-                yield NodeFault(digest, str(error))
+                yield NodeFault(digest, error.message)
             if len(key) > KEY_BYTES_MAX:
                 yield NodeFault(digest, f"the key {key[:60]!r}… is longer than {KEY_BYTES_MAX} bytes")
 
@@ -119,7 +119,7 @@ def _attempt(digest: Digest, read: Callable[[], _NodePlace]) -> _NodePlace | Nod
     try:
         return read()
     except (Corrupt, NotFound) as error:
-        return NodeFault(digest, str(error))
+        return NodeFault(digest, error.message)
 
 
 def _children(node: Node) -> tuple[Digest, ...]:

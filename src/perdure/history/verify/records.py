@@ -160,7 +160,7 @@ def check_lines(space: Space, scanned: ScannedObjects, findings: Findings) -> No
             after = hold.head.timeline
             _check_timeline(space, after, scanned, findings)
     except Corrupt as error:
-        findings.add("head", f"{error} So timelines cannot be listed.", name=f"after '{after}'")
+        findings.add("head", f"{error.message} So timelines cannot be listed.", name=f"after '{after}'")
         _check_by_moves(space, scanned, findings)
 
 
@@ -356,7 +356,7 @@ def check_cells(space: Space, findings: Findings) -> None:
     for cell in readable_cells(space):
         findings.count("cell")
         if isinstance(cell, Corrupt):
-            findings.add("cell", str(cell), name=cell.cell)
+            findings.add("cell", cell.message, name=cell.cell)
             continue
         with findings.watching("cell", name=cell.name):
             canonical.decode(cell.value or b"null")

@@ -183,7 +183,8 @@ class Findings:
         except Forgotten:
             pass
         except DAMAGE as error:
-            self.add(kind, str(error) or type(error).__name__, digest=digest, name=name)
+            what = error.message if isinstance(error, PerdureError) else str(error)  # without its advice
+            self.add(kind, what or type(error).__name__, digest=digest, name=name)
 
     def report(self) -> VerifyReport:
         """Return everything so far."""

@@ -299,7 +299,7 @@ class ObjectChecker:
                 try:
                     decode_message(found.body)
                 except Corrupt as error:
-                    self._findings.add(Kind.BODY, str(error), digest=found.digest)
+                    self._findings.add(Kind.BODY, error.message, digest=found.digest)
         for digest in said:
             body = self._body(digest)
             if body is not None:

@@ -339,10 +339,12 @@ def _key_question(round_context: RoundContext, tool: Tool, record: CallRecord, w
 def _repetition_in_words(found: Repeats) -> str:
     earlier = found.earlier
     match found.case:
+        case "unclear" if earlier.state == "failed":
+            what = "ended in an error elsewhere, before it was brought in: it may have happened"
         case "unclear":
             what = f"is {earlier.state}: it may have happened"
         case "elsewhere":
-            what = "was done, but is not in the history of this line"
+            what = "was done, but is not in this conversation"
         case "backend" if earlier.origin == "import":
             what = "was done elsewhere, before it was brought in"
         case "backend":

@@ -1,7 +1,7 @@
 """Keeps writes and runs apart: what a run excludes raises `Busy`, and no run begins while it is written.
 
-A thread is not removed under a run, nor while one of its calls is not settled: with the thread its ledger is removed,
-and with the ledger the protection against making a call twice.
+A thread is not removed under a run, nor while one of its runs waits or one of its calls is not settled: with the
+thread its ledger is removed, and with the ledger the protection against making a call twice.
 
 `How` says how a change is written, by hand or by a run; `check_how` refuses what a change by hand may not ask for.
 """
@@ -28,6 +28,7 @@ from perdure.model.head import Head
 from perdure.model.message import ToolResult
 from perdure.model.run import QUEUE, QUEUES, REASONS
 from perdure.runtime.session import lease as leases
+from perdure.runtime.session import records
 from perdure.store.plumbing.handles import deferred
 
 if TYPE_CHECKING:
@@ -190,10 +191,12 @@ UNSETTLED = UNCLEAR | {"started", "awaiting_approval", "approved", "requested"}
 
 
 def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> None:
-    """Remove the thread of that space; raises `Busy` under a run, `Conflict` while a call or an input is open.
+    """Remove the thread of that space; raises `Busy` under a run, `Conflict` while a call, an input or a run is open.
 
-    With `force` the thread is removed with its unsettled calls and with the inputs whose runs have not begun.
+    With `force` the thread is removed with its unsettled calls, its waiting runs and the inputs whose runs have not
+    begun.
     """
+    lines = [hold.head.timeline for hold in timelines.timelines(space)]
 
     def act(fenced: Space) -> None:
         attempts = Attempts(f"the queue of '{space.label}'", f"'{space.label}' was not removed")
@@ -202,7 +205,7 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
             count = space.engine.cell(space.name, QUEUES)
             queue = Fence(QUEUES, count.revision if count else 0)  # of the moment before the check
             if not force:
-                _check_settled(fenced)
+                _check_settled(fenced, lines)
             try:
                 return remove(msgspec.structs.replace(fenced, fences=(*fenced.fences, queue)))
             except Moved:
@@ -210,11 +213,11 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
                     raise
 
     # The lease is checked before the calls: the unsettled calls of a live run are no error of their own.
-    lines = [hold.head.timeline for hold in timelines.timelines(space)]
     without_runs(space, lines, "removing the thread", act)
 
 
-def _check_settled(space: Space) -> None:
+def _check_settled(space: Space, lines: Sequence[str]) -> None:
+    """Raise `Conflict` if the thread has an unsettled call, an input without its run, or a run that waits."""
     left = [each.record for each in calls.every(space) if each.record.state in UNSETTLED]
     if left:
         shown = ", ".join(f"{each.tool} '{each.id}' is {each.state}" for each in left[:_SHOWN])
@@ -222,7 +225,7 @@ def _check_settled(space: Space) -> None:
         raise Conflict(
             f"'{space.label}' has calls that are not settled: {shown}{more}; it was not removed.",
             code="calls_not_settled",
-            advice="Settle them (resume, decide, resolve), or give them up with force.",
+            advice="Settle them (resume, decide, cancel, resolve), or give them up with force.",
             thread=space.label,
             calls=tuple(each.id for each in left),
         )
@@ -235,6 +238,16 @@ def _check_settled(space: Space) -> None:
             advice="Let a worker run them, cancel() their runs, or give them up with force.",
             thread=space.label,
             runs=runs,
+        )
+    # A run also waits after its last call was decided, and while a backend works on its answer.
+    waiting = tuple(each.id for line in lines for each in records.waiting(space, line))
+    if waiting:
+        raise Conflict(
+            f"'{space.label}' has runs that wait to go on: {', '.join(waiting[:_SHOWN])}; it was not removed.",
+            code="runs_waiting",
+            advice="Let a worker or resume() finish them, cancel() them, or give them up with force.",
+            thread=space.label,
+            runs=waiting,
         )
 
 

@@ -13,6 +13,7 @@ the copy goes into the empty store itself, and refuses any other.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +23,13 @@ import msgspec
 from perdure.engines import loops, registry
 from perdure.engines.contract import Engine
 from perdure.errors import Conflict, Corrupt
+from perdure.history.space import AGENTS, STORE, THREADS
 from perdure.history.verify import Progress, VerifyReport
 from perdure.ledger import held, verify
+from perdure.ledger.held import COPIES
 from perdure.model import canonical
 from perdure.model.digest import Kind, digest_of
+from perdure.model.memory import MEMORY
 from perdure.model.names import shown_address
 from perdure.store.copy import (
     CopyProgress,
@@ -39,6 +43,7 @@ from perdure.store.copy import (
 
 __all__ = ["RestoreReport", "restore"]
 
+_SHOWN = 3  # names of a longer list
 _FILES = ("", "-wal", "-shm")  # a store of SQLite, and the files without which it is not whole
 _BESIDE = ("-lock", "-closed")  # what openings of a store leave beside it
 
@@ -67,16 +72,14 @@ def restore(
     """
     if registry.place_of(backup) == registry.place_of(target):
         raise onto_itself(backup)
-    source = registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
+    try:
+        source = registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
+    except Corrupt as error:
+        raise _damaged(backup, error.message, 1) from error
     try:
         report = verify.verify(source, progress=checked)
         if not report.ok:
-            raise Corrupt(
-                f"the backup {shown_address(backup)} is damaged: {report.faults[0].what}; nothing was restored.",
-                code="backup_damaged",
-                advice="Restore another backup.",
-                faults=len(report.faults),
-            )
+            raise _damaged(backup, report.faults[0].what, len(report.faults))
         path = registry.file_of(target)
         path = None if path is None else path.resolve()
         if path is not None:
@@ -90,6 +93,18 @@ def restore(
     finally:
         source.close()
     return RestoreReport(copy=done, backup=report, set_aside=tuple(moved))
+
+
+def _damaged(backup: str, what: str, faults: int) -> Corrupt:
+    """Return the error for a backup that is not what was written."""
+    address = shown_address(backup)
+    return Corrupt(
+        f"the backup {address} is damaged, and nothing was restored: {what.rstrip('.')}.",
+        code="backup_damaged",
+        advice=f"See all faults with `perdure verify --store {shlex.quote(address)}`, and restore another backup.",
+        backup=address,
+        faults=faults,
+    )
 
 
 def _open_new(source: Engine, target: str, path: Path | None) -> tuple[Engine, Path]:
@@ -142,16 +157,37 @@ def _is_unfinished(present: Engine, source: Engine) -> bool:
 
 
 def _check_not_newer(present: Engine, source: Engine, place: str) -> None:
-    """Raise `Conflict` if a store has any write that the backup lacks."""
-    for space in loops.spaces(present):
-        if not has_all(present, source, space):
-            raise Conflict(
-                f"{place} has writes that the backup lacks, in '{label_or_name(present, space)}'; nothing was restored.",
-                code="target_newer",
-                advice="Restore it beside, under another name, and compare the two.",
-                store=place,
-                space=space,
-            )
+    """Raise `Conflict` if a store has any write that the backup lacks; it names the newer threads first."""
+    newer = [space for space in loops.spaces(present) if not has_all(present, source, space)]
+    if newer:
+        named = [_named(present, space) for space in sorted(newer, key=_by_interest)]
+        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+        raise Conflict(
+            f"{place} has writes that the backup lacks, in {', '.join(named[:_SHOWN])}{more}; nothing was restored.",
+            code="target_newer",
+            advice="Restore the backup beside it, under another name, and look at both.",
+            store=place,
+            spaces=tuple(newer),
+            threads=tuple(label_or_name(present, each) for each in newer if each.startswith(THREADS)),
+        )
+
+
+def _by_interest(space: str) -> int:
+    """Return the order in which spaces are named: threads, memories, agents' maps, and what the store needs itself."""
+    prefixes = (THREADS, MEMORY, AGENTS)
+    return next((at for at, prefix in enumerate(prefixes) if space.startswith(prefix)), len(prefixes))
+
+
+def _named(engine: Engine, space: str) -> str:
+    """Return what people call a space."""
+    if space.startswith(THREADS):
+        return f"thread '{label_or_name(engine, space)}'"
+    if space.startswith(MEMORY):
+        return f"memory '{space.removeprefix(MEMORY)}'"
+    if space.startswith(AGENTS):
+        return f"the map of agent '{space.removeprefix(AGENTS)}'"
+    own = {STORE: "the list of threads", COPIES: "the record of restores and releases"}
+    return own.get(space, f"the records '{space}'")
 
 
 def _put_in_place(source: Engine, new: Path, path: Path, *, replace: bool) -> list[str]:

@@ -68,15 +68,18 @@ def rm(
     *,
     yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask first")] = False,
     force: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Remove it even if calls are not settled")
+        bool,
+        Parameter(
+            negative=(), show_default=False, help="Remove it even if calls are not settled or runs wait"
+        ),
     ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Removed:
     """Remove a thread with all its timelines
 
     It cannot be opened again, and its ledger goes with it. Its id can be used again, for another
-    thread. A thread with a run on it, or with calls that are not settled, is kept. On a terminal
-    you are asked first.
+    thread. A thread with a run that is queued, under way, interrupted or waiting, or with calls
+    that are not settled, is kept. On a terminal you are asked first.
     """
     with writing(everywhere) as store:
         found = store.thread(thread)

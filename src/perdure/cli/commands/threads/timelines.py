@@ -14,7 +14,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -31,7 +32,7 @@ from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import on_one_line, state
 from perdure.cli.output.screen import Column, Screen
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Conflict, Invalid, MergeConflict, NotFound
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN
 from perdure.model.merge_rules import Side
@@ -170,10 +171,11 @@ OnlyPaths: TypeAlias = Annotated[
     list[str] | None,
     Parameter(
         name="--path",
-        metavar="PATH",
+        metavar="PATH[=SIDE]",
         negative=(),
         show_default=False,
-        help="With --ours or --theirs: only at this path and below it; may be repeated",
+        help="The side at this path and below it: =ours or =theirs. Without one, the side of --ours or --theirs, which "
+        "then counts at such paths only. May be repeated",
     ),
 ]
 
@@ -186,15 +188,26 @@ def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str
             code="options_conflict",
             advice="Give one of them.",
         )
-    if not ours and not theirs:
-        if paths:
-            raise Invalid(
-                "--path was given without a side; nothing was written.",
-                code="option_missing",
-                advice="Add --ours or --theirs.",
-            )
-        return None
-    return dict.fromkeys(paths or ["/"], "ours" if ours else "theirs")
+    prefer: dict[str, Side] = {}
+    bare: list[str] = []
+    for each in paths or ():
+        path, _, named = each.rpartition("=")
+        match named:
+            case "ours" | "theirs" if path:
+                prefer[path] = named
+            case _:
+                bare.append(each)
+    if ours or theirs:
+        side: Side = "ours" if ours else "theirs"
+        everywhere: dict[str, Side] = dict.fromkeys(bare or ["/"], side)
+        return everywhere | prefer
+    if bare:
+        raise Invalid(
+            f"--path {bare[0]} was given without a side; nothing was written.",
+            code="option_missing",
+            advice=f"Write --path {bare[0]}=ours or --path {bare[0]}=theirs, or add --ours or --theirs.",
+        )
+    return prefer or None
 
 
 class MergedLine(MergeShape, Answer, frozen=True, kw_only=True):
@@ -234,7 +247,7 @@ def merge(
     Paths that only one timeline changed merge, and so do paths that both changed to the same value.
     Others are merged by the rule that the agent declares for them, or they are a conflict: the error
     names each, and nothing is written. --ours keeps the value of this timeline where there is a conflict,
-    --theirs takes that of the other, at all paths or only at those that --path names.
+    --theirs takes that of the other, and --path says it for one path: --ours --path /notes=theirs.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
     with writing(everywhere) as store:
@@ -284,16 +297,55 @@ def cherry_pick(
     """Apply the changes of state of one turn, or a range, to another timeline
 
     Messages stay where they were said. Each turn becomes a commit of its own. A turn that touched a path
-    which is different there is a conflict: nothing of it is written, and the turns after it are not picked.
+    which is different there is a conflict: nothing of it is written, and the turns after it are not picked;
+    those before it stay, and the error says how to go on.
     --ours and --theirs settle conflicts as in merge.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
     with writing(everywhere) as store:
         source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
+        done: list[str] = []
         for name, picked in _picked(source, turns):
             said = reason or picking(picked if isinstance(picked, Turn) else name)
-            taken = target.cherry_pick(picked, reason=said, prefer=prefer)
+            try:
+                taken = target.cherry_pick(picked, reason=said, prefer=prefer)
+            except MergeConflict as conflict:
+                if not isinstance(picked, Turn):
+                    raise
+                raise _stopped(source, target, turns, name, picked.number, done, conflict) from conflict
             yield PickedTurn.of(source, name, taken)
+            done.append(name)
+
+
+def _stopped(
+    source: Thread,
+    target: Thread,
+    turns: str,
+    name: str,
+    number: int,
+    done: Sequence[str],
+    conflict: MergeConflict,
+) -> Conflict:
+    """Return the error for a turn that is in conflict: it says what was picked before it, and how to go on."""
+    last = turns.rpartition("..")[2].removeprefix("turn:")
+    paths = [each.path for each in conflict.conflicts]
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    rest = last if int(last) <= number else f"{number}..{last}"
+    line = [] if source.timeline == MAIN else ["--timeline", source.timeline]
+    again = shlex.join(
+        ["perdure", "threads", "cherry-pick", target.id, rest, "--onto", target.timeline, *line]
+    )
+    before = f"; picked before it: {', '.join(done)}" if done else ""
+    return Conflict(
+        f"{name} and '{target.timeline}' both changed {', '.join(paths[:5])}{more}; nothing of {name} was written, and "
+        f"what comes after it was not picked{before}.",
+        code="pick_conflict",
+        advice=f"Go on with `{again} --theirs`, or with --ours.",
+        turns=rest,
+        onto=target.timeline,
+        paths=paths,
+        picked=list(done),
+    )
 
 
 def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:

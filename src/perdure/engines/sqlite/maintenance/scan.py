@@ -535,7 +535,7 @@ def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
         row = row_of(values)
     except Corrupt as error:
         digest = Digest(values[7].hex()) if isinstance(values[7], bytes) else None
-        return [Fact("row", digest, None, fault=f"row {number} of the log: {error}")]
+        return [Fact("row", digest, None, fault=f"row {number} of the log: {error.message}")]
     facts = [_fact(db, rows, row, at) for at in range(len(row.pack.items))]
     digest = None if row.digest is None else Digest(row.digest.hex())
     odd = [Fact("row", digest, None, fault=fault) for fault in row_faults(db, rows, row, facts)]
@@ -551,7 +551,7 @@ def _moves(row: LogRow) -> list[MoveRecord | Corrupt]:
 
 def _moved(row: LogRow, move: MoveRecord | Corrupt) -> Fact:
     if isinstance(move, Corrupt):
-        return Fact(Kind.MOVE, None, None, fault=f"row {row.id} of the log: {move}")
+        return Fact(Kind.MOVE, None, None, fault=f"row {row.id} of the log: {move.message}")
     found = Object.of(Kind.MOVE, encode_move(move))
     return Fact(Kind.MOVE, found.digest, found)
 
@@ -567,7 +567,7 @@ def _fact(db: Database, rows: Rows, row: LogRow, at: int) -> Fact:
     try:
         found = Object.of(kind, rows.body(db, row, at))
     except (Corrupt, Forgotten) as error:
-        return Fact(kind, _wanted(row, prefix), None, fault=str(error))
+        return Fact(kind, _wanted(row, prefix), None, fault=error.message)
     wanted = Digest(row.digest.hex()) if item.form == PackForm.COMMIT and row.digest is not None else None
     if found.digest.startswith(prefix) and (wanted is None or wanted == found.digest):
         return Fact(kind, found.digest, found)
