@@ -67,6 +67,7 @@ from perdure.store.plumbing.run_fence import Chain
 
 if TYPE_CHECKING:
     from perdure.store.copy import CopyReport
+    from perdure.store.upkeep.compare import StoreComparison
     from perdure.store.upkeep.restore import RestoreReport
     from perdure.store.worker import Worked
 
@@ -566,6 +567,10 @@ class Store(HeldProxy[store.Store]):
     news = AsyncMethod(store.Store.news)
     costs = AsyncMethod(store.Store.costs)
     evaluate = AsyncMethod(store.Store.evaluate)
+
+    async def compare(self, other: Store) -> StoreComparison:
+        """Compare this store with another by their heads: which threads, maps and memories differ, and which has more."""
+        return await self.off_loop(lambda: self._held.compare(other._held))
 
     async def copy_to(
         self, target: str | PathLike[str] | Store, *, threads: Sequence[str] | None = None
