@@ -25,6 +25,9 @@ settings.register_profile("short", deadline=None, print_blob=True, max_examples=
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("deep" if os.environ.get("PERDURE_DEEP") else "short")
 
+gc.disable()  # until all is imported and collected
+gc.set_threshold(10_000, 20, 20)  # what the tests make lives short, or to their end
+
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES_MIN = 4 << 30  # a run needs less than one
 
@@ -45,6 +48,7 @@ def pytest_collection_finish() -> None:
     """Spare what was imported and collected from the search for garbage: a million objects, and none is garbage."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -40,8 +40,8 @@ def photograph() -> bytes:
     """Serve the story of the browser tests, and return the picture that a real browser takes of it."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
-        with browser.serving(str(directory / "agents.db"), directory) as link:
-            browser.play(link, directory, ("readme",))
+        with browser.Browser() as chromium, browser.serving(str(directory / "agents.db"), directory) as link:
+            chromium.play(link, directory, ("readme",))
         return (directory / PAGE).read_bytes()
 
 

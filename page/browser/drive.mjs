@@ -1,27 +1,33 @@
 // Uses the page as a person does, in a real browser, and prints one line of JSON for each scenario.
 //
-//   node browser/drive.mjs LINK DIRECTORY BROWSER SCENARIO…
+//   node browser/drive.mjs BROWSER
 //
-// LINK is the start link of a server on the story of tests/page/story.py.  Pictures are written to DIRECTORY, and the
-// file `go` there, which lets the model of the story go on.  HOSTILE in the environment is a JSON list of hostile words.
+// Each line of the input asks for scenarios: {"link", "directory", "hostile", "pictures", "names"}.  LINK is the start
+// link of a server on the story of tests/page/story.py.  The file `go` in the directory lets the model of the story go
+// on.  With `pictures` each step is kept there as a picture; a picture that a scenario is made for, or of a failure, is
+// kept in any case.  An empty line follows what was asked for.  The hostile words are for the scenarios about them.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 import { scenarios } from './scenarios.mjs';
 
-const [link, directory, executablePath, ...names] = process.argv.slice(2);
+const [executablePath] = process.argv.slice(2);
 const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-const root = new URL('.', link).href; // the server may be mounted below a path
 const browser = await chromium.launch({ executablePath, args });
 
-async function open({ width = 1280, height = 800, dark = false } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? 'dark' : 'light', timezoneId: 'Europe/Lisbon', reducedMotion: 'reduce' });
+// A page of its own in a context that is shared by the scenarios of one request: a new one is a new process to start.
+async function open({ link, directory, pictures }, contexts, { width = 1280, height = 800, dark = false } = {}) {
+  const root = new URL('.', link).href; // the server may be mounted below a path
+  const kind = `${width} ${height} ${dark}`;
+  const context = contexts.get(kind) ?? await browser.newContext({ viewport: { width, height }, colorScheme: dark ? 'dark' : 'light', timezoneId: 'Europe/Lisbon', reducedMotion: 'reduce' });
+  contexts.set(kind, context);
   context.setDefaultTimeout(Number(process.env.LIMIT_MS ?? 60_000));
   const page = await context.newPage();
   const faults = [];
-  const open = new Set(); // requests that are under way; streams never end
-  const ended = (request) => open.delete(request);
-  page.on('request', (request) => !/\/events(\?|$)/.test(request.url()) && open.add(request));
+  const underWay = new Set(); // requests that are under way; streams never end
+  const ended = (request) => underWay.delete(request);
+  page.on('request', (request) => !/\/events(\?|$)/.test(request.url()) && underWay.add(request));
   page.on('requestfinished', ended);
   page.on('requestfailed', ended);
   page.on('pageerror', (error) => faults.push(String(error)));
@@ -38,22 +44,29 @@ async function open({ width = 1280, height = 800, dark = false } = {}) {
     page,
     faults,
     go: (path) => page.goto(new URL(`.${path}`, root).href),
-    picture: (name) => page.screenshot({ path: join(directory, `${name}.png`) }),
+    picture: async (name, isWanted = pictures) => isWanted && page.screenshot({ path: join(directory, `${name}.png`) }),
     settled: async () => {
-      for (let quiet = 0; quiet < 4; quiet = open.size ? 0 : quiet + 1) await page.waitForTimeout(40);
+      for (let quiet = 0; quiet < 4; quiet = underWay.size ? 0 : quiet + 1) await page.waitForTimeout(40);
     },
-    close: () => context.close(),
+    close: () => page.close(),
   };
 }
 
-for (const name of names) {
-  const began = Date.now();
-  let result;
-  try {
-    result = { ok: true, found: await scenarios[name]({ open, link, directory, hostile: JSON.parse(process.env.HOSTILE ?? '[]'), letGo: () => writeFileSync(join(directory, 'go'), '') }) ?? null };
-  } catch (error) {
-    result = { ok: false, why: String(error?.stack ?? error).slice(0, 3000) };
+for await (const line of createInterface({ input: process.stdin })) {
+  const asked = JSON.parse(line);
+  const contexts = new Map();
+  for (const name of asked.names) {
+    const began = Date.now();
+    let result;
+    try {
+      const found = await scenarios[name]({ ...asked, open: (options) => open(asked, contexts, options), letGo: () => writeFileSync(join(asked.directory, 'go'), '') });
+      result = { ok: true, found: found ?? null };
+    } catch (error) {
+      result = { ok: false, why: String(error?.stack ?? error).slice(0, 3000) };
+    }
+    console.log(JSON.stringify({ name, ...result, ms: Date.now() - began }));
   }
-  console.log(JSON.stringify({ name, ...result, ms: Date.now() - began }));
+  for (const context of contexts.values()) await context.close();
+  console.log('');
 }
 await browser.close();

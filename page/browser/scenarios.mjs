@@ -16,7 +16,7 @@ async function withPage(open, work, options) {
     assert.deepEqual(view.faults, []);
     return found;
   } catch (error) {
-    await view.picture(`failed-${Date.now()}`).catch(() => {});
+    await view.picture(`failed-${Date.now()}`, true).catch(() => {});
     throw error;
   } finally {
     await view.close();
@@ -79,7 +79,9 @@ export const scenarios = {
       await page.getByRole('heading', { name: 'State of main now' }).waitFor();
       await page.getByRole('button', { name: /trip\.json/ }).click();
       await page.getByText('Written in turn 3').waitFor();
-      await page.getByText('Plan a trip to Lisbon for 12000 euros.').last().waitFor();
+      const cause = page.locator('dl.facts', { hasText: 'before' });
+      await cause.waitFor();
+      assert.match(await cause.textContent(), /asked\s*Plan a trip to Lisbon for 12000 euros\..*plan\s*\{.*"budget": 12000.*before.*"budget": 1200,/s);
       await picture('stranger-why');
       await page.getByRole('button', { name: 'Fork before turn 3' }).click();
       const dialog = page.getByRole('dialog', { name: 'Fork at turn 3' });
@@ -249,6 +251,39 @@ export const scenarios = {
     });
   },
 
+  // An answer that comes late does not replace what was read after it was asked for.
+  async late({ open }) {
+    await withPage(open, async ({ page, go }) => {
+      const moment = () => {
+        let reached;
+        return [new Promise((resolve) => (reached = resolve)), () => reached()];
+      };
+      const [asked, ask] = moment();
+      const [overtaken, letGo] = moment();
+      const [answered, answer] = moment();
+      await page.route(
+        /\/threads\/trip-42\/turns\?/,
+        async (route) => {
+          const response = await route.fetch();
+          ask();
+          await overtaken;
+          await route.fulfill({ response });
+          answer();
+        },
+        { times: 1 },
+      );
+      await go('/threads/trip-42?timeline=slower');
+      await asked;
+      await page.evaluate(() => fetch(`${window.root}v1/threads/trip-42/state/newest.json?timeline=slower`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '1' }));
+      const edit = page.getByText('an edit by the program');
+      await edit.waitFor();
+      letGo();
+      await answered;
+      for (let frame = 0; frame < 5; frame++) await page.evaluate(() => new Promise(requestAnimationFrame));
+      assert.equal(await edit.count(), 1);
+    });
+  },
+
   // Main is replaced only as the reader has seen it.
   async promote({ open }) {
     await withPage(open, async ({ page, go }) => {
@@ -319,11 +354,32 @@ export const scenarios = {
       await row(page, 2).waitFor({ state: 'detached' });
       await page.keyboard.press('r');
       await row(page, 2).waitFor();
+      await page.keyboard.press('u'); // the second key does not wait for the answer to the first
+      await page.keyboard.press('r');
+      await page.waitForFunction(async () => {
+        const { moves } = await (await fetch(`${window.root}v1/threads/undone/moves`)).json();
+        return moves.filter((move) => ['undo', 'redo'].includes(move.act)).map((move) => move.act).sort().join() === 'redo,redo,undo,undo';
+      });
+      await row(page, 2).waitFor();
       await page.getByRole('link', { name: 'Moves' }).click();
-      await page.getByRole('cell', { name: 'redo', exact: true }).waitFor();
+      await page.getByRole('cell', { name: 'redo', exact: true }).nth(1).waitFor();
       await picture('moves');
-      await page.getByRole('row', { name: /undo/ }).getByRole('button', { name: 'Go back here' }).click();
+      await page.getByRole('row', { name: /undo/ }).first().getByRole('button', { name: 'Go back here' }).click();
       await page.getByRole('row').nth(1).getByText('undo').waitFor();
+    });
+  },
+
+  // Of a state that a retention policy removed the page shows what is left, and no error.
+  async forgotten({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/threads/archive?at=turn:2');
+      await page.getByText('A retention policy removed the values of this time.').waitFor();
+      await page.getByRole('list', { name: 'Paths that this turn wrote' }).getByText('/entry.json').waitFor();
+      await page.getByRole('list', { name: 'Paths that this turn wrote' }).getByText('written', { exact: true }).waitFor();
+      assert.equal(await page.getByRole('alert').count(), 0);
+      await picture('forgotten');
+      await row(page, 4).getByRole('button', { name: 'Inspect turn 4' }).click();
+      await page.getByRole('region', { name: 'What changed at /entry.json' }).waitFor(); // control: a newer state is there
     });
   },
 
@@ -446,7 +502,7 @@ export const scenarios = {
       await page.getByRole('region', { name: 'What changed at /trip.json' }).waitFor();
       await page.getByRole('list', { name: 'Turns of all timelines' }).getByRole('button').first().waitFor();
       await settled();
-      await picture('page');
+      await picture('page', true);
     }, { width: 1280, height: 760 });
   },
 

@@ -325,6 +325,7 @@ class ServerChanged(Refused):
     ) -> None:
         """Name both servers; None stands for a model object of the program that names no server."""
         self.backend, self.recorded, self.resolved, self.thread = backend, recorded, resolved, thread
+        self.address = resolved if resolved and "://" in resolved else "URL"  # for a switch to that server
         of = f"of '{thread}' " if thread else ""
         was, now = (each or "a model of the program's own" for each in (recorded, resolved))
         PerdureError.__init__(
@@ -332,7 +333,7 @@ class ServerChanged(Refused):
             f"the conversation {of}with {backend} is at {was}, and this request would go to {now}; nothing was sent "
             "there.",
             advice="Give the agent the Backend that leads to the same server, or move the thread on purpose with "
-            "switch(…); a run that was cut off has to be ended first, with cancel().",
+            "switch(Backend(…, base_url=…)); a run that was cut off has to be ended first, with cancel().",
         )
         self.report, self.why = str(self), self.message
 

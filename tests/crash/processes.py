@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any
 
-__all__ = ["Other", "Pipe", "context", "running"]
+__all__ = ["Other", "Pipe", "context", "exit_code_of", "running"]
 
 ANSWER_SECONDS = 120.0  # far beyond what any job takes; it only turns a hang into a failure
 
@@ -21,7 +21,14 @@ Pipe = Connection
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
-    ["perdure.store.open_store", "perdure.engines.sqlite", "tests.crash.preloaded", "tests.crash.jobs"]
+    [
+        "pytest",
+        "perdure.store.open_store",
+        "perdure.engines.sqlite",
+        "tests.crash.preloaded",
+        "tests.crash.jobs",
+        "tests.crash.working",
+    ]
 )
 
 
@@ -79,3 +86,14 @@ def running(job: Callable[..., object], *args: Any) -> Generator[Other]:
         yield other
     finally:
         other.end()
+
+
+def exit_code_of(work: Callable[..., object], *args: Any) -> int | None:
+    """Do some work in a process of its own, to its end; None if it does not end."""
+    process = context.Process(target=work, args=args)
+    process.start()
+    process.join(ANSWER_SECONDS)
+    code = process.exitcode
+    process.kill()
+    process.join()
+    return code

@@ -16,14 +16,12 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perdure.cli import main
-from tests.crash.processes import context
+from tests import forked
 from tests.docs.blocks import Block
 
 __all__ = ["Runner"]
@@ -117,10 +115,14 @@ class Runner:
             "HOME": str(self.directory),
             "NO_COLOR": "1",
             "COLUMNS": "100",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a reader has not the plugins that came with our tests
         }
         words = shlex.split(line, comments=True)
-        if words[0] == "perdure" and not _SHELL.search(line):
-            return _forked(words, self.directory, environment)
+        if words[0] in RUN and not _SHELL.search(line):
+            behind = ["-m", *words] if words[0] == "perdure" else words[1:]
+            return forked.commands().run(
+                behind, cwd=self.directory, env=environment, stderr=subprocess.STDOUT
+            )
         return subprocess.run(
             line,
             shell=True,
@@ -140,31 +142,6 @@ class Runner:
             uri = f"{(self.directory / store).as_uri()}?mode=ro"
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
                 connection.executescript(block.text)
-
-
-def _forked(
-    words: list[str], directory: Path, environment: dict[str, str]
-) -> subprocess.CompletedProcess[str]:
-    """Run `perdure` in a process that is forked from one that has it imported, a fraction of the work of a new one."""
-    with tempfile.NamedTemporaryFile() as output:
-        process = context.Process(target=_run_perdure, args=(words, directory, environment, output.name))
-        process.start()
-        process.join(COMMAND_SECONDS_MAX)
-        assert process.exitcode is not None, f"{words} does not end"
-        told = output.read().decode("utf-8")
-    return subprocess.CompletedProcess(words, process.exitcode, told)
-
-
-def _run_perdure(words: list[str], directory: Path, environment: dict[str, str], output: str) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(directory)
-    written = os.open(output, os.O_WRONLY | os.O_APPEND)
-    for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), written, written)):
-        os.dup2(file, number)
-    sys.argv = words
-    sys.path[:] = ["", *sys.path]
-    main(words[1:])
 
 
 def commands(text: str) -> Iterator[Command]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +22,7 @@ from perdure.integrations.guard import CallGuard, GuardedCall
 from perdure.model.canonical import Json
 from perdure.model.effect import Reach
 from tests.coded import raises
+from tests.forked import commands
 
 HOSTILE = (
     *("", "~", "~" + "0" * 64, "a/b", "a|b:c", "..", "HEAD", "%2F", "x" * 4096),
@@ -186,6 +185,19 @@ def test_a_call_id_that_a_model_uses_again_is_another_call(store: Store) -> None
     assert till.paid == 3
 
 
+def test_a_default_that_is_given_makes_no_other_call(store: Store) -> None:
+    """After an unknown outcome the model asks again and writes out what it had left to the tool's default."""
+    thread, till, guard = store.thread("t", agent="a"), Till(fails=True), CallGuard()
+    schema = {"properties": {"euro": {}, "cent": {"default": 0}}}
+    with pytest.raises(ConnectionError):
+        guard.call(thread, msgspec.structs.replace(PAY, schema=schema), till.pay, store=kept)
+
+    spelled = GuardedCall(id="call_2", tool="pay", arguments={"euro": 5.0, "cent": 0}, schema=schema)
+    again = guard.call(thread, spelled, till.pay, store=kept)
+
+    assert (again.state, till.paid) == ("denied", 1)
+
+
 def test_a_call_that_raised_is_unknown_and_stopped_under_a_new_id(store: Store) -> None:
     """The tool's own error reaches the framework; what the model asks for again is told in words."""
     thread, till, guard = store.thread("t", agent="a"), Till(fails=True), CallGuard()
@@ -317,10 +329,10 @@ with perdure.open(path) as store:
 @pytest.mark.parametrize(("guarded", "paid", "said"), [("yes", 1, "denied"), ("no", 2, "paid")])
 def test_a_kill_after_the_effect(tmp_path: Path, guarded: str, paid: int, said: str) -> None:
     """The call is asked for again under a new id and stopped; without the guard, the control, it is paid twice."""
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(tmp_path / "effects"), guarded]
-    killed = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy())
+    command = ["-c", KILLED, str(tmp_path / "a.db"), str(tmp_path / "effects"), guarded]
+    killed = commands().run(command)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ.copy())
+    again = commands().run(command, check=True)
 
     assert again.stdout.strip() == said
     assert (tmp_path / "effects").read_text().count("paid") == paid

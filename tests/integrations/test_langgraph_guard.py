@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import operator
-import os
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -29,6 +27,7 @@ import perdure
 from perdure.errors import Invalid
 from perdure.integrations.langgraph import Saver, ToolGuard
 from tests.coded import raises
+from tests.forked import ForkServer
 from tests.integrations.graphs import config
 
 PAID: list[int] = []
@@ -91,6 +90,33 @@ def answer_twice(store: perdure.Store, name: str, euro: int, **options: Any) -> 
     built.add_edge(START, "tools")
     given, app = {"messages": [asked]}, built.compile()
     return [app.invoke(given, config()), asyncio.run(app.ainvoke(given, config()))]
+
+
+@tool
+def send(euro: int, cent: int = 0) -> str:
+    """Send money over a line that breaks."""
+    PAID.append(euro)
+    raise ConnectionError("reset")
+
+
+def test_a_default_that_is_given_makes_no_other_call(tmp_path: Path) -> None:
+    """After an unknown outcome the model writes out what it had left to the tool: the money is not sent again."""
+
+    def asked(number: int, **arguments: int) -> dict[str, Any]:
+        called = {"name": "send", "args": arguments, "id": f"c{number}"}
+        return {"messages": [AIMessage("", id=f"m{number}", tool_calls=[called])]}
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        built: Any = StateGraph(MessagesState)
+        built.add_node("tools", ToolNode([send], wrap_tool_call=ToolGuard(store).wrap_tool_call))
+        built.add_edge(START, "tools")
+        app = built.compile()
+        with pytest.raises(ConnectionError):
+            app.invoke(asked(1, euro=5), config())
+        app.invoke(asked(2, euro=5, cent=0), config())
+
+        assert [call.state for call in store.thread("t").calls()] == ["unknown", "denied"]
+        assert PAID == [5]
 
 
 @pytest.mark.parametrize("name", ["buy", "order"])
@@ -367,14 +393,21 @@ with perdure.open(path) as store:
 """
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """Processes that have imported the framework."""
+    with ForkServer("langgraph.prebuilt", "perdure.integrations.langgraph") as server:
+        yield server
+
+
 @pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("guarded without ids", 1), ("unguarded", 2)])
-def test_a_kill_after_the_effect_and_a_resume(tmp_path: Path, how: str, paid: int) -> None:
+def test_a_kill_after_the_effect_and_a_resume(forks: ForkServer, tmp_path: Path, how: str, paid: int) -> None:
     """The effect happens once and the model is told that its outcome is unknown; without the guard, the control, twice."""
     effects = tmp_path / "effects"
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
-    killed = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy())
+    command = ["-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
+    killed = forks.run(command)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ.copy())
+    resumed = forks.run(command, check=True)
 
     assert effects.read_text().count("paid") == paid
     assert ("['unknown']" in resumed.stdout) == (how != "unguarded")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import random
+import sqlite3
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -40,6 +41,7 @@ from tests.coded import raises
 from tests.crash.campaign import sized
 from tests.engines.postgres.server import MISSING
 from tests.engines.postgres.stores import url_in
+from tests.forked import PIPE, ForkedProcess, ForkServer
 from tests.integrations.graphs import chat, config, meet, said, say
 
 
@@ -243,16 +245,20 @@ with perdure.open(sys.argv[1]) as store:
 """
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """Processes that have imported the framework."""
+    with ForkServer("perdure.integrations.langgraph", "tests.integrations.graphs") as server:
+        yield server
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_run_of_another_process_is_under_way_until_that_process_has_ended(
-    store: Store, tmp_path: Path, is_killed: bool
+    forks: ForkServer, store: Store, tmp_path: Path, is_killed: bool
 ) -> None:
     """A killed process holds nothing: the next input gets in at once."""
-    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "agents.db")]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
-    ) as other:
+    command = ["-c", OTHER_PROCESS, str(tmp_path / "agents.db")]
+    with ForkedProcess(forks, command, stdin=PIPE, stdout=PIPE) as other:
         assert other.stdout is not None
         assert other.stdin is not None
         assert other.stdout.readline() == "began\n"
@@ -271,13 +277,12 @@ def test_a_run_of_another_process_is_under_way_until_that_process_has_ended(
     assert "re: newcomer" in said(app)
 
 
-def test_the_lease_of_a_silent_process_ends_by_itself(store: Store, tmp_path: Path) -> None:
+def test_the_lease_of_a_silent_process_ends_by_itself(
+    forks: ForkServer, store: Store, tmp_path: Path
+) -> None:
     """Without a sign of life for so long, its run does not hold the thread any more."""
-    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "agents.db")]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
-    ) as other:
+    command = ["-c", OTHER_PROCESS, str(tmp_path / "agents.db")]
+    with ForkedProcess(forks, command, stdin=PIPE, stdout=PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "began\n"
         say(chat().compile(checkpointer=Saver(store, lease_seconds=0)), "newcomer")
@@ -491,6 +496,72 @@ def collected(path: Path) -> int:
         return planned.count
 
 
+def compact(path: Path) -> int:
+    """The bytes of a copy of the store without free space."""
+    copied = path.with_suffix(f".{time.monotonic_ns()}")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("VACUUM INTO ?", (str(copied),))
+    return copied.stat().st_size
+
+
+def draft() -> Any:
+    """A graph whose channel holds another text after each turn, and nothing of those before."""
+
+    def write(state: Any) -> Any:
+        return {"text": random.Random(state["number"]).randbytes(10_000).hex()}
+
+    graph: Any = StateGraph(Draft)
+    graph.add_node("write", write)
+    graph.add_edge(START, "write")
+    return graph
+
+
+class Draft(TypedDict):
+    """The state of the graph that drafts."""
+
+    number: int
+    text: str
+
+
+def test_a_prune_and_gc_free_the_states_before_the_latest(tmp_path: Path) -> None:
+    """Twelve texts of which one is left take less than half of the bytes."""
+    path = tmp_path / "agents.db"
+    with perdure.open(path) as store:
+        saver = Saver(store)
+        app = draft().compile(checkpointer=saver)
+        for number in range(12):
+            app.invoke({"number": number}, config())
+    before = compact(path)
+    with perdure.open(path) as store:
+        Saver(store).prune(["t"])
+    collected(path)
+
+    assert compact(path) < before / 2
+    with perdure.open(path) as store:
+        assert draft().compile(checkpointer=Saver(store)).get_state(config()).values["number"] == 11
+        assert store.verify().ok
+
+
+def test_a_conversation_that_is_pruned_takes_no_more_bytes(tmp_path: Path) -> None:
+    """Its latest checkpoint has every message, and none is stored once more; also not if it is pruned again and again."""
+    path = tmp_path / "agents.db"
+    with perdure.open(path) as store:
+        app = chat().compile(checkpointer=Saver(store))
+        for number in range(30):
+            say(app, f"{number}: {random.Random(number).randbytes(1_000).hex()}")
+        before = said(app)
+    size = compact(path)
+    for _ in range(3):
+        with perdure.open(path) as store:
+            Saver(store).prune(["t"])
+        collected(path)
+
+    assert compact(path) < size
+    with perdure.open(path) as store:
+        assert said(chat().compile(checkpointer=Saver(store))) == before
+        assert len(store.thread("t").transcript()) == len(before)
+
+
 def test_a_branch_keeps_what_it_needs_of_a_pruned_thread(store: Store) -> None:
     """A fork of the thread still reads the checkpoint below it."""
     saver = Saver(store)
@@ -519,13 +590,14 @@ def test_runs_are_deleted_by_their_ids(store: Store) -> None:
 
 
 def put(saver: Saver, below: Any, id: str, *messages: str, run: str = "") -> Any:
-    """Put a checkpoint with these messages, whose texts are their ids."""
+    """Put a checkpoint with these messages, whose texts are their ids, and with a text of its own."""
+    said = [HumanMessage(each, id=each) for each in messages]
     checkpoint: Any = {
         "v": 4,
         "id": id,
         "ts": "",
-        "channel_values": {"messages": [HumanMessage(each, id=each) for each in messages]},
-        "channel_versions": {"messages": id},
+        "channel_values": {"messages": said, "draft": f"draft {id} " * 100},
+        "channel_versions": {"messages": id, "draft": id},
         "versions_seen": {},
         "updated_channels": None,
     }

@@ -10,9 +10,12 @@ import enum
 import io
 import ipaddress
 import json
+import os
 import pathlib
 import re
 import struct
+import subprocess
+import sys
 import uuid
 import zoneinfo
 from collections import deque
@@ -42,7 +45,7 @@ from pydantic import BaseModel
 import perdure
 from perdure.errors import Corrupt, Invalid, PerdureError, Unsupported
 from perdure.integrations.langgraph import Saver, codec
-from perdure.integrations.langgraph.codec import Codec
+from perdure.integrations.langgraph.codec import MARK, Codec
 from tests.coded import raises
 from tests.crash.campaign import sized
 from tests.integrations.graphs import chat, config, said, say
@@ -119,6 +122,11 @@ VALUES: list[Any] = [
     ),
     *({1: "a", None: 2}, {"$": "message", "v": 1}, (1, (2, 3)), {1, 2}, frozenset({3}), deque([1, 2])),
     *(uuid.UUID(int=7), decimal.Decimal("1.10"), pathlib.Path("/a/b"), re.compile("a+", re.IGNORECASE)),
+    *(
+        pathlib.PurePosixPath("a/b"),
+        pathlib.PureWindowsPath("C:\\a\\b"),
+        pathlib.PureWindowsPath("//host/share/a"),
+    ),
     *(ipaddress.ip_address("::1"), ipaddress.ip_network("10.0.0.0/8"), OSLO, datetime.UTC),
     *(
         datetime.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=OSLO),
@@ -228,6 +236,56 @@ def test_a_time_zone_without_a_name_is_refused_and_a_time_in_it_keeps_its_offset
 
 class Undeclared:
     """A class that nobody declared."""
+
+
+def test_a_queue_keeps_its_limit() -> None:
+    """One without a limit has none afterwards, either."""
+    codec = Codec()
+
+    found = [codec.decode(codec.encode(deque([1, (2,)], most))) for most in (2, 5, 0, None)]
+
+    assert [(list(each), each.maxlen) for each in found] == [
+        ([1, (2,)], 2),
+        ([1, (2,)], 5),
+        ([], 0),
+        ([1, (2,)], None),
+    ]
+
+
+@pytest.mark.parametrize("most", [-1, "2", None, 1.5, [1]])
+def test_a_queue_with_a_limit_that_is_none_is_damaged(most: Any) -> None:
+    """What is stored of a limit is a number, or the value is refused."""
+    stored = {MARK: "bounded deque", "v": [most, [1]]}
+    if most is None:
+        stored = {MARK: "bounded deque", "v": [2, "text"]}
+
+    with pytest.raises(Corrupt):
+        Codec().decode(cast("Any", stored))
+
+
+STORED_SET = """
+from perdure.integrations.langgraph.codec import Codec
+words = [f"word {number}" for number in range(50)]
+print(Codec().encode([set(words), frozenset(map(str.encode, words)), {(1, "a"), ("a", 1), None, 2.5}]))
+print(set(words))
+"""
+
+
+def test_a_set_is_stored_alike_in_every_process() -> None:
+    """Its order there is that of what is stored, and not that of the process, which is the control."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", STORED_SET],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for seed in ("1", "2")
+    ]
+
+    assert found[0][0] == found[1][0]
+    assert found[0][1] != found[1][1]
 
 
 def test_a_class_that_is_on_no_list_is_refused_by_name(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +27,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 
 import perdure
 from perdure.integrations.openai_agents import Session, ToolGuard
+from tests.forked import ForkServer
 
 set_tracing_disabled(True)  # nothing is sent to OpenAI
 
@@ -99,6 +97,25 @@ def test_a_call_goes_through_the_ledger_of_its_conversation(store: perdure.Store
     (call,) = store.thread("t").calls()
     assert (call.tool, call.state, call.effect) == ("pay", "succeeded", "financial")
     assert store.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("names", "paid"), [(("ann", "bob"), [5, 5]), (("ann", "ann"), [5]), (("", ""), [5])]
+)
+def test_conversations_that_share_a_thread_are_told_apart_by_name(
+    store: perdure.Store, names: tuple[str, str], paid: list[int]
+) -> None:
+    """A model may use the same call id in two of them; under one name, the control, it is the same call."""
+    thread = store.thread("t", agent="pays")
+    for name in names:
+        guard = ToolGuard(thread, {"pay": "financial"}, conversation=name, repeat_guard="allow")
+        model = ScriptedModel()
+        agent = Agent(name="pays", model=model, tools=guard.wrap([pay]))
+        model.enqueue([function_call("pay", {"euro": 5}, call_id="call_0")])
+        model.enqueue([assistant_message("ok")])
+        asyncio.run(Runner.run(agent, "go"))
+
+    assert paid == PAID
 
 
 def test_the_same_call_again_is_answered_from_the_ledger(store: perdure.Store) -> None:
@@ -225,18 +242,23 @@ with perdure.open(path) as store:
 """
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """Processes that have imported the framework."""
+    with ForkServer("agents.testing", "perdure.integrations.openai_agents") as server:
+        yield server
+
+
 @pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("unguarded", 2)])
-def test_a_kill_after_the_effect_and_another_ask(tmp_path: Path, how: str, paid: int) -> None:
+def test_a_kill_after_the_effect_and_another_ask(
+    forks: ForkServer, tmp_path: Path, how: str, paid: int
+) -> None:
     """Under a new id: the effect happens once and the model is told that its outcome is unknown; unguarded, twice."""
     effects = tmp_path / "effects"
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
-    killed = subprocess.run(
-        [*command, "c1"], capture_output=True, text=True, check=False, env=os.environ.copy()
-    )
+    command = ["-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
+    killed = forks.run([*command, "c1"])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = subprocess.run(
-        [*command, "c2"], capture_output=True, text=True, check=True, env=os.environ.copy()
-    )
+    again = forks.run([*command, "c2"], check=True)
 
     assert effects.read_text().count("paid") == paid
     assert ("is unknown" in again.stdout) == (how == "guarded")

@@ -44,19 +44,30 @@ def test_fingerprints_are_pinned(arguments: Json, digest: str) -> None:
         ([{"x": 3}], [{"x": 3.0}]),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
         (2**53, float(2**53)),
+        ("caf\u00e9", "cafe\u0301"),
+        ([{"caf\u00e9": 1}], [{"cafe\u0301": 1}]),
     ],
 )
 def test_the_same_call_has_one_fingerprint(one: Json, other: Json) -> None:
-    """Numbers count by their value and keys in any order, also deep inside."""
+    """Numbers count by their value, text in its composed form and keys in any order, also deep inside."""
     assert fingerprint_of("pay", None, {"v": one}) == fingerprint_of("pay", None, {"v": other})
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(1, "1"), (1, True), (0, None), (2**53, 2**53 + 1), ([1, 2], [2, 1]), (0.1, 0.10000000000000002)],
+    [
+        ("a", "a "),
+        ({"\u00e9": 1, "e\u0301": 2}, {"\u00e9": 2, "e\u0301": 1}),
+        (1, "1"),
+        (1, True),
+        (0, None),
+        (2**53, 2**53 + 1),
+        ([1, 2], [2, 1]),
+        (0.1, 0.10000000000000002),
+    ],
 )
 def test_other_calls_have_other_fingerprints(one: Json, other: Json) -> None:
-    """Big integers are exact, and a type is part of the value."""
+    """Big integers are exact, a type is part of the value, and no word is left out."""
     assert fingerprint_of("pay", None, {"v": one}) != fingerprint_of("pay", None, {"v": other})
 
 

@@ -118,3 +118,34 @@ def test_values_keep_big_integers_and_refuse_what_is_no_json() -> None:
     for wrong in ("NaN", "{", '{"a":1,"a":1}', '"\ud800"'):
         with raises(Invalid, "not_json"):
             json_schema.parse_value(wrong, "the value")
+
+
+ORDER: Json = {
+    "$defs": {"Line": {"properties": {"sku": {}, "count": {"default": 1}}}},
+    "properties": {
+        "lines": {"items": {"$ref": "#/$defs/Line"}},
+        "gift": {"default": False},
+        "note": {"default": float("nan")},
+        "ship": {"properties": {"fast": {"default": True}}},
+        "odd": {"$ref": "https://example.com/x"},
+    },
+}
+
+
+def test_defaults_are_filled_in_where_a_field_is_left_out() -> None:
+    """Also in lists, in objects and behind references; what is no JSON, or has no schema here, is left out."""
+    given: Json = {"lines": [{"sku": "a"}, {"sku": "b", "count": 2}], "ship": {}, "odd": {"x": 1}}
+
+    assert json_schema.with_defaults(ORDER, given) == {
+        "lines": [{"sku": "a", "count": 1}, {"sku": "b", "count": 2}],
+        "gift": False,
+        "ship": {"fast": True},
+        "odd": {"x": 1},
+    }
+
+
+def test_filling_in_a_schema_that_refers_to_itself_ends() -> None:
+    """A schema is written by others, and may have no end."""
+    endless: Json = {"$defs": {"L": {"$ref": "#/$defs/L"}}, "$ref": "#/$defs/L"}
+
+    assert json_schema.with_defaults(endless, {"x": 1}) == {"x": 1}

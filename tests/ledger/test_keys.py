@@ -37,6 +37,11 @@ def test_a_template_takes_its_fields_from_the_arguments() -> None:
     assert made == 'create-A1-2-{x}-{"a":null,"b":1}'
 
 
+def test_a_text_in_two_spellings_makes_one_key() -> None:
+    """An é that is one character and one that is two are the same letter to the service."""
+    assert filled("{to}", {"to": "caf\u00e9"}) == filled("{to}", {"to": "cafe\u0301"})
+
+
 def test_a_key_of_the_thread_begins_with_agent_and_thread() -> None:
     """So two threads that fill the same template do not meet; a slash or colon does not blur it."""
     assert filled("{a}", {"a": "1"}, "thread") == "planner:t:1"

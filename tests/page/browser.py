@@ -6,22 +6,24 @@ Nothing is downloaded here.  `missing()` names what this machine does not have, 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
+import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
+from tests.crash.campaign import DEEP
+from tests.forked import ForkedProcess, commands
 from tests.page.story import HOSTILE
 
-__all__ = ["PICTURES", "SOURCES", "build_missing", "missing", "play", "serving"]
+__all__ = ["PICTURES", "SOURCES", "Browser", "build_missing", "missing", "serving"]
 
 _ROOT = Path(__file__).parents[2]
 SOURCES = _ROOT / "page"
-PICTURES = _ROOT / "build" / "page"  # kept after the test, whatever comes of it
+PICTURES = _ROOT / "build" / "page"  # of a failure, and with `PERDURE_DEEP=1` of each step
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _SECONDS_MAX = 600
 
@@ -47,40 +49,69 @@ def missing() -> str | None:
 @contextmanager
 def serving(store: str, directory: Path, *sizes: int, below: str | None = None) -> Generator[str]:
     """Serve the story in a process of its own, mounted at the path `below` if there is one; yield the start link."""
-    command = [sys.executable, "-m", "tests.page.story", store, str(directory), *map(str, sizes)]
+    command = ["-m", "tests.page.story", store, str(directory), *map(str, sizes)]
     if below is not None:
         command += ["--below", below]
     with (directory / "server.log").open("w+", encoding="utf-8") as log:
-        process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
-        try:
+        process = ForkedProcess(commands(), command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log)
+        with process:
             assert process.stdout is not None
             link = process.stdout.readline().strip()
             log.seek(0)
             assert link, log.read()
             yield link
-        finally:
             process.terminate()
             process.communicate(timeout=_SECONDS_MAX)
 
 
-def play(link: str, directory: Path, scenarios: Sequence[str]) -> dict[str, Any]:
-    """Play scenarios one after another; return what each found.  Raises `AssertionError` with those that failed."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    browser = _browser()
-    assert browser is not None
-    done = subprocess.run(
-        ["node", "browser/drive.mjs", link, str(directory), browser, *scenarios],
-        cwd=SOURCES,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS_MAX,
-        env=os.environ | {"HOSTILE": json.dumps(HOSTILE)},
-        check=False,
-    )
-    for picture in directory.glob("*.png"):
-        shutil.copy(picture, PICTURES / picture.name)
-    played = [json.loads(line) for line in done.stdout.splitlines()]
-    failed = {each["name"]: each["why"] for each in played if not each["ok"]}
-    assert not failed, "\n".join(f"{name}: {why}" for name, why in failed.items())
-    assert [each["name"] for each in played] == list(scenarios), done.stderr
-    return {each["name"]: each["found"] for each in played}
+class Browser:
+    """A real browser that plays scenarios one after another; leaving the block ends it."""
+
+    def __init__(self) -> None:
+        program = _browser()
+        assert program is not None
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._driver = subprocess.Popen(
+            ["node", "browser/drive.mjs", program],
+            cwd=SOURCES,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        """Give the browser itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        self._driver.communicate(timeout=_SECONDS_MAX)
+        self._errors.close()
+
+    def play(
+        self, link: str, directory: Path, scenarios: Sequence[str], *, pictures: bool = DEEP
+    ) -> dict[str, Any]:
+        """Play scenarios; return what each found.  Raises `AssertionError` with those that failed."""
+        asked = {"link": link, "directory": str(directory), "names": scenarios, "hostile": HOSTILE}
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        self._driver.stdin.write(json.dumps(asked | {"pictures": pictures}) + "\n")
+        self._driver.stdin.flush()
+        played = [
+            json.loads(line) for line in iter(self._driver.stdout.readline, "\n") if line or self._fail()
+        ]
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        for picture in directory.glob("*.png"):
+            shutil.copy(picture, PICTURES / picture.name)
+        failed = {each["name"]: each["why"] for each in played if not each["ok"]}
+        assert not failed, "\n".join(f"{name}: {why}" for name, why in failed.items())
+        assert [each["name"] for each in played] == list(scenarios)
+        return {each["name"]: each["found"] for each in played}
+
+    def _fail(self) -> NoReturn:
+        """Tell why the driver has ended."""
+        self._errors.seek(0)
+        raise AssertionError(self._errors.read())

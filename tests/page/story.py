@@ -13,6 +13,7 @@ import asyncio
 import json
 import socket
 import sys
+import time
 from argparse import ArgumentParser
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import perdure
-from perdure import Agent, Call, Store, server
+from perdure import Agent, Call, RetentionPolicy, Store, server
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
 from perdure.model.run import Usage
@@ -156,6 +157,18 @@ def _tell(store: Store) -> None:
             hostile.put("/<img src=x onerror='window.ran=1'>.json", {text: list(HOSTILE)})
 
 
+def _tell_old(store: Store, age: list[float]) -> None:
+    """Make a thread of the last year, whose old values a retention policy removes; `age` in days sets the clock."""
+    archive = store.thread("archive", agent="archivist")
+    for number in range(4):
+        age[0] = 360 - 100 * number
+        with archive.change("say") as change:
+            change.say("user", f"Entry {number}.")
+            change.put("/entry.json", number)
+    age[0] = 0
+    store.gc(store.gc_plan(RetentionPolicy(superseded_after_days=100)))
+
+
 def _tell_long(store: Store, turns: int, threads: int) -> None:
     """Make one thread of many turns, one in ten of them a run, and many threads."""
     long = store.thread("long", agent=Agent("writer", backend=LogWriter()))
@@ -179,9 +192,15 @@ def main() -> None:
     parser.add_argument("sizes", type=int, nargs="*")
     asked = parser.parse_args()
     sizes: list[int] = asked.sizes
-    with perdure.open(asked.store) as store:
+    age = [0.0]
+    clock = lambda: time.time_ns() // 1_000 - round(age[0] * 86_400_000_000)  # noqa: E731
+    with perdure.open(asked.store, clock=clock) as store:
         if not any(True for _ in store.threads()):
-            _tell_long(store, *sizes) if sizes else _tell(store)
+            if sizes:
+                _tell_long(store, *sizes)
+            else:
+                _tell_old(store, age)
+                _tell(store)
         if asked.below:
             _serve_below(asked.below, store)
         else:

@@ -1,10 +1,11 @@
 """The page in a real browser: what a person does with it, hostile text, the keyboard, accessibility and large stores.
 
-Pictures of each step are kept in build/page.
+One browser plays for all tests.  With `PERDURE_DEEP=1` pictures of each step are kept in build/page.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,18 @@ import pytest
 from tests.crash.campaign import sized
 from tests.engines.postgres.stores import new_store
 from tests.page import browser
+from tests.page.browser import Browser, serving
 
 pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
 
 _FETCHED_BYTES_MAX = 300_000
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """The browser."""
+    with Browser() as started:
+        yield started
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.deep)])
@@ -24,10 +33,12 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return new_store(request) if request.param == "postgres" else str(tmp_path / "agents.db")
 
 
-def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: str, tmp_path: Path) -> None:
+def test_a_person_finds_forks_compares_approves_switches_and_watches(
+    chromium: Browser, store_url: str, tmp_path: Path
+) -> None:
     """A thread is found by words, forked, compared, approved with an edit, switched and back, and watched live."""
-    with browser.serving(store_url, tmp_path) as link:
-        browser.play(
+    with serving(store_url, tmp_path) as link:
+        chromium.play(
             link,
             tmp_path,
             (
@@ -43,41 +54,42 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(store_url: 
                 "switch",
                 "live",
                 "undo",
+                "forgotten",
                 "verify",
             ),
         )
 
 
-def test_an_act_is_made_on_what_the_person_has_seen(tmp_path: Path) -> None:
+def test_an_act_is_made_on_what_the_person_has_seen(chromium: Browser, tmp_path: Path) -> None:
     """A switch that others have written after is not undone, main is replaced as it was read, a lost message is one."""
-    with browser.serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        browser.play(link, tmp_path, ("overtaken", "promote", "lost"))
+    with serving(str(tmp_path / "agents.db"), tmp_path) as link:
+        chromium.play(link, tmp_path, ("overtaken", "late", "promote", "lost"))
 
 
-def test_the_page_works_below_a_path(tmp_path: Path) -> None:
+def test_the_page_works_below_a_path(chromium: Browser, tmp_path: Path) -> None:
     """Mounted in another application, the page, its links, its requests and its streams all stay below their path."""
-    with browser.serving(str(tmp_path / "agents.db"), tmp_path, below="/our agents") as link:
-        browser.play(link, tmp_path, ("find", "stranger", "live"))
+    with serving(str(tmp_path / "agents.db"), tmp_path, below="/our agents") as link:
+        chromium.play(link, tmp_path, ("find", "stranger", "live"))
 
 
-def test_hostile_text_never_runs(tmp_path: Path) -> None:
+def test_hostile_text_never_runs(chromium: Browser, tmp_path: Path) -> None:
     """Hostile words in every field are shown as words; the control shows that they are live elsewhere."""
-    with browser.serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        browser.play(link, tmp_path, ("hostile", "control"))
+    with serving(str(tmp_path / "agents.db"), tmp_path) as link:
+        chromium.play(link, tmp_path, ("hostile", "control"))
 
 
-def test_the_page_works_by_keyboard_and_with_a_screen_reader(tmp_path: Path) -> None:
+def test_the_page_works_by_keyboard_and_with_a_screen_reader(chromium: Browser, tmp_path: Path) -> None:
     """Keys alone suffice, axe finds no serious fault in either theme, and nothing is wider than 360 pixels."""
-    with browser.serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        browser.play(link, tmp_path, ("keyboard", "accessible"))
+    with serving(str(tmp_path / "agents.db"), tmp_path) as link:
+        chromium.play(link, tmp_path, ("keyboard", "accessible"))
 
 
-def test_a_large_store_is_fetched_in_windows(tmp_path: Path) -> None:
+def test_a_large_store_is_fetched_in_windows(chromium: Browser, tmp_path: Path) -> None:
     """Opening a long thread or a large store fetches one window, and so does scrolling to any turn."""
     turns, threads = sized(500, 10_000), sized(200, 5_000)
 
-    with browser.serving(str(tmp_path / "agents.db"), tmp_path, turns, threads) as link:
-        found = browser.play(link, tmp_path, ("large",))["large"]
+    with serving(str(tmp_path / "agents.db"), tmp_path, turns, threads) as link:
+        found = chromium.play(link, tmp_path, ("large",))["large"]
 
     assert found["turns"] == turns
     for visit in ("threads", "thread", "middle"):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
 import apsw
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,8 @@ from perdure.engines.registry import open_engine
 from perdure.engines.shared_rules import placed
 from perdure.engines.sqlite.commit import apply, layout
 from perdure.engines.sqlite.commit.apply import Applier
-from perdure.errors import Conflict, Invalid, NotFound, OpReused
+from perdure.engines.sqlite.commit.caches import ConnectionCache
+from perdure.errors import Conflict, Invalid, Moved, NotFound, OpReused
 from perdure.history import writer
 from perdure.history.space import Space
 from perdure.history.writer import Proposal
@@ -63,6 +65,9 @@ acts = st.one_of(
     st.tuples(st.just("on"), st.sampled_from(("one", "two")), values),
     st.tuples(st.just("undo")),
     st.tuples(st.just("agent"), st.sampled_from(PATHS), values),
+    st.tuples(
+        st.just("chain"), st.lists(st.tuples(st.sampled_from(PATHS), values, texts), min_size=2, max_size=3)
+    ),
     st.tuples(st.just("name"), st.sampled_from(("graph:1", "sdk:é")), texts),
     st.tuples(st.just("again"), st.sampled_from(("first", "second")), values),
 )
@@ -133,6 +138,12 @@ def _do(thread: Any, act: Act) -> None:
         case ("agent", path, value):
             with thread.change("agent") as change:
                 change.agent.put(path, value)
+        case ("chain", steps):
+            with thread.change("steps", chain="steps") as change:
+                for path, value, text in steps:
+                    change.put(path, value)
+                    change.say("user", text)
+                    change.step()
         case ("name", name, text):
             with thread.change("checkpoint") as change:
                 change.name(name)
@@ -187,8 +198,8 @@ def test_both_paths_store_the_same(story: list[Act]) -> None:
 STORY: list[Act] = [("say", "hello"), *[("both", "/plan", {"n": n}, f"step {n}") for n in range(6)]]
 
 
-def test_most_writes_take_the_straight_path() -> None:
-    """Without this the comparison would compare the general path with itself."""
+def straight_writes(story: list[Act]) -> list[bool]:
+    """For each write that a program makes by the straight path, whether it was made there to its end."""
     taken: list[bool] = []
     real: Callable[..., Any] = Applier.apply_ordinary
 
@@ -198,9 +209,92 @@ def test_most_writes_take_the_straight_path() -> None:
         return applied
 
     with mock.patch.object(Applier, "apply_ordinary", noted), tempfile.TemporaryDirectory() as directory:
-        stored(recorded(STORY), Path(directory))
+        stored(recorded(story), Path(directory))
+    return taken
 
-    assert taken.count(True) >= len(STORY) - 2
+
+def test_most_writes_take_the_straight_path() -> None:
+    """Without this the comparison would compare the general path with itself."""
+    assert straight_writes(STORY).count(True) >= len(STORY) - 2
+
+
+def test_words_that_were_said_before_take_the_straight_path() -> None:
+    """A commit has its words in its own row, so it need not look for them in others."""
+    assert straight_writes([("say", "yes")] * 8).count(False) == 0
+
+
+def test_two_commits_at_once_take_the_straight_path() -> None:
+    """The last write of a run has two commits; three are left to the general path."""
+    steps = [(f"/n{n}", n, f"step {n}") for n in range(20)]
+
+    two = straight_writes([("chain", steps[n : n + 2]) for n in range(0, 16, 2)])
+    three = straight_writes([("say", "begin"), ("chain", steps[:3]), ("chain", steps[3:6])])
+
+    assert two.count(True) >= 7
+    assert len(three) <= 1
+
+
+@pytest.fixture
+def reopened(tmp_path: Path) -> Generator[tuple[Engine, list[Write]]]:
+    """A store with a cell `old` that its present opening has not read, and the writes that are still to be applied."""
+    writes, path = recorded(STORY), str(tmp_path / "perdure.db")
+    space = writes[-1].space
+    cell = CellWrite(name="old", expected=0, value=b"1")
+    with closing(open_engine(path, read_only=False, create=True, durability="process_crash")) as engine:
+        for write in writes[:-2]:
+            engine.apply(write)
+        engine.apply(Write(space=space, op_id="cell", intent=writes[-1].intent, cells=(cell,)))
+    with closing(open_engine(path, read_only=False, create=True, durability="process_crash")) as engine:
+        engine.apply(writes[-2])
+        yield engine, writes[-1:]
+
+
+def with_cell(write: Write, name: str) -> Write:
+    """The same write with a cell that is to be new."""
+    return msgspec.structs.replace(write, cells=(CellWrite(name=name, expected=0, value=b"2"),))
+
+
+def test_a_new_cell_that_is_there_is_refused(reopened: tuple[Engine, list[Write]]) -> None:
+    """The straight path does not look for a cell that is to be new; it is refused, and the write has changed nothing."""
+    engine, (write,) = reopened
+
+    with (
+        mock.patch.object(
+            Applier, "apply_ordinary", autospec=True, side_effect=Applier.apply_ordinary
+        ) as tried,
+        pytest.raises(Moved),
+    ):
+        engine.apply(with_cell(write, "old"))
+
+    found = engine.cell(write.space, "old")
+    assert tried.call_count == 1
+    assert found is not None
+    assert (found.revision, found.value) == (1, b"1")
+    assert engine.apply(write).heads == (head_after(write),)
+
+
+def test_a_new_cell_is_stored_without_being_read(reopened: tuple[Engine, list[Write]]) -> None:
+    """Control: a cell that is not there yet is inserted by the straight path, and no statement reads it first."""
+    engine, (write,) = reopened
+
+    with mock.patch.object(ConnectionCache, "cell", side_effect=AssertionError("it was read")):
+        engine.apply(msgspec.structs.replace(with_cell(write, "new"), fences=()))
+
+    found = engine.cell(write.space, "new")
+    assert found is not None
+    assert (found.revision, found.value) == (1, b"2")
+
+
+def head_after(write: Write) -> Head:
+    """What the head of the timeline is after this write."""
+    (move,) = write.moves
+    assert move.expected is not None
+    return Head(move.timeline, move.expected.version + 1, move.to)
+
+
+def test_a_value_that_is_there_already_takes_the_general_path() -> None:
+    """Control: a value or a node that a row has is not stored again, which only the general path can see to."""
+    assert straight_writes([("put", "/n", n % 2) for n in range(8)]).count(False) > 0
 
 
 @pytest.mark.parametrize(

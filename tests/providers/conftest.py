@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
 import certifi
 import pytest
@@ -20,6 +24,18 @@ def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
     file = tmp_path_factory.mktemp("certificates") / "one.pem"
     file.write_text(f"{first}{end}\n", encoding="utf-8")
     return str(file)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def descriptions_of_aws() -> Generator[None]:
+    """The descriptions of AWS's services, read once: each session of boto3 would parse megabytes of JSON again."""
+    with pytest.MonkeyPatch.context() as patch:
+        if find_spec("botocore"):
+            from botocore.loaders import JSONFileLoader  # pyright: ignore[reportMissingTypeStubs]
+
+            loaded = cache(cast("Any", JSONFileLoader()).load_file)
+            patch.setattr(JSONFileLoader, "load_file", lambda _, path: loaded(path))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -69,3 +69,52 @@ def test_declaring_one_imports_no_sdk() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+IMPORTS = """
+import asyncio, os, sys, threading
+from perdure import Backend
+from perdure.errors import PerdureError
+from perdure.model.context import Context
+from perdure.model.message import Message, Text
+from perdure.providers.client import Speaker
+
+name, package = sys.argv[1:]
+found = {}
+
+class Recorder:
+    def find_spec(self, module, path=None, target=None):
+        if module.startswith(package):
+            found[module] = threading.current_thread() is threading.main_thread()
+
+async def ask():
+    backend = Backend(name, base_url="http://127.0.0.1:9", api_key="none", retries=0, timeout=5)
+    try:
+        async for _ in Speaker(backend).step(Context(messages=(Message(role="user", content=(Text("Hi"),)),))):
+            pass
+    except PerdureError as error:
+        print(error.code)
+
+sys.meta_path.insert(0, Recorder())
+asyncio.run(ask())
+print(len(found) > 10, sum(found.values()) < len(found) / 20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "package"),
+    [
+        ("openai:gpt-5.6", "openai"),
+        pytest.param("openai-responses:gpt-5.6", "openai", marks=pytest.mark.deep),
+        pytest.param("anthropic:claude-opus-5", "anthropic", marks=pytest.mark.deep),
+        pytest.param("google:gemini-3-pro", "google.genai", marks=pytest.mark.deep),
+        pytest.param("mistral:mistral-large", "mistralai", marks=pytest.mark.deep),
+    ],
+)
+def test_the_sdk_is_imported_beside_the_event_loop(backend: str, package: str) -> None:
+    """It takes seconds, in which other requests of a server would wait; a few late modules may remain."""
+    asked = subprocess.run(
+        [sys.executable, "-c", IMPORTS, backend, package], check=False, capture_output=True, text=True
+    )
+
+    assert asked.stdout.split("\n")[-2] == "True True", asked

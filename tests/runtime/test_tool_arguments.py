@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pydantic
@@ -19,6 +23,21 @@ class Box(pydantic.BaseModel):
     """Something with a size."""
 
     size: int
+
+
+class Bill(pydantic.BaseModel):
+    """What is to be paid, and when."""
+
+    amount: Decimal = Decimal(10)
+    due: datetime | None = None
+    shares: set[Decimal] = set()
+
+
+@dataclass
+class Parcel:
+    """Something with a weight."""
+
+    weight: Decimal
 
 
 @tool(effect="none")
@@ -127,3 +146,74 @@ def test_whatever_text_comes_the_answer_is_arguments_or_invalid(raw: str) -> Non
         pack.validated(raw)
     except Invalid as refused:
         str(refused).encode()
+
+
+@tool(effect="financial")
+def pay(
+    amount: Decimal = Decimal(10),
+    at: datetime | None = None,
+    bill: Bill | None = None,
+    parcels: Sequence[Parcel] = (),
+    seats: set[tuple[int, str]] = set(),  # noqa: B006
+) -> None:
+    """Pay."""
+
+
+def fingerprint(raw: str) -> str:
+    """The fingerprint of a payment."""
+    return fingerprint_of("pay", None, dict(pay.validated(raw).normal))
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        [
+            "{}",
+            *(
+                f'{{"amount": {each}}}'
+                for each in ("10", "10.0", "1e1", '"10"', '"10.00"', '"1E+1"', '"010"')
+            ),
+        ],
+        ['{"amount": "-10.50"}', '{"amount": -10.5}', '{"amount": "-1050E-2"}'],
+        ['{"amount": 0}', '{"amount": "0.00"}', '{"amount": "-0"}', '{"amount": "0E+9"}'],
+        [
+            '{"at": "2026-03-01T09:00:00Z"}',
+            '{"at": "2026-03-01T10:00:00+01:00"}',
+            '{"at": "2026-03-01T09:00:00.000Z"}',
+        ],
+        [
+            '{"bill": {}}',
+            '{"bill": {"amount": "10.00"}}',
+            '{"bill": {"amount": 10, "due": null, "shares": []}}',
+        ],
+        ['{"bill": {"due": "2026-03-01T09:00:00Z"}}', '{"bill": {"due": "2026-03-01T10:00:00+01:00"}}'],
+        ['{"bill": {"shares": ["1.0", "2"]}}', '{"bill": {"shares": [2, 1]}}'],
+        ['{"parcels": [{"weight": 1}]}', '{"parcels": [{"weight": "1.000"}]}'],
+        ['{"seats": [[1, "a"], [2, "b"]]}', '{"seats": [[2, "b"], [1, "a"], [1.0, "a"]]}'],
+    ],
+)
+def test_one_payment_has_one_fingerprint_however_it_is_spelled(spellings: list[str]) -> None:
+    """Amounts, moments and sets count by their value, also inside models: a model that asks again writes them otherwise."""
+    assert len({fingerprint(raw) for raw in spellings}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('{"amount": "10"}', '{"amount": "100"}'),
+        ('{"amount": "10"}', '{"amount": "-10"}'),
+        ('{"amount": "1E+40"}', '{"amount": "1E+41"}'),
+        ('{"amount": "1.0000000000000000000000000000000000000001"}', '{"amount": "1"}'),
+        ('{"at": "2026-03-01T09:00:00"}', '{"at": "2026-03-01T09:00:00Z"}'),
+        ('{"bill": {"amount": 10}}', '{"bill": {"amount": "10.01"}}'),
+        ('{"seats": [[1, "a"]]}', '{"seats": [[1, "b"]]}'),
+    ],
+)
+def test_another_amount_or_moment_is_another_payment(one: str, other: str) -> None:
+    """No digit is rounded away, and a time without a zone is no moment."""
+    assert fingerprint(one) != fingerprint(other)
+
+
+def test_a_huge_exponent_costs_nothing() -> None:
+    """A model may write a number with a billion digits in eleven characters."""
+    assert pay.validated('{"amount": "1E+999999999"}').normal["amount"] == "1E+999999999"

@@ -150,9 +150,13 @@ def serving(
     *agents: Agent,
     within: Callable[[ASGIApp], ASGIApp] | None = None,
     root_path: str = "",
+    http: Any = "auto",
     **options: Any,
 ) -> Generator[Client]:
-    """Serve a store on a loopback port of its own, in a thread; `within` another application, if there is one."""
+    """Serve a store on a loopback port of its own, in a thread; `within` another application, if there is one.
+
+    `http` is what reads connections: that of `perdure serve`, or uvicorn's own.
+    """
     listening = socket.create_server(("127.0.0.1", 0))
     application = HttpServer(store, agents, token=TOKEN, **options)
     config = uvicorn.Config(
@@ -161,6 +165,7 @@ def serving(
         access_log=False,
         lifespan="on",
         ws="none",
+        http=http,
         root_path=root_path,
     )
     server = _Uvicorn(config)

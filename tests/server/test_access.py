@@ -7,11 +7,12 @@ import threading
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from perdure.server import openapi
 from perdure.server.access import Access
-from perdure.server.keys import SERVER, Audit
+from perdure.server.keys import SERVER, Audit, AuditEntry
 from perdure.server.routing import HttpRoute, Router
 from perdure.server.streams import EventStream
 from perdure.store.store import Store
@@ -281,6 +282,19 @@ def test_each_change_is_recorded_under_the_name_of_its_credential(client: Client
     assert ("olga", "/v1/threads/chat/undo", "u1", None) in entries
     assert ("vera", "/v1/threads/chat/redo", None, "role_insufficient") in entries
     assert store.verify().ok
+
+
+def test_requests_that_come_together_are_recorded_in_one_commit(store: Store) -> None:
+    """Each has its own entry, and both are durable when the write returns."""
+    plain = AuditEntry(
+        at="", by="", roles=(), method="POST", path="/v1", query="", op_id=None, body="", client=None
+    )
+    audit = Audit(store)
+    audit.write([msgspec.structs.replace(plain, by=each) for each in ("ann", "bob")])
+    audit.write([msgspec.structs.replace(plain, by="eve")])
+
+    assert [each["by"] for each in audit.read(10)] == ["eve", "bob", "ann"]
+    assert [each.reason for each in store.thread(SERVER).log()] == ["request", "request"]
 
 
 def test_a_proxys_key_names_the_person_who_asks(client: Client, store: Store) -> None:

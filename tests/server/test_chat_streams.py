@@ -24,6 +24,7 @@ from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
 from perdure.server.protocols.ai_sdk import ChunkWriter, ui_message
 from perdure.server.protocols.client_content import MediaLinks
 from perdure.server.protocols.run_parts import CommittedParts, LiveText, RunOutcome, SpokenPart
+from perdure.server.serve import ServeProtocol
 from perdure.store.store import Store
 from perdure.testing import Script, say, step, think, use
 from tests.server.client import Client, assistant, key, serving
@@ -294,31 +295,42 @@ class HeldModel(Script):
             await asyncio.to_thread(self.go_on.wait, 60)
 
 
-def test_a_server_that_stops_cuts_a_stream_off_so_that_the_client_comes_back(store: Store) -> None:
-    """An end would be taken for the end of the answer; the run itself goes on to its own end."""
+@pytest.mark.parametrize(
+    ("http", "how"), [(ServeProtocol, "cut off"), ("h11", "The server ended this stream before the answer.")]
+)
+def test_a_server_that_stops_cuts_a_stream_off_so_that_the_client_comes_back(
+    store: Store, caplog: pytest.LogCaptureFixture, http: Any, how: str
+) -> None:
+    """An end would be taken for the end of the answer; the run itself goes on to its own end, and no error is logged.
+
+    The web server of another program does not lend its connections: there the last chunk says so.
+    """
     agent = Agent("assistant", backend=HeldModel(say("one two"), pieces=2))
+    HeldModel.go_on.clear()
     store.thread("chat", agent=agent, owner="ann")
     begun, ended = threading.Event(), list[str]()
 
     def read(client: Client) -> None:
         with client.connected() as connection:
-            response = client._sent(connection, "POST", AI_SDK, said("Speak"), None, None)
+            response, last = client._sent(connection, "POST", AI_SDK, said("Speak"), None, None), b""
             try:
                 while piece := response.read1():
                     if b"text-delta" in piece:
                         begun.set()
-                ended.append("whole")
+                    last = piece
+                ended.append(frames(last)[-1].data.get("errorText", "whole"))
             except (IncompleteRead, ConnectionError):
                 ended.append("cut off")
             HeldModel.go_on.set()
 
-    with serving(store, agent) as client:
+    with serving(store, agent, http=http) as client:
         reader = threading.Thread(target=read, args=(client,))
         reader.start()
         assert begun.wait(60)
     reader.join(60)
 
-    assert ended == ["cut off"]
+    assert [each.partition(" The run")[0] for each in ended] == [how]
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
     assert store.thread("chat").transcript()[-1].text == "one two"
 
 

@@ -6,8 +6,6 @@ import asyncio
 import gc
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -22,6 +20,7 @@ from perdure.server.routing import HttpCall
 from perdure.server.streams import EventStream, Subscriber
 from perdure.store.store import Store
 from tests.crash.campaign import DEEP, sized
+from tests.forked import PIPE, ForkedProcess, commands
 from tests.server.client import Client, assistant, serving
 from tests.server.loaded_server import PIECE_SECONDS
 
@@ -45,8 +44,8 @@ def test_idle_followers_and_live_streams_share_a_server_for_a_while(tmp_path: Pa
     with perdure.open(tmp_path / "store.db") as store:
         for name in ("idle", *(f"live-{number}" for number in range(LIVE))):
             store.thread(name, agent="clock")
-    command = [sys.executable, "-m", "tests.server.loaded_server", str(tmp_path / "store.db"), str(PIECES)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    command = ["-m", "tests.server.loaded_server", str(tmp_path / "store.db"), str(PIECES)]
+    with ForkedProcess(commands(), command, stdout=PIPE) as server:
         assert server.stdout is not None
         port, token = server.stdout.readline().split()
         load = Load(int(port), token, server.pid)

@@ -16,13 +16,16 @@ import pytest
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
+from msgspec.structs import fields
 
 import perdure
-from perdure import Agent
+from perdure import Agent, Stop
 from perdure.cli.input.users import os_user
+from perdure.model.run import Usage
 from perdure.runtime.tools.mcp import KEY, mcp_tools
 from perdure.server.keys import Audit
 from perdure.server.mcp import ANSWER_BYTES_MAX
+from perdure.server.routes.threads import ThreadsQuery
 from perdure.store.store import Store
 from perdure.testing import Script, say, use
 from tests.server.client import TOKEN, Client, key, serving
@@ -104,6 +107,32 @@ def home(tmp_path: Path) -> Path:
             change.put("/plan.json", {"rooms": 4})
         thread.run("Please pay the carpenter.", id="m1")
     return tmp_path / "home.db"
+
+
+def test_threads_are_found_by_what_the_list_over_http_can_be_asked_for(store: Store) -> None:
+    """The tool takes every parameter of the route, and passes backend, cost and age on to it."""
+    usage = Usage(input_tokens=1_000, output_tokens=0)
+    for name, price in (("cheap", 0.25), ("dear", 2.0)):
+        model = Script(say("Hello.", usage=usage), backend=f"lab:{name}")
+        agent = Agent(name, backend=model, stop=Stop(price=lambda usage, usd=price: usd))
+        store.thread(name, agent=agent).run("Hi")
+
+    with serving(store) as client:
+
+        async def talk() -> None:
+            async with over_http(client, TOKEN) as asked:
+                (tool,) = [each for each in (await asked.list_tools()).tools if each.name == "threads"]
+                assert set(tool.input_schema["properties"]) == {each.name for each in fields(ThreadsQuery)}
+
+                async def found(**filters: Any) -> list[str]:
+                    return [each["id"] for each in (await told(asked, "threads", **filters))["threads"]]
+
+                assert await found(backend="DEAR") == ["dear"]
+                assert await found(cost_usd_min=1) == ["dear"]
+                assert await found(cost_usd_max=1, age_days_max=1.5) == ["cheap"]
+                assert await found(age_days_min=1) == []
+
+        converse(talk)
 
 
 @pytest.mark.parametrize("mode", ERAS)

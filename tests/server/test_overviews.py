@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +42,61 @@ def test_a_row_has_the_cost_only_if_it_is_asked_for(client: Client, store: Store
     assert without["cost"] is None
     assert asked["cost"] == {"usd": cost.usd, "steps": cost.steps, "unpriced": cost.unpriced}
     assert cost.steps == 1
+
+
+KILLED = """
+import sys
+import perdure
+from perdure.testing import Script, crash, use
+
+@perdure.tool(effect="financial")
+def pay(amount: int) -> str:
+    return "paid"
+
+agent = perdure.Agent("payer", backend=Script(use("pay", amount=13), crash("after_effect")), tools=[pay])
+with perdure.open(sys.argv[1]) as store:
+    store.thread("rent", agent=agent).run("Pay")
+"""
+
+
+@pytest.fixture
+def cut_off(tmp_path: Path) -> Generator[Client]:
+    """A client of a store in which a process was killed after its tool had paid."""
+    path = tmp_path / "cut.db"
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, capture_output=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    with perdure.open(path) as store, serving(store) as client:
+        yield client
+
+
+def test_a_call_that_a_kill_cut_off_needs_attention_everywhere(cut_off: Client) -> None:
+    """The list, the calls of unknown outcome and the numbers have it, although its ledger says `started`."""
+    (row,) = cut_off.get("/v1/threads").json["threads"]
+    (call,) = cut_off.get("/v1/calls").json["calls"]
+    numbers = cut_off.get("/metrics").body.decode().splitlines()
+
+    assert (row["running"], row["interrupted"], row["unknown"]) == (False, True, 1)
+    assert (call["thread"], call["tool"], call["state"]) == ("rent", "pay", "started")
+    assert {"perdure_calls_interrupted 1", "perdure_runs_interrupted 1", "perdure_runs_running 0"} <= set(
+        numbers
+    )
+
+
+def test_a_call_under_way_needs_no_attention(store: Store) -> None:
+    """Control: while its process lives, the call is as it should be."""
+    seen: list[Any] = []
+
+    @perdure.tool(effect="financial")
+    def pay(amount: int) -> str:
+        seen.append((client.get("/v1/threads").json["threads"][0], client.get("/v1/calls").json["calls"]))
+        return "paid"
+
+    with serving(store) as client:
+        agent = Agent("payer", backend=Script(use("pay", amount=13), say("Done.")), tools=[pay])
+        store.thread("rent", agent=agent).run("Pay")
+
+    ((row, calls),) = seen
+    assert (row["running"], row["interrupted"], row["unknown"], calls) == (True, False, 0, [])
 
 
 NAMES = ("cheap", "dear", "old")

@@ -9,7 +9,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Generator
@@ -27,6 +26,7 @@ from perdure.errors import Refused, Unavailable
 from perdure.server.keys import Audit
 from perdure.server.serve import is_loopback, serve
 from perdure.store.store import Store
+from tests.forked import PIPE, ForkedProcess, commands
 from tests.server.client import Client
 
 WAIT_SECONDS = 60.0
@@ -48,16 +48,12 @@ CODE = """
 """
 
 
-def started(place: Path, *options: str) -> tuple[subprocess.Popen[str], Client]:
+def started(place: Path, *options: str) -> tuple[ForkedProcess, Client]:
     """A server in a process of its own that runs the agent of `code.py`, and a client of it."""
     (place / "agents_here.py").write_text(textwrap.dedent(CODE))
-    command = [sys.executable, "-m", "perdure", "serve", "--port", "0", "--json", "--store", "store.db"]
-    process = subprocess.Popen(
-        [*command, "--code", "agents_here:agent", *options],
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    command = ["-m", "perdure", "serve", "--port", "0", "--json", "--store", "store.db"]
+    process = ForkedProcess(
+        commands(), [*command, "--code", "agents_here:agent", *options], cwd=place, stdout=PIPE, stderr=PIPE
     )
     assert process.stdout is not None
     serving = json.loads(process.stdout.readline())
@@ -165,13 +161,8 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
     """The error names the port and says what to do."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = subprocess.run(
-            [sys.executable, "-m", "perdure", "serve", "--port", str(port), "--store", "store.db"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["-m", "perdure", "serve", "--port", str(port), "--store", "store.db"]
+        ended = commands().run(command, cwd=tmp_path)
 
     assert ended.returncode == 7
     assert len(ended.stderr.splitlines()) == 1

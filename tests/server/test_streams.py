@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -22,6 +19,7 @@ from perdure.server import streams
 from perdure.shapes.text import now, stamp
 from perdure.store.store import Store
 from perdure.testing import say
+from tests.forked import PIPE, ForkedProcess, commands
 from tests.server.client import Client, Event, assistant, serving
 
 WAIT_SECONDS = 60.0
@@ -253,16 +251,12 @@ def pausing(held: threading.Event, go_on: threading.Event) -> Generator[None]:
 
 
 @contextmanager
-def runner(place: Path) -> Generator[subprocess.Popen[str]]:
+def runner(place: Path) -> Generator[ForkedProcess]:
     """A process that will run the assistant on thread `chat`, slowly."""
     with perdure.open(place / "store.db") as opened:
         opened.thread("chat", agent="assistant")
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(RUNNER), str(place / "store.db")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = ["-c", textwrap.dedent(RUNNER), str(place / "store.db")]
+    process = ForkedProcess(commands(), command, stdin=PIPE, stdout=PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     try:
@@ -273,34 +267,20 @@ def runner(place: Path) -> Generator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def start(process: subprocess.Popen[str]) -> None:
+def start(process: ForkedProcess) -> None:
     """Let the process begin its run."""
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def served_by(place: Path) -> subprocess.Popen[str]:
+def served_by(place: Path) -> ForkedProcess:
     """A server in a process of its own."""
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "perdure",
-            "serve",
-            "--port",
-            "0",
-            "--json",
-            "--store",
-            str(place / "store.db"),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+    command = ["-m", "perdure", "serve", "--port", "0", "--json", "--store", str(place / "store.db")]
+    return ForkedProcess(commands(), command, stdout=PIPE)
 
 
-def client_of(process: subprocess.Popen[str]) -> Client:
+def client_of(process: ForkedProcess) -> Client:
     """A client with the token of the server's start link."""
     import json
 

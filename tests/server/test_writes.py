@@ -187,6 +187,35 @@ def test_a_repeated_input_is_answered_while_its_run_goes_on(store: Store) -> Non
     assert found[0].json["run"]["id"] == found[1].json["run"]["id"]
 
 
+class SilentModel(WaitingModel):
+    """A model that says nothing until it may end."""
+
+    has_spoken = False
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Wait, and then say everything."""
+        await asyncio.to_thread(self.may_end.wait, 30)
+        self.has_spoken = True
+        async for event in super().step(context):
+            yield event
+
+
+def test_a_request_that_does_not_wait_is_answered_before_the_model_speaks(store: Store) -> None:
+    """The answer comes when the run has begun: its input is durable then, and nothing else has to be."""
+    model = SilentModel(say("Done."))
+    agent = Agent("assistant", backend=model)
+    store.thread("chat", agent=agent, owner="ann")
+
+    with serving(store, agent) as client:
+        try:
+            reply = client.post(f"{THREAD}/run", {"text": "Go", "wait": False})
+            has_spoken = model.has_spoken
+        finally:
+            model.may_end.set()
+
+    assert (reply.status, reply.json["run"]["state"], has_spoken) == (202, "running", False)
+
+
 def test_the_etag_of_a_switch_is_its_own_head(
     client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

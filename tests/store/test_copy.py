@@ -368,6 +368,34 @@ def test_a_copy_of_another_source_does_not_go_on(store: Store, middle: Store, tm
     assert (again.resumed, again.writes, again.verified) == (True, 0, None)
 
 
+@pytest.mark.parametrize("threads", [None, ["trip"]])
+def test_a_copy_that_is_older_than_its_source_is_not_called_a_copy(
+    tmp_path: Path, middle: Store, threads: list[str] | None
+) -> None:
+    """Whoever asks for the copy again may be about to delete the source; the copy stays as it is."""
+    with perdure.open(tmp_path / "source.db") as source:
+        thread = source.thread("trip", agent="planner")
+        thread.put("/a.json", 1)
+        source.copy_to(middle, threads=threads)
+        thread.put("/b.json", 2)
+
+        with raises(Conflict, "copy_outdated", spaces=("trip",)):
+            source.copy_to(middle, threads=threads)
+    assert middle.thread("trip").paths("/") == ["/a.json"]
+
+
+def test_a_thread_that_the_target_removed_does_not_come_back(tmp_path: Path, middle: Store) -> None:
+    """Its space is gone for good; the error does not advise to remove it once more."""
+    with perdure.open(tmp_path / "source.db") as source:
+        source.thread("trip", agent="planner").put("/a.json", 1)
+        source.copy_to(middle, threads=["trip"])
+        middle.thread("trip").rm()
+        source.thread("other", agent="planner").put("/a.json", 1)
+
+        with raises(Conflict, "thread_removed_there", thread="trip"):
+            source.copy_to(middle, threads=["other", "trip"])
+
+
 def test_a_damaged_source_stops_the_copy_and_says_where(tmp_path: Path, middle: Store) -> None:
     """And the target is not complete."""
     with perdure.open(tmp_path / "a.db") as store:

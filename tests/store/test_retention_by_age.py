@@ -14,7 +14,7 @@ import perdure
 from perdure import Agent, Call, RetentionPolicy, Store, Thread
 from perdure.engines import registry
 from perdure.engines.contract import Write
-from perdure.errors import Forgotten, NotFound, RunFailed, StaleHead
+from perdure.errors import Forgotten, Invalid, NotFound, RunFailed, StaleHead
 from perdure.history.space import ALIVE
 from perdure.testing import Script, fail, say, use
 from tests.engines.postgres.stores import new_store
@@ -454,3 +454,54 @@ def test_the_awaitable_store_has_both(tmp_path: Path, clock: Clock) -> None:
             return len(await store.gc(await store.gc_plan(THREADS)))
 
     assert asyncio.run(go()) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        (RetentionPolicy(threads_after_days=90), []),
+        (RetentionPolicy(threads_after_days=90, agents=("clerk",)), ["b", "c"]),
+        (RetentionPolicy(threads_after_days=90, owners=("ann",)), ["b", "d"]),
+        (RetentionPolicy(threads_after_days=90, agents=("clerk", "cook"), owners=("bob",)), ["a", "c", "d"]),
+    ],
+)
+def test_a_policy_for_some_agents_or_owners_leaves_the_others(
+    store: Store, clock: Clock, policy: RetentionPolicy, left: list[str]
+) -> None:
+    """Both are needed where both are named; a thread without an owner is nobody's."""
+    for name, agent, owner in (
+        ("a", "clerk", "ann"),
+        ("b", "cook", "bob"),
+        ("c", "cook", "ann"),
+        ("d", "clerk", None),
+    ):
+        store.thread(name, agent=agent, owner=owner).put("/x", 1)
+    clock.pass_days(100)
+
+    store.gc(store.gc_plan(policy))
+
+    assert sorted(each.id for each in store.threads()) == left
+
+
+def test_undone_content_goes_only_where_the_policy_is_about(store: Store, clock: Clock) -> None:
+    """The same holds inside threads."""
+    for name, agent in (("a", "clerk"), ("b", "cook")):
+        thread = store.thread(name, agent=agent)
+        thread.put("/x", 1)
+        thread.put("/x", "undone " * 50)
+        thread.undo()
+        thread.put("/y", 2)
+    clock.pass_days(100)
+
+    plan = store.gc_plan(RetentionPolicy(undone_after_days=30, agents=("cook",)))
+    whole = store.gc_plan(RetentionPolicy(undone_after_days=30))
+
+    assert (len(plan.spaces), len(whole.spaces)) == (1, 2)
+
+
+def test_removed_threads_have_no_agent_to_choose_by() -> None:
+    """The store has forgotten whose they were, so the policy is refused."""
+    with pytest.raises(Invalid) as refused:
+        RetentionPolicy(removed_threads=True, agents=("clerk",))
+
+    assert refused.value.code == "policy_conflict"

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,12 +25,13 @@ from perdure.history.space import ALIVE
 from perdure.model.digest import Kind, digest_of
 from perdure.model.message import Message, Text
 from perdure.model.run import RunRecord, Usage
-from perdure.providers.contract import Finished
+from perdure.providers.contract import Finished, ModelEvent
 from perdure.runtime.session import records
 from perdure.store.store import waiting
 from perdure.store.worker import Worked
 from perdure.testing import Script, say, step, use
 from tests.coded import raises
+from tests.crash.processes import exit_code_of
 from tests.engines.postgres.stores import new_store
 from tests.selection import engines
 from tests.store.copies import engine_of
@@ -542,7 +541,7 @@ class Poisoned(Script):
         attempts.write_text("x" + (attempts.read_text() if attempts.exists() else ""))
         self._are_together = threading.Barrier(3 if len(attempts.read_text()) <= 2 else 1)
 
-    async def step(self, context: Any) -> Any:
+    async def step(self, context: Any) -> AsyncIterator[ModelEvent]:
         """End the process if the input says so."""
         await asyncio.to_thread(self._are_together.wait)
         if context.messages[-1].text == "Die.":
@@ -557,12 +556,6 @@ def work_beside_poison(path: str) -> None:
         store.work(Agent("planner", backend=Poisoned(Path(path + ".attempts"))), until_idle=True)
 
 
-def in_a_process(name: str, path: Path) -> int:
-    """Call a function of this module in a process of its own; return how that ended."""
-    code = f"from tests.store.test_worker import {name}; {name}({str(path)!r})"
-    return subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode
-
-
 def test_a_run_that_ends_its_workers_is_set_aside_before_what_is_queued_behind_it(tmp_path: Path) -> None:
     """Its deaths are counted, and the next input waits until it is released or cancelled."""
     path = tmp_path / "store.db"
@@ -570,7 +563,7 @@ def test_a_run_that_ends_its_workers_is_set_aside_before_what_is_queued_behind_i
         thread = store.thread("t", agent=agent())
         poison, behind = thread.start("Die."), thread.start("Hello.")
 
-        ends = [in_a_process("work_and_die", path) for _ in range(4)]
+        ends = [exit_code_of(work_and_die, str(path)) for _ in range(4)]
         found = record_of(thread, poison)
 
         assert (ends, found.deaths, found.aside_at is None) == ([9, 9, 9, 0], 3, False)
@@ -580,28 +573,36 @@ def test_a_run_that_ends_its_workers_is_set_aside_before_what_is_queued_behind_i
         assert record_of(thread, behind).state == "succeeded"
 
 
-def test_only_the_run_that_ends_its_workers_is_set_aside(tmp_path: Path) -> None:
-    """Runs that were under way in two of its processes are tried one at a time, and so come to their end."""
+def test_only_runs_that_end_their_workers_are_set_aside(tmp_path: Path) -> None:
+    """Runs that were in two of its processes are tried one at a time, and not beside a newer one that ends processes, too."""
     path = tmp_path / "store.db"
     with perdure.open(path) as store:
-        threads = [store.thread(name, agent=agent()) for name in ("poison", "one", "two")]
-        runs = [thread.start("Die." if thread.id == "poison" else "Hello.") for thread in threads]
+        threads = {name: store.thread(name, agent=agent()) for name in ("poison", "one", "two", "late")}
+        runs = {
+            name: threads[name].start("Die." if name == "poison" else "Hello.")
+            for name in ("poison", "one", "two")
+        }
+        ends = [exit_code_of(work_beside_poison, str(path)) for _ in range(2)]
+        runs["late"] = threads["late"].start("Die.")
 
-        while in_a_process("work_beside_poison", path):
+        while exit_code_of(work_beside_poison, str(path)):
             pass
-        found = [record_of(thread, run) for thread, run in zip(threads, runs, strict=True)]
+        found = {name: record_of(threads[name], run) for name, run in runs.items()}
 
-        assert [(each.state, each.aside_at is None) for each in found] == [
-            ("running", False),
-            ("succeeded", True),
-            ("succeeded", True),
-        ]
+        assert ends == [9, 9]
+        assert {name: each.aside_at is not None for name, each in found.items()} == {
+            "poison": True,
+            "one": False,
+            "two": False,
+            "late": True,
+        }
+        assert [found[name].state for name in ("one", "two")] == ["succeeded", "succeeded"]
 
 
 def test_a_worker_is_idle_beside_an_interrupted_child_whose_parent_waits(tmp_path: Path) -> None:
     """The parent waits for a person, so nothing is due; the decision makes it due."""
     path = tmp_path / "store.db"
-    assert in_a_process("delegate_and_die", path) == 9
+    assert exit_code_of(delegate_and_die, str(path)) == 9
     with perdure.open(path) as store:
         helper, boss = nursery()
         thread = store.thread("t", agent=boss)
@@ -653,7 +654,7 @@ def test_damage_in_one_thread_does_not_end_a_worker(tmp_path: Path, what: str) -
     with perdure.open(path) as store:
         for name in ("damaged", "good"):
             store.thread(name, agent=agent()).start("Die.")
-    assert in_a_process("work_and_die", path) == 9
+    assert exit_code_of(work_and_die, str(path)) == 9
     with perdure.open(path) as store:
         first, other = store.thread("damaged").runs()[0], store.thread("good").runs()[0]
         bad, good = ("damaged", "good") if first.state == "running" else ("good", "damaged")

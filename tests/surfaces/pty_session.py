@@ -6,15 +6,14 @@ import fcntl
 import os
 import re
 import select
-import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.forked import ForkedProcess, commands
 
 __all__ = ["PASTE_BEGINS", "PASTE_ENDS", "PtySession"]
 
@@ -22,19 +21,7 @@ PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 
 _COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b.")
 _DEADLINE_SECONDS = 60.0
-ROOT = Path(__file__).parents[2]
 _UNSET = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "PERDURE_STORE", "PERDURE_DEBUG")
-
-
-def _path() -> str:
-    """Where the process finds modules: those of the tests too, whatever directory it runs in."""
-    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-
-
-def _as_in_a_terminal() -> None:
-    """Let Ctrl-C reach the process, also where the tests run in the background of a shell that ignores it."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class PtySession:
@@ -48,15 +35,15 @@ class PtySession:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         os.write(self._ours, typed_ahead.encode())
         clean = {name: value for name, value in os.environ.items() if name not in _UNSET}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from perdure.cli import main; main({list(words)!r})"],
+        self._process = ForkedProcess(
+            commands(),
+            ["-c", f"from perdure.cli import main; main({list(words)!r})"],
             cwd=directory,
-            env=clean | {"TERM": "xterm-256color", "PYTHONPATH": _path()} | environment,
+            env=clean | {"TERM": "xterm-256color"} | environment,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            start_new_session=True,
-            preexec_fn=_as_in_a_terminal,  # noqa: PLW1509
+            at_terminal=True,
         )
         os.close(theirs)
         self._shown = bytearray()

@@ -290,3 +290,12 @@ def test_what_tools_print_stays_out_of_the_answer(house: Shell) -> None:
 
     assert ended.json["status"] == "succeeded"
     assert ended.err == "paying\n"
+
+
+def test_a_call_that_waits_says_where_it_is_decided(house: Shell) -> None:
+    """The command that shows the question leads to the decision."""
+    (asked,) = house.ok("approvals", "--json").json["approvals"]
+
+    shown = house.ok("calls", "show", "house", asked["call"]).out
+
+    assert f"perdure approvals show house {asked['call']}" in shown

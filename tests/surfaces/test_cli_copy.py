@@ -129,3 +129,50 @@ def test_refusals_say_what_to_do_and_make_nothing(shell: Shell) -> None:
     elsewhere = shell("copy", "other.db", "new.db", "--thread", "shopping", "--json")
     assert "`perdure threads ls --store other.db`" in elsewhere.error["hint"]
     assert not (shell.directory / "new.db").exists()
+
+
+def test_a_copy_compares_equal_to_its_source(house: Shell) -> None:
+    """Also in what is beside threads: maps of agents and memories."""
+    house.ok("memory", "add", "prefers tea", "--owner", "ann")
+    house.ok("copy", "perdure.db", "other.db")
+
+    told = house.ok("compare", "perdure.db", "other.db", "--json").json
+
+    assert (told["same"], told["differing"]) == (True, [])
+    assert (told["counts"]["thread"], told["counts"]["memory"]) == (1, 1)
+    assert "✓ Both hold the same" in house.ok("compare", "other.db").out
+
+
+def test_stores_that_differ_are_compared_by_thread_and_timeline(shell: Shell) -> None:
+    """Which has more, which moved its head, which has a line of its own; the exit code is 1."""
+    shell.ok("copy", "perdure.db", "other.db")
+    other = ("--store", "other.db")
+    shell.ok("threads", "begin", "new", "--agent", "helper")
+    shell.ok("state", "put", "shopping", "/x", "1")
+    shell.ok("threads", "undo", "shopping", "--timeline", "what-if", *other)
+    shell.ok("threads", "fork", "shopping", "side", *other)
+    shell.ok("memory", "add", "prefers tea", "--owner", "ann", *other)
+
+    ended = shell("compare", "perdure.db", "other.db", "--json")
+
+    assert ended.code == 1
+    assert {(each["kind"], each["name"], each["timeline"]): each["relation"] for each in ended.json["differing"]} == {
+        ("thread", "new", "main"): "only_a",
+        ("thread", "shopping", "main"): "a_ahead",
+        ("thread", "shopping", "what-if"): "moved",
+        ("thread", "shopping", "side"): "only_b",
+        ("memory", "ann", "main"): "only_b",
+    }  # fmt: skip
+
+
+def test_stores_that_went_on_apart_have_each_more(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both heads are shown, whole words at 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shell.ok("copy", "perdure.db", "other.db")
+    shell.ok("state", "put", "shopping", "/x", "1")
+    shell.ok("state", "put", "shopping", "/x", "2", "--store", "other.db")
+
+    ended = shell("compare", "perdure.db", "other.db")
+
+    assert re.search(r"shopping +main +each has more +[0-9a-f]{12} +[0-9a-f]{12}\n", ended.out)
+    assert max(map(len, ended.out.splitlines())) <= 80

@@ -137,3 +137,50 @@ def test_what_cannot_be_meant_is_refused(shell: Shell, words: tuple[str, ...]) -
     """Without an owner, with a kind that there is not, without words: nothing is written."""
     assert shell("memory", *words).code == 2
     assert shell.ok("memory", "--json").json["owners"] == []
+
+
+def test_a_change_of_memory_is_undone_and_redone(shell: Shell, kept: str) -> None:
+    """What was forgotten is back after an undo, and gone again after a redo."""
+    shell.ok("memory", "forget", kept, "--owner", "ann")
+
+    undone = shell.ok("memory", "undo", "--owner", "ann", "--json").json
+    back = shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]
+    redone = shell.ok("memory", "redo", "--owner", "ann")
+
+    assert (undone["did"], undone["items"], [item["id"] for item in back]) == ("undone", 1, [kept])
+    assert redone.out.startswith("Redone: the memory of ann has 0 items, version ")
+    assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
+
+
+def test_the_changes_of_a_memory_are_listed_with_what_they_changed(shell: Shell, kept: str) -> None:
+    """Newest first; one that was undone is not among them."""
+    shell.ok("memory", "add", "likes tea", "--owner", "ann", "--id", "tea")
+    shell.ok("memory", "forget", kept, "--owner", "ann")
+
+    whole = shell.ok("memory", "log", "--owner", "ann", "--json").json["commits"]
+    shell.ok("memory", "undo", "--owner", "ann")
+    left = shell.ok("memory", "log", "--owner", "ann", "--limit", "1", "--json").json
+
+    assert [(each["items"], each["reason"]) for each in whole] == [
+        ([kept], "memory.forget"),
+        (["tea"], "memory.add"),
+        ([kept], "memory.add"),
+    ]
+    assert ([each["items"] for each in left["commits"]], left["more"]) == ([["tea"]], True)
+
+
+def test_a_redo_without_an_undo_says_what_to_look_at(shell: Shell, kept: str) -> None:
+    """The same for an owner who has no memory: nothing is done."""
+    redo = shell("memory", "redo", "--owner", "ann", "--json")
+    nobody = shell("memory", "undo", "--owner", "an", "--json")
+
+    assert (redo.code, redo.error["code"]) == (3, "memory_redo_not_found")
+    assert (nobody.code, nobody.error["code"]) == (3, "memory_owner_not_found")
+    assert "'ann'" in nobody.error["hint"]
+
+
+def test_the_hint_for_a_missing_item_names_the_owner(shell: Shell, kept: str) -> None:
+    """Without it the command would list owners."""
+    ended = shell("memory", "show", "nothing-like-it", "--owner", "ann")
+
+    assert "`perdure memory ls --owner ann`" in ended.err

@@ -197,19 +197,43 @@ def test_a_listing_fits_80_columns_and_is_cut_between_words(odd_shell: Shell, na
 
 
 def ends_between_words(text: str, beginning: str) -> bool:
-    """True if `text` begins so, and a word ends there; a first word that is too long for any column may be cut."""
+    """True if `text` begins so, and a word ends there; a word that is nearly all of the cell may be cut."""
     at = text.find(beginning)
     if at < 0:
         return False
     after = text[at + len(beginning) :].lstrip("…")[:1]
     is_end = not after or not (beginning[-1].isalnum() and after.isalnum()) or cell_len(after) > 1
-    return is_end or beginning.isalnum()
+    return is_end or len(re.split(r"\W+", beginning)[-1]) * 3 > 2 * len(beginning)
 
 
 def test_a_cut_inside_a_word_would_be_found() -> None:
     """Control: the check of the test above refuses a cut inside a word."""
     assert ends_between_words("pay the landlord", "pay the")
     assert not ends_between_words("pay the landlord", "pay the land")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"ueberweisung_von_geld": 1}', '{"ueberwe…'),
+        ("pay the landlord", "pay the…"),
+    ],
+)
+def test_a_cell_that_a_word_would_leave_nearly_empty_is_filled(text: str, shown: str) -> None:
+    """Arguments that begin with a bracket and a long name showed nothing but the bracket."""
+    assert cut_at_words(text, 10) == shown
+
+
+def test_a_column_that_left_returns_where_there_is_room(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wide one leaves last; once it is gone, the narrow one that left before it fits again."""
+    monkeypatch.setenv("COLUMNS", "40")
+    columns = (Column("a"), Column("wide", leaves=2), Column("when", leaves=1))
+
+    Screen(console()).table(columns, [("x" * 30, "y" * 30, "3 min")])
+
+    assert capsys.readouterr().out.splitlines()[0].split() == ["a", "when"]
 
 
 @pytest.mark.parametrize("width", range(2, 40))

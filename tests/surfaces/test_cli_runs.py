@@ -20,7 +20,7 @@ from perdure.runtime.session import records
 from perdure.store.evaluation import Trial
 from perdure.testing import Script, say
 from tests.surfaces import paying
-from tests.surfaces.paying import CODE, payer
+from tests.surfaces.paying import CODE, cut_off, payer
 from tests.surfaces.shell import Shell
 
 
@@ -408,3 +408,64 @@ def test_a_run_that_was_set_aside_is_shown_and_released(shell: Shell) -> None:
     assert "1 run ended a worker three times" in told
     assert released["runs"] == [run]
     assert "set aside" not in shell.ok("runs").out
+
+
+def test_a_run_that_was_cut_off_names_the_call(bread: Shell) -> None:
+    """What was under way is seen in the list, without a look at each run."""
+    told = bread.ok("runs", "--json").json
+
+    (call,) = told["calls"]
+    assert (call["thread"], call["tool"], call["state"]) == ("bread", "pay", "started")
+    assert call["run"] == told["runs"][0]["id"]
+    assert "pay: under way" in bread.ok("runs").out
+
+
+def test_an_unknown_outcome_is_told_wherever_one_looks_for_trouble(house: Shell) -> None:
+    """The list of runs, of one thread and of all, and the doctor; once it is settled, none of them."""
+    (unknown,) = house.ok("calls", "--json").json["calls"]
+    places = (("runs",), ("runs", "ls", "house"), ("doctor",))
+
+    before = [house.ok(*words).out for words in places]
+    house.ok("calls", "resolve", "house", unknown["id"], "done")
+    after = [house.ok(*words).out for words in places]
+
+    assert ["outcome of 1 call is unknown" in " ".join(each.split()) for each in before] == [True] * 3
+    assert ["outcome of" in each for each in after] == [False] * 3
+
+
+@pytest.mark.parametrize("duration", ["45s", "10m", "1h", "+1h", "2d", "1w"])
+def test_an_input_is_queued_for_a_time_from_now(shell: Shell, duration: str) -> None:
+    """On the store's clock; the answer says for when."""
+    run = shell.ok("runs", "start", "shopping", "Flour", "--at", duration, "--json").json["run"]
+
+    assert (run["state"], run["scheduled"]) == ("created", True)
+    assert run["due"] > run["begun_at"]
+
+
+@pytest.mark.parametrize("words", ["1", "h", "1y", "tomorrow", "1h 30m"])
+def test_what_is_no_time_queues_nothing(shell: Shell, words: str) -> None:
+    """The error shows both ways to write one."""
+    ended = shell("runs", "start", "shopping", "Flour", "--at", words, "--json")
+
+    assert (ended.code, ended.error.get("code")) == (2, "time_invalid")
+    assert shell.ok("runs", "ls", "shopping", "--json").json["runs"] == []
+
+
+def test_a_worker_that_ends_by_itself_does_not_say_how_to_stop_it(shell: Shell) -> None:
+    """And one that waits does: its first line is for who started it."""
+    idle = shell("work", "--code", CODE, "--until-idle").out
+
+    assert "ends when nothing is due" in idle
+    assert "Ctrl-C" not in idle
+
+
+def test_a_worker_says_that_an_outcome_is_unknown(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that went on and succeeded may have left a payment that no bank confirmed."""
+    monkeypatch.setattr("tests.surfaces.paying.ANSWERS", ["dont_know"])
+    cut_off(empty.store)
+
+    ended = empty("work", "--code", CODE, "--until-idle", "--json")
+
+    carried = [line for line in map(json.loads, ended.out.splitlines()) if "unclear" in line]
+    (unknown,) = empty.ok("calls", "--json").json["calls"]
+    assert [each["unclear"] for each in carried] == [[unknown["id"]]]

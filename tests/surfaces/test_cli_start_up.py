@@ -14,7 +14,7 @@ from rich.console import Console
 
 import perdure
 from perdure.cli.app import build
-from perdure.cli.command_list import WIDTH_MIN, draw
+from perdure.cli.command_list import NOUNS, WIDTH_MIN, draw
 from perdure.testing import Script, say
 
 LISTING = """
@@ -115,7 +115,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "-h", "help", ""])
+@pytest.mark.parametrize("command", ["--version", "--help", "-h", "help", "", "threads --help", "help runs"])
 def test_the_version_and_the_first_page_load_no_library(command: str, tmp_path: Path) -> None:
     """Both are printed by plain code: parsing words and drawing tables is not loaded for them."""
     assert loaded_by(command, tmp_path) & (LIBRARIES | STORE) == set()
@@ -143,7 +143,7 @@ def test_a_full_disk_under_the_output_is_told_in_words(command: str, tmp_path: P
 
 def test_another_page_of_help_loads_the_libraries(tmp_path: Path) -> None:
     """Control: the names are right."""
-    assert loaded_by("threads --help", tmp_path) & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
+    assert loaded_by("init --help", tmp_path) & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
 
 
 @pytest.mark.parametrize("width", [WIDTH_MIN, 60, 79, 80, 81, 100, 139, 200])
@@ -161,6 +161,17 @@ def test_the_first_page_looks_as_the_library_draws_it(
     stream.seek(0)
 
     assert draw(width, bold=bold, colour=colour, ascii_only=encoding == "ascii") == stream.read()
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+@pytest.mark.parametrize(("width", "bold"), [(WIDTH_MIN, False), (80, False), (80, True), (139, True)])
+def test_the_page_of_a_noun_looks_as_the_library_draws_it(noun: str, width: int, bold: bool) -> None:
+    """For every noun, in colour and without."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, height=25, force_terminal=bold, no_color=not bold)
+    build().help_print([noun], console=console)
+
+    assert draw(width, noun=noun, bold=bold, colour=bold, ascii_only=False) == stream.getvalue()
 
 
 def cpu_seconds(*words: str) -> float:
@@ -230,6 +241,30 @@ def test_reading_loads_nothing_that_runs_an_agent(command: str, directory: Path)
 
     assert "perdure.store.thread" in loaded
     assert loaded & (RUN | DRIVERS - {"apsw"}) == set()
+
+
+UNLISTED = {
+    "email",
+    "http.client",
+    "perdure.context.plan",
+    "perdure.providers.tokens",
+    "perdure.switching.commit",
+    "subprocess",
+    "urllib.request",
+}
+
+
+@pytest.mark.parametrize("command", ["threads ls", "runs ls"])
+def test_a_listing_loads_nothing_that_switches_or_asks_a_server(command: str, directory: Path) -> None:
+    """Neither tokens nor switches are counted in a list, and no completion is installed."""
+    assert loaded_by(command, directory) & UNLISTED == set()
+
+
+def test_what_a_listing_leaves_out_is_loaded_where_it_is_needed(directory: Path) -> None:
+    """Control: the names are right."""
+    loaded = loaded_by("threads context rent --to openai:gpt-5.6", directory)
+
+    assert {"perdure.context.plan", "perdure.providers.tokens"} <= loaded
 
 
 def test_a_command_that_needs_the_run_loads_it(directory: Path) -> None:

@@ -530,3 +530,16 @@ def test_verbose_prints_the_log_to_the_error_stream(shell: Shell) -> None:
     assert "INFO perdure.store: opened " in verbose.err
     assert "opened" in shell("verify", "--verbose").err + shell("threads", "--verbose").err
     assert shell.ok("threads").err == ""
+
+
+def test_gc_is_limited_to_an_agent_and_an_owner(shell: Shell) -> None:
+    """What another agent or owner has is not even planned."""
+    shell.ok("threads", "begin", "other", "--agent", "clerk", "--owner", "bob")
+    old = ("gc", "--threads-older-than", "0d", "--json")
+
+    planned = [
+        {each["thread"] for each in shell.ok(*old, *only).json["spaces"]}
+        for only in ((), ("--agent", "clerk"), ("--owner", "ann"), ("--agent", "clerk", "--owner", "ann"))
+    ]
+
+    assert planned == [{"other", "shopping"}, {"other"}, {"shopping"}, set()]

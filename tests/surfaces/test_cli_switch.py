@@ -9,6 +9,8 @@ import pytest
 
 import perdure
 from perdure import Agent, Backend, Image, Message, Policy, Route, Store
+from perdure.cli.hints import Subject, advice_for
+from perdure.errors import ServerChanged
 from perdure.testing import Script, fail, say, use
 from tests.surfaces.shell import Shell
 
@@ -280,3 +282,83 @@ def test_threads_of_an_agent_at_another_server_are_left_alone(shell: Shell) -> N
 
     (told,) = ended.json["threads"]
     assert (told["switched"], told["exit_code"], ended.code) == (False, 5, 5)
+
+
+PROXY, VENDOR, ANTHROPIC = (
+    "https://llm.example.com/v1",
+    "https://api.openai.com/v1",
+    "https://api.anthropic.com",
+)
+
+
+@pytest.fixture
+def private(shell: Shell) -> Shell:
+    """A shell with a thread on A at a server of its own."""
+    with perdure.open(shell.store) as store:
+        store.thread("private", agent=Agent("planner")).switch(Backend(A, base_url=PROXY))
+    return shell
+
+
+@pytest.mark.parametrize("to", [A, "openai:gpt-5.4", "openai-chat:gpt-5.4", B])
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_name_alone_takes_no_conversation_to_the_vendor(
+    private: Shell, to: str, dry: tuple[str, ...]
+) -> None:
+    """The thread is at an address of its own, and the command says which option names which server."""
+    ended = private("threads", "switch", "private", "--to", to, *dry)
+
+    assert ended.code == 5
+    assert f"add --base-url {PROXY}" in ended.err
+    assert f"add --base-url {ANTHROPIC if to == B else VENDOR}" in ended.err
+    with perdure.open(private.store) as store:
+        assert store.thread("private").server == PROXY
+
+
+@pytest.mark.parametrize("server", [PROXY, VENDOR])
+def test_an_address_that_is_given_is_where_the_thread_goes(private: Shell, server: str) -> None:
+    """The one it was at, or the vendor's; the answer says which."""
+    ended = private.ok("threads", "switch", "private", "--to", "openai:gpt-5.4", "--base-url", server)
+
+    assert f"Requests go to {server}." in ended.out
+    with perdure.open(private.store) as store:
+        thread = store.thread("private")
+        assert (thread.backend, thread.server) == ("openai:gpt-5.4", server)
+
+
+def test_the_check_names_the_server_that_is_left(private: Shell) -> None:
+    """Control: with an address nothing is in doubt, and the check names both servers."""
+    ended = private.ok("threads", "switch", "private", "--to", B, "--base-url", "https://api.anthropic.com")
+
+    assert f"Conversation leaves its server {PROXY} for https://api.anthropic.com" in " ".join(
+        ended.out.split()
+    )
+
+
+def test_a_name_takes_a_conversation_from_one_vendor_to_another(shell: Shell) -> None:
+    """Control: both names say where it goes, and nothing more is asked."""
+    with perdure.open(shell.store) as store:
+        store.thread("public", agent=Agent("planner")).switch(A)
+
+    ended = shell.ok("threads", "switch", "public", "--to", B)
+
+    assert f"Requests go to {ANTHROPIC}." in ended.out
+
+
+def test_a_definition_is_not_moved_to_an_address(private: Shell) -> None:
+    """A file names a backend and no address, so that new threads would go to the vendor."""
+    apply(private, backend=A)
+    with perdure.open(private.store) as store:
+        store.thread("own", agent=Agent("kept")).switch(Backend(A, base_url=PROXY))
+
+    ended = private.ok("agents", "switch", "kept", "--to", "openai:gpt-5.4", "--base-url", PROXY)
+
+    assert f"New threads begin on {A} still" in ended.out
+
+
+def test_the_remedy_of_a_changed_server_can_be_typed() -> None:
+    """It names the address that the request would have gone to."""
+    error = ServerChanged(A, recorded=PROXY, resolved=VENDOR, thread="private")
+
+    advice = advice_for(error, Subject(thread="private"))
+
+    assert f"`perdure threads switch private --to {A} --base-url {VENDOR}`" in advice

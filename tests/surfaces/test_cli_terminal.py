@@ -6,8 +6,6 @@ import fcntl
 import os
 import re
 import struct
-import subprocess
-import sys
 import termios
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 
 import perdure
 from tests.crash.campaign import sized
+from tests.forked import ForkedProcess, commands
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
@@ -33,8 +32,9 @@ def typed(directory: Path, *words: str, columns: int = 80, **environment: str) -
         for name, value in os.environ.items()
         if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")
     }
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
+    process = ForkedProcess(
+        commands(),
+        ["-c", script],
         cwd=directory,
         env=clean | {"TERM": "xterm-256color"} | environment,
         stdin=theirs,

@@ -407,3 +407,10 @@ def test_a_removed_thread_is_gone_and_can_be_begun_anew(shell: Shell) -> None:
     assert shell("threads", "rm", "shopping").code == 3
     begun = shell.ok("threads", "begin", "shopping", "--agent", "other", "--json").json
     assert begun["head"]["version"] == 0
+
+
+def test_a_short_log_of_edits_does_not_call_them_turns(shell: Shell) -> None:
+    """A turn is what was said; an edit by hand is a change."""
+    shell.ok("state", "put", "shopping", "/x", "1")
+
+    assert "The last 1 change; " in shell.ok("threads", "log", "shopping", "--limit", "1").out

@@ -308,3 +308,62 @@ def test_a_thread_is_handed_off_to_another_agent(shell: Shell) -> None:
     )
     shell.ok("threads", "undo", "shopping")
     assert shell.ok("threads", "ls", "--json").json["threads"][0]["agent"] == "helper"
+
+
+def test_a_comparison_in_numbers_counts_lines_and_what_was_said(shell: Shell) -> None:
+    """Each path has its lines, each side its messages and calls; the values are left out."""
+    counted = shell.ok("threads", "diff", "shopping", "main", "what-if", "--stat", "--json").json
+    whole = shell.ok("threads", "diff", "shopping", "main", "what-if", "--json").json
+
+    assert [(each["path"], each["what"]) for each in counted["state"]] == [
+        (each["path"], each["what"]) for each in whole["state"]
+    ]
+    todos = next(each for each in counted["state"] if each["path"] == "/todos.json")
+    assert (todos["lines_added"], todos["lines_removed"]) == (1, 1)
+    assert (counted["a"]["messages"], counted["b"]["messages"]) == (2, 2)
+
+
+def test_a_comparison_in_numbers_is_a_line_for_each_path(shell: Shell) -> None:
+    """And the sums at its end."""
+    shown = shell.ok("threads", "diff", "shopping", "main", "what-if", "--stat").out.splitlines()
+    same = shell.ok("threads", "diff", "shopping", "main", "main", "--stat").out.splitlines()
+
+    assert shown[-3:-2] == ["2 paths differ: 1 changed, 1 removed."]
+    assert same[0] == "0 paths differ."
+
+
+def sides(shell: Shell, *words: str) -> tuple[object, object]:
+    """Merge two timelines that differ at two paths; return what both paths hold then."""
+    for line, value in (("main", '"ours"'), ("what-if", '"theirs"')):
+        for path in ("/notes/b", "/todos.json", "/count.json"):
+            shell.ok("state", "put", "shopping", path, value, "--timeline", line)
+    shell.ok("threads", "merge", "shopping", "what-if", *words)
+    found = [shell.ok("state", "get", "shopping", path).out.strip() for path in ("/notes/b", "/todos.json")]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--ours"], ("ours", "ours")),
+        (["--ours", "--path", "/notes=theirs"], ("theirs", "ours")),
+        (["--theirs", "--path", "/notes=ours"], ("ours", "theirs")),
+        (["--path", "/notes=ours", "--path", "/todos.json=theirs", "--path", "/count.json=ours"], ("ours", "theirs")),
+    ],
+)  # fmt: skip
+def test_a_merge_takes_a_side_for_each_path(
+    shell: Shell, words: list[str], expected: tuple[str, str]
+) -> None:
+    """One side for all, the other for some, or one for each, in one command."""
+    assert tuple(str(each).strip('"') for each in sides(shell, *words)) == expected
+
+
+def test_a_path_without_a_side_merges_nothing(shell: Shell) -> None:
+    """The error says how to write one."""
+    before = shell.ok("threads", "show", "shopping", "--json").json["commit"]
+
+    ended = shell("threads", "merge", "shopping", "what-if", "--path", "/notes")
+
+    assert ended.code == 2
+    assert "--path /notes=ours" in ended.err
+    assert shell.ok("threads", "show", "shopping", "--json").json["commit"] == before

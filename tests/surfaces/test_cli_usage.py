@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -334,3 +335,32 @@ def test_a_limit_below_zero_is_refused(shell: Shell, words: str) -> None:
 
     assert (ended.code, ended.out) == (2, "")
     assert "--limit" in ended.err
+
+
+def test_every_usage_line_names_its_arguments(subtests: pytest.Subtests) -> None:
+    """None of them says ARGS, and each that the signature needs is there without brackets."""
+    for words in (name.split() for name in commands()):
+        with subtests.test(" ".join(words)):
+            command = load(build(words[0]), words)
+
+            assert command is not None
+            usage = command.usage or ""
+            assert usage.startswith(f"Usage: perdure {' '.join(words)} ")
+            assert not re.search(r"ARGS|\*", usage)
+            needed = [
+                each.name for each in command.assemble_argument_collection() if each.required and each.show
+            ]
+            assert [name for name in needed if name not in usage.split()] == []
+
+
+def test_a_noun_is_suggested_by_one_of_its_spellings(tmp_path: Path) -> None:
+    """`threads` and `thread` are the same thing to say."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "perdure", "thraeds"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "Did you mean 'threads'?" in ended.stderr

@@ -86,7 +86,7 @@ def test_the_guard_asks_where_the_import_was_undone(store: Store, world: Countin
     asked = thread.run("Pay Ann")
 
     assert asked.status == "waiting"
-    assert "not in the history of this line" in asked.approvals[0].message
+    assert "not in this conversation" in asked.approvals[0].message
     assert world.done == {}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.server
 import threading
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,6 +22,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import perdure
 from perdure import Agent, Store, aio, telemetry
 from perdure.errors import Invalid, NotFound, Unavailable
+from perdure.model.run import Usage
+from perdure.telemetry.convention import STEP_DURATION, TOKEN_USAGE
 from perdure.telemetry.enable import content_asked, is_asked
 from perdure.telemetry.history import NewHistory, new_spans
 from perdure.telemetry.spans import Content, Span
@@ -182,6 +185,7 @@ def test_metrics_that_are_sent_are_those_of_the_server(store: Store) -> None:
         for resource in data.resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics
+        if metric.name.startswith("perdure.")
         for point in metric.data.data_points
     }
     shown = {
@@ -191,6 +195,51 @@ def test_metrics_that_are_sent_are_those_of_the_server(store: Store) -> None:
     }
     assert sent == shown
     assert sent["perdure.commits", ()] == len(store.thread("tool").log())
+
+
+def histograms(reader: InMemoryMetricReader) -> dict[tuple[str, str], tuple[int, float, tuple[float, ...]]]:
+    """Number, sum and bounds of each histogram that was recorded, by its name and the type of tokens."""
+    data = reader.get_metrics_data()
+    return {
+        (metric.name, str((point.attributes or {}).get("gen_ai.token.type", ""))): (
+            point.count,
+            point.sum,
+            tuple(point.explicit_bounds),
+        )
+        for resource in (data.resource_metrics if data else ())
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+        if isinstance(point, HistogramDataPoint)
+    }
+
+
+def test_the_histograms_of_the_convention_have_each_step_once(store: Store) -> None:
+    """How long a step took and its tokens, with the bounds that the convention asks for, also without an exporter."""
+    steps = [say("One.", usage=Usage(input_tokens=100, output_tokens=7)), say("Two.")]
+    reader = InMemoryMetricReader()
+
+    with telemetry.enable(store, metrics=reader):
+        thread = store.thread("chat", agent=Agent("assistant", backend=Script(*steps)))
+        thread.run("One?")
+        until(lambda: histograms(reader).get((STEP_DURATION, ""), (0,))[0] == 1)
+        thread.run("Two?")
+        until(lambda: histograms(reader)[STEP_DURATION, ""][0] == 2)
+        found = histograms(reader)
+
+    assert found[TOKEN_USAGE, "input"][:2] == (1, 100)
+    assert found[TOKEN_USAGE, "output"][:2] == (1, 7)
+    assert found[STEP_DURATION, ""][2][:2] == (0.01, 0.02)
+    assert found[STEP_DURATION, ""][2][-1] == 81.92
+    assert found[TOKEN_USAGE, "input"][2][-1] == 67_108_864
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what comes at once on an idle machine."""
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_unknown_content_is_refused(store: Store) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import opentelemetry.semconv._incubating.attributes as incubating
 import opentelemetry.semconv.attributes as stable
 import pytest
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.schemas import Schemas
 
 from perdure import Store
@@ -63,6 +64,10 @@ def test_the_names_of_the_convention_are_in_the_released_package() -> None:
     assert set(convention.OPERATIONS) <= {each.value for each in values["GenAiOperationNameValues"]}
     assert set(convention.PROVIDERS.values()) <= {each.value for each in values["GenAiProviderNameValues"]}
     assert convention.SCHEMA_URL in {each.value for each in Schemas}
+    measured = vars(gen_ai_metrics).values()
+    assert {convention.STEP_DURATION, convention.TOKEN_USAGE} <= {
+        each for each in measured if isinstance(each, str)
+    }
 
 
 def test_a_name_of_nobody_would_be_found() -> None:

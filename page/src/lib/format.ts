@@ -48,7 +48,7 @@ export const inWords = (name: string): string => name.replaceAll('_', ' ');
 const TONES: Record<string, string> = {
   succeeded: 'good', resolved: 'good', approve: 'good', kept: 'good', success: 'good', added: 'good',
   failed: 'bad', denied: 'bad', error: 'bad', removed: 'bad', deny: 'bad', refused: 'bad',
-  unknown: 'warn', needs_human: 'warn', awaiting_approval: 'warn', waiting: 'warn', interrupted: 'warn', converted: 'warn', stopped: 'warn', changed: 'warn', expired: 'warn',
+  unknown: 'warn', needs_human: 'warn', awaiting_approval: 'warn', waiting: 'warn', interrupted: 'warn', converted: 'warn', stopped: 'warn', changed: 'warn', written: 'warn', expired: 'warn',
   running: 'live', started: 'live', created: 'live',
 };
 export const tone = (name: string | null | undefined): string => TONES[name ?? ''] ?? 'quiet';

@@ -7,7 +7,7 @@ export interface Cost { usd: number; steps: number; unpriced: number }
 export interface ThreadRow {
   id: string; agent: string; owner: string | null; begun_at: string; last_at: string | null;
   turns: number; timelines: number; head: Head;
-  approvals: number; running: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
+  approvals: number; running: boolean; interrupted: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
 }
 export interface ThreadPage { threads: ThreadRow[]; more: boolean; near: string[]; next?: string }
 
@@ -29,7 +29,7 @@ export interface PathChange { path: string; what: string }
 export interface Turn {
   number: number; position: number; before: string | null; after: string; reason: string; at: string; kind: string;
   run: string | null; status: string | null; why: string | null; backend: string | null;
-  input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[];
+  input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[]; forgotten?: boolean;
 }
 export interface TurnPage { thread: string; timeline: string; turns: Turn[]; more: boolean }
 export interface GraphNode { commit: string; parents: string[]; timelines: string[]; turn: Turn }

@@ -17,6 +17,9 @@ export class Turns {
   readonly visible = new SvelteSet<number>();
   #fetching = new Map<number, AbortController>();
   #used: number[] = [];
+  #asked = 0; // requests so far; answers may come in another order
+  #newest = 0; // the latest request for the newest turns that was answered
+  #askedFor = new Map<number, number>(); // by position: the request whose answer is shown
 
   constructor(readonly thread: string, readonly timeline: string) {}
 
@@ -59,9 +62,10 @@ export class Turns {
     if (afterMs) await new Promise((resolve) => setTimeout(resolve, afterMs));
     if (control.signal.aborted) return;
     try {
+      const asked = ++this.#asked;
       const at = `position:${positions[positions.length - 1]}`;
       const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, at, limit: positions.length }), control.signal);
-      this.#keep(page.turns);
+      this.#keep(page.turns, asked);
       this.problem = null;
     } catch (error) {
       if (!control.signal.aborted) this.problem = asProblem(error);
@@ -70,8 +74,12 @@ export class Turns {
     }
   }
 
-  #keep(turns: Turn[]): void {
-    for (const turn of turns) this.byPosition.set(turn.position, turn);
+  #keep(turns: Turn[], asked: number): void {
+    for (const turn of turns) {
+      if ((this.#askedFor.get(turn.position) ?? 0) > asked) continue; // a later request was answered before this one
+      this.byPosition.set(turn.position, turn);
+      this.#askedFor.set(turn.position, asked);
+    }
     for (const block of this.#used.splice(BLOCKS_KEPT)) {
       if (!this.visible.has(block)) for (const position of this.positions(block)) this.byPosition.delete(position);
     }
@@ -79,14 +87,17 @@ export class Turns {
 
   /** Read the newest turns again; the line may have grown, or gone back.  The first time, and where it has grown, read a block of them. */
   async refresh(grown = this.total === 0 ? BLOCK : 0): Promise<void> {
+    const asked = ++this.#asked;
     try {
       const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, limit: Math.min(BLOCK, grown + NEWEST) }));
+      if (asked < this.#newest) return;
+      this.#newest = asked;
       const first = page.turns[0];
       const total = page.turns[page.turns.length - 1]?.position ?? 0;
       if (first && first.position > this.total + 1 && this.total > 0 && grown < BLOCK) return await this.refresh(BLOCK);
       const before = first && this.byPosition.get(first.position - 1);
       if (before && before.after !== first.before) this.byPosition.clear();
-      this.#keep(page.turns);
+      this.#keep(page.turns, asked);
       for (const position of [...this.byPosition.keys()]) if (position > total) this.byPosition.delete(position);
       this.total = total;
     } catch (error) {

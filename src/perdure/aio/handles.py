@@ -484,9 +484,11 @@ async def _events_of(
         while not watching.ready.is_set():
             await _next(news)
         while not watching.is_over:
-            await _next(news)
+            # The event that said that the run has begun may have been set for its first items, too.
             for event in await work(lambda: list(watching.news(0))):
                 yield event
+            if not watching.is_over:
+                await _next(news)
         await asyncio.wait((task,))
         await asyncio.sleep(0)  # until the task's callback has run
         for event in await work(lambda: list(watching.rest())):

@@ -4,7 +4,7 @@ A surface without rules of its own: each command reads its words, calls the face
 back an answer, which is printed as tables for people or as JSON for programs.  One file
 holds one command.
 
-The version and the first page of help are printed at once: nothing is loaded that parses words or draws tables.
+The version, the first page of help and those of nouns are printed at once: nothing is loaded that parses words or draws tables.
 """
 
 from __future__ import annotations
@@ -40,13 +40,19 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _known_text(words: tuple[str, ...]) -> str | None:
-    """Return what the words ask for if it is the version or the first page of help; None: another command."""
+    """Return what the words ask for if it is the version, the first page of help or that of a noun; None: another command."""
     if words == ("--version",):
         return f"perdure {__version__}\n"
-    if words in _HELP:
-        from perdure.cli.command_list import page
+    match words:
+        case (noun, "--help" | "-h") | ("help", noun):
+            pass
+        case _:
+            noun = None
+    if words in _HELP or noun is not None:
+        from perdure.cli.command_list import SPELLINGS, page
 
-        return page()
+        if noun is None or noun in SPELLINGS:
+            return page(None if noun is None else SPELLINGS[noun])
     return None
 
 

@@ -6,12 +6,12 @@ touches a store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from inspect import cleandoc
 
 from cyclopts import App, Group
 
-from perdure.cli.command_list import ABOUT, ALONE, GROUPS, NOUNS, OPTIONS, Noun
+from perdure.cli.command_list import ABOUT, ALONE, GROUPS, NOUNS, OPTIONS, SPELLINGS, Noun
 from perdure.version import __version__
 
 __all__ = ["build", "load"]
@@ -40,32 +40,27 @@ _SHARED = {
     "approvals deny": "decide",
     "approvals edit": "decide",
     "approvals answer": "decide",
+    "memory log": "history",
+    "memory undo": "history",
+    "memory redo": "history",
     "keys add": "manage",
     "keys ls": "manage",
     "keys rm": "manage",
 }
-# Words that may be left out have no names in a usage line made from the signature.
+# What a signature does not say: a choice, or an option that can be left out only in some cases.
 _WORDS = {
-    "threads cherry-pick": "THREAD TURNS --onto NAME",
-    "threads hand-off": "THREAD --to AGENT",
     "threads replay": "THREAD --onto NAME --code MODULE:NAME",
-    "runs ls": "[THREAD]",
-    "runs show": "THREAD [RUN]",
     "runs resume": "THREAD [RUN] --code MODULE:NAME",
-    "runs cancel": "THREAD [RUN]",
     "runs release": "(THREAD... | --all)",
-    "calls ls": "[THREAD]",
     "calls reconcile": "THREAD CALL --code MODULE:NAME",
-    "approvals ls": "[THREAD]",
-    "checkpoints show": "THREAD [CHECKPOINT]",
-    "models ls": "[PROVIDER]",
-    "keys add": "NAME --role ROLE",
+    "work": "--code MODULE:NAME",
     "export": "THREAD (--format API | --git DIR)",
 }
 
 
-def build() -> App:
-    """Return the app with every command, none of them loaded."""
+def build(only: str | None = None) -> App:
+    """Return the app with every command, none of them loaded; with the one noun or command that `only` names, if it is one."""
+    chosen = SPELLINGS.get(only or "", only if only in ALONE else None)
     app = App(
         name="perdure",
         help=ABOUT,
@@ -77,29 +72,48 @@ def build() -> App:
     )
     groups = {name: Group(name, sort_key=at) for at, name in enumerate(GROUPS)}
     for at, (name, noun) in enumerate(NOUNS.items()):
-        app.command(_noun(name, noun, groups["Work"], at))
+        if chosen in (None, name):
+            app.command(_noun(name, noun, groups["Work"], at))
     for at, (name, alone) in enumerate(ALONE.items(), start=len(NOUNS)):
+        if chosen not in (None, name):
+            continue
         group = groups[alone.group]
         place = f"perdure.cli.commands.{alone.place or f'{name}:{name}'}"
         app.command(place, name=name, help=alone.line, usage=_spelled(name), group=group, sort_key=at)
-    app.register_install_completion_command()  # pyright: ignore[reportUnknownMemberType]
-    for name, line in OPTIONS.items():
-        app[name].help = line
+    if chosen is None:
+        app.register_install_completion_command()  # pyright: ignore[reportUnknownMemberType]
+        for name, line in OPTIONS.items():
+            app[name].help = line
     return app
 
 
 def load(app: App, words: Sequence[str]) -> App | None:
     """Load the command that `words` begin with, with all of its help; None if there is none."""
-    found = app
+    found, chain = app, ["perdure"]
     for word in words[:2]:
         if word.startswith("-") or found.default_command is not None or word not in found:
             break
         found = found[word]
+        chain.append(found.name[0])
     if found.default_command is None:
         return None
     paragraphs = cleandoc(found.default_command.__doc__ or "").split("\n\n")
     found.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    if found.usage is None:
+        found.usage = f"Usage: {' '.join((*chain, *_arguments(found)))} [OPTIONS]"
     return found
+
+
+def _arguments(command: App) -> Iterator[str]:
+    """Yield the words of a command by name, those that can be left out in brackets, then the options that cannot."""
+    found = [each for each in command.assemble_argument_collection() if each.show]
+    for each in found:
+        if each.index is not None:
+            repeated = "..." if each.field_info.kind is each.field_info.VAR_POSITIONAL else ""
+            yield f"{each.name}{repeated}" if each.required else f"[{each.name}{repeated}]"
+    for each in found:
+        if each.index is None and each.required:
+            yield f"{each.name} {each.parameter.metavar or each.name.lstrip('-').upper()}"
 
 
 def _noun(name: str, noun: Noun, group: Group, at: int) -> App:

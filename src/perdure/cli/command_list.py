@@ -3,8 +3,8 @@
 `NOUNS` has the commands with a noun, `ALONE` those without.  Each has the first line of its docstring here too, so that
 it can be listed without being loaded.
 
-`page` is what `perdure --help` prints.  The libraries that parse words and draw every other page take ten times as long
-to load as this page takes to print, so it is drawn here without them.  It looks as they would draw it, at every width and
+`page` is what `perdure --help` and `perdure threads --help` print.  The libraries that parse words and draw every other page take ten times as long
+to load as this page takes to print, so it is drawn here without them.  Each looks as they would draw it, at every width and
 in colour: a test compares the two.
 """
 
@@ -117,6 +117,9 @@ _MEMORY = {
     "search": "Search the memory of an owner, best match first",
     "show": "Show one item: its text, its author and its source",
     "forget": "Forget an item, no matter which author wrote it; its history stays",
+    "log": "Show the changes of an owner's memory, newest first",
+    "undo": "Undo the last change of an owner's memory",
+    "redo": "Reverse the last undo of an owner's memory",
 }
 
 _ARTIFACTS = {
@@ -203,6 +206,7 @@ ALONE = {
     "backup": Alone("Back up the store to a new file, while it is in use", "Care"),
     "restore": Alone("Restore the store from a backup, after a check of it", "Care"),
     "copy": Alone("Copy a store, or some of its threads, into another store", "Care"),
+    "compare": Alone("Compare two stores: what differs, and which has more", "Care"),
     "gc": Alone("Delete what your retention policy no longer keeps", "Care"),
 }
 
@@ -218,8 +222,8 @@ _BOLD, _CYAN, _END = "\x1b[1m", "\x1b[36m", "\x1b[0m"
 _ROUND, _ASCII = "╭─╮│╰╯", "+-+|++"
 
 
-def page() -> str | None:
-    """Return the page for the standard output as it is; None if that is too narrow."""
+def page(noun: str | None = None) -> str | None:
+    """Return the first page, or that of a noun, for the standard output as it is; None if that is too narrow."""
     is_terminal = _is_terminal()
     is_dumb = is_terminal and os.environ.get("TERM", "").lower() in ("dumb", "unknown")
     width = _WIDTH if is_dumb else _width()
@@ -228,17 +232,20 @@ def page() -> str | None:
     is_styled = is_terminal and not is_dumb
     return draw(
         width,
+        noun=noun,
         bold=is_styled,
         colour=is_styled and not os.environ.get("NO_COLOR"),
         ascii_only=not (sys.stdout.encoding or "utf-8").lower().startswith("utf"),
     )
 
 
-def draw(width: int, *, bold: bool, colour: bool, ascii_only: bool) -> str:
-    """Return the page for a screen of that many columns."""
-    usage = f"{_BOLD}Usage: {_END}{_BOLD}perdure COMMAND{_END}" if bold else "Usage: perdure COMMAND"
-    lines = [usage, "", *_wrapped(ABOUT, width), ""]
-    for title, rows in _groups():
+def draw(width: int, *, noun: str | None = None, bold: bool, colour: bool, ascii_only: bool) -> str:
+    """Return the first page, or that of a noun, for a screen of that many columns."""
+    command = "perdure COMMAND" if noun is None else f"perdure {noun} COMMAND"
+    about = ABOUT if noun is None else NOUNS[noun].line
+    usage = f"{_BOLD}Usage: {_END}{_BOLD}{command}{_END}" if bold else f"Usage: {command}"
+    lines = [usage, "", *_wrapped(about, width), ""]
+    for title, rows in _groups() if noun is None else [("Commands", list(NOUNS[noun].verbs.items()))]:
         lines += _panel(title, rows, width, colour=colour, box=_ASCII if ascii_only else _ROUND)
     return "\n".join(lines) + "\n"
 

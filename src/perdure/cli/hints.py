@@ -83,10 +83,11 @@ COMMANDS: Mapping[str, str] = {
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),
-    "memory_item_not_found": "See what there is with <memory ls>.",
+    "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (
-        "Choose a side with --ours or --theirs, for some paths with --path, or make them equal on both timelines."
+        "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make them "
+        "equal on both timelines."
     ),
     "model_not_found": (
         "If it is new, add it to your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json."
@@ -121,9 +122,10 @@ COMMANDS: Mapping[str, str] = {
     "run_undone": "Take the undo back with <threads redo THREAD>, or end it with <runs cancel THREAD>.",
     "server_changed": (
         "Name the code that has its Backend with --code, or move the thread on purpose with "
-        "<threads switch THREAD --to BACKEND>; an interrupted run has to be ended first, with "
+        "<threads switch THREAD --to {backend} --base-url {address}>; an interrupted run has to be ended first, with "
         "<runs cancel THREAD>."
     ),
+    "server_not_named": "To stay on that server, add {stay}. To go to the other one, add {leave}.",
     "store_not_found": "Create one with <init>, or name another with --store or $PERDURE_STORE.",
     "switch_blocked": (
         "Choose another backend, or let the agent's policy pass {topics}: with spec.policy in the file of "

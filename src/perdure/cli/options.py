@@ -136,6 +136,14 @@ ToBackend: TypeAlias = Annotated[
     str,
     Parameter(name="--to", metavar="BACKEND", help="The backend, such as anthropic:claude-sonnet-5-5"),
 ]
+BaseUrl: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--base-url",
+        metavar="URL",
+        help="The address of its server, such as http://localhost:8000/v1; the vendor's own if left out",
+    ),
+]
 DryRun: TypeAlias = Annotated[
     bool,
     Parameter(name="--dry-run", negative=(), show_default=False, help="Check only; change nothing"),

@@ -134,11 +134,7 @@ class _Command:
     @property
     def usage(self) -> str:
         """Return the usage line."""
-        if self.app.usage:
-            return re.sub(r"^(Usage:)?\s+", "", self.app.usage, flags=re.MULTILINE)
-        names = [each.name if each.required else f"[{each.name}]" for each in self.options if _is_word(each)]
-        needed = [_spelled(each) for each in self.options if each.required and not _is_word(each)]
-        return " ".join(["perdure", *self.words, *names, *needed, "[OPTIONS]"])
+        return re.sub(r"^(Usage:)?\s+", "", self.app.usage or "", flags=re.MULTILINE)
 
     @property
     def answers(self) -> list[type[Answer]]:
@@ -219,10 +215,6 @@ def _kind(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:
 def _alternatives(hint: Any) -> list[type]:
     is_union = get_origin(hint) in (Union, UnionType)
     return [each for each in (get_args(hint) if is_union else (hint,)) if isinstance(each, type)]
-
-
-def _is_word(option: Argument) -> bool:
-    return not option.name.startswith("-")
 
 
 def _spelled(option: Argument) -> str:

@@ -33,8 +33,8 @@ _INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
 
 def run(words: Sequence[str]) -> int:
     """Run the command in `words`; return the exit code."""
-    app = build()
     asked = usage.tidied(words)
+    app = build(only=next(iter(asked), None))
     json = usage.wants_json(asked)
     try:
         with _logging(usage.wants_log(asked)):

@@ -86,6 +86,7 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
     match error:
         case UnknownCommandError(unused_tokens=[word, *_]):
             names = [name for name in error.app or app if not name.startswith("-")]
+            names = [name for name in names if SPELLINGS.get(name, name) == name or len(chain) > 1]
             meant = _meant(chain, word, names)
             return f"'{' '.join(chain)}' has no command '{word}'; nothing was done. {meant}".rstrip(), hint
         case UnknownOptionError(token=token):

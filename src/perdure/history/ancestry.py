@@ -45,6 +45,7 @@ __all__ = [
     "present",
     "stands_on",
     "told_in",
+    "visible",
 ]
 
 
@@ -206,6 +207,12 @@ def stands_on(space: Space, label: str | None, head: Digest | None) -> bool:
     return any(reader.is_ancestor(space, commit, head) for commit in commits_of(space, label))
 
 
+def visible(space: Space, label: str | None, head: Digest | None) -> bool:
+    """True if the message of that label is in the conversation of `head`: on its line, and not taken back there."""
+    said = [commit for commit in commits_of(space, label) if reader.is_ancestor(space, commit, head)]
+    return label is not None and any(not reader.is_retracted(space, label, each, head) for each in said)
+
+
 def of_run(space: Space, run: str, at: Digest | None) -> list[Step]:
     """Return the commits of a run on the line that ends at `at`, oldest first; other commits may be between them."""
     named = [commit for commit in commits_of(space, run) if reader.is_ancestor(space, commit, at)]
@@ -240,14 +247,14 @@ def behind(space: Space, commit: Digest, head: Digest | None) -> bool:
 
 
 def told_in(space: Space, call: str, label: str, head: Digest | None) -> bool:
-    """True if the history of `head` has the result of a direct call, in the turn of the run `label`."""
+    """True if the line of `head` has the result of a direct call, in the turn of the run `label`."""
     return head is not None and any(_told(space, call, commit, head) for commit in commits_of(space, label))
 
 
 def _told(space: Space, call: str, first: Digest, head: Digest) -> bool:
-    """True if the turn that begins with `first` has the result; a turn that was merged in counts as a whole."""
+    """True if the turn that begins with `first` is on the line of `head` and has the result there."""
     if not reader.is_ancestor(space, first, head):
-        return behind(space, first, head)
+        return False
     last = space.turn(head, space.step(first).place.turn)
     for step in reader.steps(space, last.digest) if last else ():
         if any(

@@ -30,11 +30,12 @@ def thread_id(text: str) -> str:
 
 def moment_name(framework: str, text: str) -> str:
     """Return the name of the commit that has this id in another framework: `framework:id`."""
-    digest = _hashed(text)
-    try:
-        return names.check_moment_name(f"{framework}:{digest if text.startswith('~') else text}")
-    except Invalid:
-        return names.check_moment_name(f"{framework}:{digest}")
+    if isinstance(text, str) and not text.startswith("~"):  # pyright: ignore[reportUnnecessaryIsInstance]
+        try:
+            return names.check_moment_name(f"{framework}:{text}")
+        except Invalid:
+            pass
+    return names.check_moment_name(f"{framework}:{_hashed(text)}")
 
 
 def path_segment(text: str) -> str:

@@ -29,6 +29,7 @@ import msgspec
 from perdure import aio
 from perdure.errors import Busy, Conflict, Invalid, PerdureError
 from perdure.integrations import foreign_ids
+from perdure.ledger.json_schema import with_defaults
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach, check_effect
 from perdure.runtime import event_loop
@@ -54,6 +55,7 @@ class GuardedCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any]
     asked_by: str = ""  # the id of the message that asks for it: models use the same call id again
     annotations: Mapping[str, Any] | None = None  # of an MCP server, if the program trusts it
+    schema: Mapping[str, Any] | None = None  # of the arguments; its defaults count as given
 
     @property
     def ledger_ids(self) -> Iterator[str]:
@@ -193,7 +195,7 @@ class CallGuard:
             description="",
             parameters={"type": "object"},
             function=run,
-            take=lambda given: Arguments(given, given),
+            take=lambda given: Arguments(given, _with_defaults(call, given)),
             run=work,
             runs_async=runs_async,
             reach=self.reach(call),
@@ -328,6 +330,12 @@ def _stored(thread: Thread, id: str) -> Json:
         return cast("Json", json.loads(content))
     except ValueError:
         return content
+
+
+def _with_defaults(call: GuardedCall, given: dict[str, Json]) -> dict[str, Json]:
+    """Return the arguments by which calls are compared."""
+    schema = None if call.schema is None else dict(call.schema)
+    return cast("dict[str, Json]", with_defaults(schema, given))
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Json]:

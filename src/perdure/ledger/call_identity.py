@@ -1,7 +1,8 @@
 """Whether two calls are the same call: by fingerprint, by idempotency key, by the claim on a key.
 
 A fingerprint is taken over the tool, its version and the arguments after validation and defaults.  1 and 1.0 are the
-same call, so integral floats count as integers; integers of any size are exact; the order of keys has no meaning.
+same call, so integral floats count as integers; integers of any size are exact; the order of keys has no meaning; text
+counts in its composed form (NFC), so é is é whether it is one character or two.
 The repeat guard and approvals compare fingerprints.
 
 An idempotency key is the text by which an outside service recognises a call.  It is computed once, stored with the
@@ -24,10 +25,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import ItemsView, Iterable
 from hashlib import sha256
 from math import isfinite
 from typing import Literal, TypeAlias, cast
+from unicodedata import normalize
 from urllib.parse import quote
 
 import msgspec
@@ -103,17 +105,20 @@ def _exact(called: list[Json]) -> bytes:
 
 
 def _normal(value: object, depth: int, floats: list[float]) -> Json:
-    """Return `value` with integral floats as integers; append the other floats to `floats`."""
+    """Return `value` with integral floats as integers and text in NFC; append the other floats to `floats`."""
     kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
+    if kind is str:
+        return _composed(cast("str", value))
+    if kind is int or kind is bool or value is None:
         return cast("Json", value)
     if kind is float:
         return _number(cast("float", value), floats)
     if depth > DEPTH_MAX:
         raise ValueError(f"they are nested deeper than {DEPTH_MAX}")
     if kind is dict:
-        items = cast("dict[object, object]", value).items()
-        return {_key(key): _normal(item, depth + 1, floats) for key, item in items}
+        normal = {_key(key): _normal(item, depth + 1, floats) for key, item in _items(value)}
+        composed = {_composed(key): item for key, item in normal.items()}
+        return composed if len(composed) == len(normal) else normal  # two spellings of one key are two keys
     if kind is list:
         return [_normal(item, depth + 1, floats) for item in cast("list[object]", value)]
     raise ValueError(f"they contain {with_article(kind.__qualname__)}")
@@ -126,6 +131,14 @@ def _number(value: float, floats: list[float]) -> int | float:
         return int(value)
     floats.append(value)
     return value
+
+
+def _items(value: object) -> ItemsView[object, object]:
+    return cast("dict[object, object]", value).items()
+
+
+def _composed(text: str) -> str:
+    return text if text.isascii() else normalize("NFC", text)
 
 
 def _key(key: object) -> str:
@@ -158,7 +171,7 @@ def is_default(record: CallRecord, thread: str) -> bool:
 def templated_key(template: str, arguments: dict[str, Json], *, agent: str, thread: str, scope: str) -> str:
     """Return the key that `template` forms from these arguments.
 
-    Text is used as it is, percent-encoded where it is not printable ASCII; other values as JSON, with 1.0 written 1.
+    Text is used in NFC, percent-encoded where it is not printable ASCII; other values as JSON, with 1.0 written 1.
     Two fields without a separator between them can give two calls the same key.  Raises `Invalid` if the call lacks
     an argument that the template names.
     """
@@ -221,6 +234,8 @@ def _plain(value: Json) -> Json:
     match value:
         case float() if value.is_integer():
             return int(value)
+        case str():
+            return _composed(value)
         case dict():
             return {key: _plain(item) for key, item in value.items()}
         case list():

@@ -558,11 +558,15 @@ def asked_of_people(space: Space, found: list[Ticket]) -> list[Ticket]:
 
 
 def place_of(space: Space, id: str, line: str) -> tuple[Space, str]:
-    """Return where the call or ticket of that id is decided: here, or on the timeline of a child run that is waited for."""
+    """Return where the call or ticket of that id is decided: here, or on the timeline of a child run that is waited for.
+
+    Raises `Conflict` if the call that waits for the child was undone.
+    """
     if space.engine.cell(space.name, calls.CALL + id) is None:
         for ticket in tickets.open_on(space, line):
             for inside, asked in tickets.of_children(space, ticket):
                 if id in (asked.call, asked.id):
+                    _check_present(space, ticket, line, reader.head_of(space, line).commit)
                     return inside, asked.timeline
     return space, line
 

@@ -1,4 +1,4 @@
-"""Checks an answer, or new arguments, against the schema in a ticket.
+"""Checks an answer, or new arguments, against the schema in a ticket, and fills in the defaults of a schema.
 
 The module knows the part of JSON Schema that generated schemas use.  A schema with another keyword is refused when the
 question is asked, so no keyword is ignored when it is answered.  References stay within the schema, there are no
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from math import nan
 from typing import TypeAlias, cast
 
 from perdure.errors import Invalid, Unsupported
 from perdure.model.canonical import DEPTH_MAX, Json, loads
 
-__all__ = ["check_answer", "check_arguments", "check_schema", "checkable", "parse_value"]
+__all__ = ["check_answer", "check_arguments", "check_schema", "checkable", "parse_value", "with_defaults"]
 
 _SCHEMA_MAX = 8_192  # characters of a schema that is stored with a question
 
@@ -93,6 +94,43 @@ def checkable(schema: Mapping[str, Json]) -> str | None:
     except (Unsupported, Invalid):
         return None
     return text if len(text) <= _SCHEMA_MAX else None
+
+
+def with_defaults(schema: Json, value: Json) -> Json:
+    """Return `value` with the defaults that the schema declares for fields that it leaves out, also deep inside."""
+    return _filled(schema, value, schema, 1)
+
+
+def _filled(schema: Json, value: Json, root: Json, depth: int) -> Json:
+    if not isinstance(schema, dict) or depth > DEPTH_MAX:
+        return value
+    referred = schema.get("$ref")
+    if isinstance(referred, str):
+        try:
+            return _filled(_referred(referred, root), value, root, depth + 1)
+        except Unsupported:
+            return value
+    parts, items = schema.get("properties"), schema.get("items")
+    if isinstance(value, dict) and isinstance(parts, dict):
+        defaults = {
+            name: part["default"]
+            for name, part in parts.items()
+            if name not in value and isinstance(part, dict) and _is_json(part.get("default", nan))
+        }
+        given = {name: _filled(parts.get(name), item, root, depth + 1) for name, item in value.items()}
+        return defaults | given
+    if isinstance(value, list) and items is not None:
+        return [_filled(items, item, root, depth + 1) for item in value]
+    return value
+
+
+def _is_json(default: object) -> bool:
+    """True unless a schema has no default (NaN), or one that JSON cannot represent."""
+    try:
+        json.dumps(default, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _check_keywords(schema: Json, root: Json, depth: int) -> None:

@@ -3,7 +3,7 @@
 It stops a call if another call of this thread has the same fingerprint and
 (a) its outcome is still unknown, on any timeline, in any run, under any id, or it was imported and ended in an error;
     or
-(b) it is done but is not in the history of the timeline that starts the new call; or
+(b) it is done but is not in the conversation of the timeline that starts the new call; or
 (c) it is done on this timeline, on another backend; or
 (d) a person has denied a repeat of it in this history, whatever backend asks now.
 The guard does not stop other repeats: the model may want them.
@@ -13,15 +13,16 @@ So if two timelines check at the same time and both may start, one starts and th
 checks again.  The gate also records up to which number, as seen from which commit, no start was a repeat: the
 thousandth equal call on one timeline costs no more than the second.
 
-A call is in the history of a timeline if its result is.  Until the result is committed, or if the record does not
-name the message of the result, the request counts instead; but if the call waited between request and start, only on
-its own timeline, because another timeline may have been forked off before the call was done.  A result that became
-known after the conversation was given another one is in no history.  A direct call is in a history that has the
-commit of its turn with the result.
+A call is in the conversation of a timeline if its result is: on the line of first parents, where no message was taken
+back.  A model sees nothing of what was merged in or taken back.  Until the result is committed, or if the record does
+not name the message of the result, the request counts instead; but if the call waited between request and start, only
+on its own timeline, because another timeline may have been forked off before the call was done.  A result that became
+known after the conversation was given another one is in no conversation.  A direct call is in that of a line that has
+the commit of its turn with the result.
 
 A call of a child run also passes the guard of the root thread: before it starts, that thread's ledger gets an entry
-for it.  The child's own ledger says what became of it, and it is in a history if the root's call is whose tool ran the
-child.
+for it.  The child's own ledger says what became of it, and it is in a conversation if the root's call is whose tool ran
+the child.
 
 Calls imported from elsewhere get a fingerprint too, and that needs the tool: its version, its defaults.  If the tool
 is not available during the import, the write leaves a mark under the tool's name.  A run that is about to start a call
@@ -40,7 +41,8 @@ import msgspec
 
 from perdure.engines.contract import Cell, CellOf, CellWrite, Question
 from perdure.errors import Corrupt
-from perdure.history.ancestry import behind, commits_of, present, told_in
+from perdure.history import reader
+from perdure.history.ancestry import commits_of, present, told_in, visible
 from perdure.history.space import (
     Space,
     mark_write,
@@ -91,7 +93,7 @@ class _GateValue(msgspec.Struct, frozen=True, omit_defaults=True):
 
     count: int = 0  # how often a call of this fingerprint was started
     clear: int = (
-        0  # of this many first starts, all that were done are in the history of `commit`, by `backend`
+        0  # of this many first starts, all that were done are in the conversation of `commit`, by `backend`
     )
     commit: Digest | None = None  # None: none of them was done
     backend: str | None = None
@@ -153,7 +155,7 @@ def check(
     denied = None if seen else _denied(space, gate.mark, head)
     if denied is not None:
         return Repeats(denied, "denied", gate)
-    applies = _applies(space, gate.mark, head, backend)
+    applies = _applies(space, gate, record.timeline, head, backend)
     known = gate.mark.clear if applies else 0
     any_done, is_final = applies and gate.mark.commit is not None, seen <= known
     for other in _started(space, gate, after=max(known, seen)):
@@ -307,14 +309,14 @@ def _failed_elsewhere(other: CallRecord) -> bool:
 
 
 def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
-    """True if a call that was done is in the history of the timeline at `head`."""
+    """True if a call that was done is in the conversation of the timeline at `head`."""
     if other.result_label == "":
-        return False  # the history has no result, or says that the outcome was unknown
+        return False  # the conversation has no result, or says that the outcome was unknown
     if other.origin == "call" and other.result_label is not None:
         return told_in(space, other.id, other.result_label, head)
     if commits_of(space, other.result_label):
-        return present(space, other.result_label, head)
-    return present(space, other.label, head) and (_at_once(other) or other.timeline == timeline)
+        return visible(space, other.result_label, head)
+    return visible(space, other.label, head) and (_at_once(other) or other.timeline == timeline)
 
 
 def _settled_here(space: Space, other: CallRecord) -> bool:
@@ -327,11 +329,20 @@ def _at_once(other: CallRecord) -> bool:
     return other.ticket is None
 
 
-def _applies(space: Space, mark: _GateValue, head: Digest | None, backend: str | None) -> bool:
-    """True if the starts that the gate recorded as clear are clear here: same backend, and all in this history."""
+def _applies(space: Space, gate: Gate, timeline: str, head: Digest | None, backend: str | None) -> bool:
+    """True if the starts that the gate recorded as clear are clear here: same backend, and all in this conversation.
+
+    Messages may have been taken back since.  A model that still sees the last of these calls knows what it repeats.
+    """
+    mark = gate.mark
     if mark.commit is None:
         return True
-    return mark.backend == backend and behind(space, mark.commit, head)
+    if mark.backend != backend or not reader.is_ancestor(space, mark.commit, head):
+        return False
+    until = msgspec.structs.replace(gate, mark=msgspec.structs.replace(mark, count=mark.clear))
+    last = next(_started(space, until, after=mark.clear - 1))
+    own, place = _resolved(space, last)
+    return done(own) and _present(space, place, timeline, head)
 
 
 def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:

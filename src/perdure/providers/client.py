@@ -44,7 +44,7 @@ from perdure.providers.structured_output import as_sent, request_options
 from perdure.providers.transport.address import UNKNOWN, UNRESOLVED, client_address, identity
 from perdure.providers.transport.contract import Request, Send
 from perdure.providers.transport.errors import BackendUnavailable, CutOff, Trouble, fault, words_of
-from perdure.providers.transport.registry import Address, address_of, transport
+from perdure.providers.transport.registry import Address, address_of, load_sdk, transport
 from perdure.providers.wire.fields.vendor_metadata import made_by
 from perdure.providers.wire.stream.sse import Events
 
@@ -261,6 +261,7 @@ class Speaker:
 
         Raises one of the errors in `transport.errors` if it fails.
         """
+        await load_sdk(self._target.api)
         request = replace(self.request(context), address=self._address())
         if context.pending is not None:
             request = replace(request, pending=context.pending, stream=False)

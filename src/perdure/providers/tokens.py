@@ -21,8 +21,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
-from urllib.error import URLError
-from urllib.request import Request, urlopen
 
 import msgspec
 
@@ -111,13 +109,15 @@ class LlamaServer:
         return self.text(prompt) if isinstance(prompt, str) else None
 
     def _asked(self, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        from urllib.request import Request, urlopen  # they load ssl and email, and few processes ask a server
+
         sent = Request(
             self._address + path, json.dumps(body).encode(), headers={"Content-Type": "application/json"}
         )
         try:
             with urlopen(sent, timeout=_SECONDS) as answer:
                 read: Any = json.load(answer)
-        except (URLError, OSError, ValueError):
+        except (OSError, ValueError):  # an error of a URL is an `OSError`
             return None
         return cast("dict[str, Any]", read) if isinstance(read, dict) else None
 

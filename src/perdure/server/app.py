@@ -185,12 +185,13 @@ class HttpServer:
         frames: AsyncIterator[bytes],
         *,
         headers: Iterable[tuple[bytes, bytes]] = (),
-        is_cut_short: bool = False,
+        when_cut: bytes | None = None,
     ) -> EventStream:
         """Return a stream that ends when the server drains, or the credential may not read it any more.
 
         A stream over all threads also ends when the limits of the credential change: the client comes back for the rest.
-        `is_cut_short`: then the connection is closed without an end, for clients that take an end for a whole answer.
+        `when_cut`: then the connection is closed without an end, for clients that take an end for a whole answer; a server
+        that does not lend its connection sends this frame before the end.
         """
 
         async def is_allowed() -> bool:
@@ -212,7 +213,7 @@ class HttpServer:
             drained=self._drain_event(),
             is_allowed=is_allowed,
             headers=headers,
-            is_cut_short=is_cut_short,
+            when_cut=when_cut,
         )
 
     async def _counted(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -1,8 +1,8 @@
 """The server's own thread: the keys that clients present, and the record of what they did with them.
 
 Keys are values in the state of that thread, so every key that was ever added or removed is in its history, and what is
-stored is the hash of a key.  Each request that changes something leaves a commit there: who, when, and what was asked.
-Both are verified like any other thread.  The server lets no client write to this thread, and only an admin read it.
+stored is the hash of a key.  Each request that changes something is recorded there: who, when, and what was asked;
+requests that come together share a commit.  Both are verified like any other thread.  The server lets no client write to this thread, and only an admin read it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys"]
 
 _PREFIX = "pk_"
 _PATH = "/keys/"
-_ENTRY = "/request.json"
+_ENTRIES = "/requests.json"
+_REASON = "request"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
 _FRESH_SECONDS = 1.0  # a key that was removed is refused after at most this time
@@ -160,26 +161,24 @@ class Audit:
         self._thread: Thread | None = None  # once it is needed: a store that is only read has none
 
     def write(self, entries: Sequence[AuditEntry]) -> None:
-        """Make these entries durable, each as a commit of its own, in one write."""
+        """Make these entries durable, in one commit: what requests together wait for costs as much as one entry."""
         thread = self._thread = self._thread or server_thread(self._store)
         attempts = Attempts(f"thread '{SERVER}'", "the request was not recorded")
+        content = _json(entries)
         while True:
             attempts.begin()
-            # An entry that is alone takes the short way of an ordinary block.
-            with suppress(StaleHead), thread.change("request", chain=len(entries) > 1) as change:
-                for entry in entries:
-                    change.put(_ENTRY, _json(entry))
+            with suppress(StaleHead), thread.change(_REASON) as change:
+                change.put(_ENTRIES, content)
                 return
 
     def read(self, limit: int) -> list[dict[str, Any]]:
         """Read the last entries, newest first."""
         thread = server_thread(self._store)
         found: list[dict[str, Any]] = []
-        for entry in thread.log(limit=limit):
-            seen = thread.at(entry)
-            if seen.get(_ENTRY, default=None) is not None:
-                found.append(seen.get(_ENTRY))
-        return found
+        for commit in thread.log(limit=limit):
+            if commit.reason == _REASON:
+                found += reversed(thread.at(commit).get(_ENTRIES))
+        return found[:limit]
 
 
 def server_thread(store: Store) -> Thread:
@@ -187,7 +186,7 @@ def server_thread(store: Store) -> Thread:
     return store.thread(SERVER, agent=SERVER)
 
 
-def _json(value: msgspec.Struct) -> Any:
+def _json(value: msgspec.Struct | Sequence[msgspec.Struct]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 

@@ -73,6 +73,18 @@ class _ThreadsArguments(_ToolArguments, frozen=True, kw_only=True):
     owner: str | None = None
     agent: str | None = None
     state: Annotated[Literal["running", "waiting"] | None, Meta(description="The state of a run")] = None
+    backend: Annotated[
+        str | None, Meta(description="A part of the name of the backend that takes the next turn")
+    ] = None
+    cost_usd_min: Annotated[float | None, Meta(description="What all runs cost at least, in US dollars")] = (
+        None
+    )
+    cost_usd_max: Annotated[float | None, Meta(description="What all runs cost at most, in US dollars")] = (
+        None
+    )
+    age_days_min: Annotated[float | None, Meta(description="Days since the newest commit, at least")] = None
+    age_days_max: Annotated[float | None, Meta(description="Days since the newest commit, at most")] = None
+    cost: Annotated[bool | None, Meta(description="True: each thread has what its runs cost")] = None
     limit: _Limit = None
     after: _After = None
 

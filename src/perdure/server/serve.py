@@ -33,7 +33,7 @@ from perdure.store.store import Store
 from perdure.store.worker import Worked
 from perdure.telemetry.metrics import StoreMetrics
 
-__all__ = ["PORT", "Serving", "serve"]
+__all__ = ["PORT", "ServeProtocol", "Serving", "serve"]
 
 PORT = 7333
 
@@ -168,7 +168,7 @@ class _Corked:
         return getattr(self._transport, name)
 
 
-class _Protocol(H11Protocol):
+class ServeProtocol(H11Protocol):
     """HTTP/1.1 by h11, which bounds the size of headers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -222,7 +222,7 @@ async def _serving(
         proxy_headers=False,
         lifespan="on",
         ws="none",
-        http=_Protocol,
+        http=ServeProtocol,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
     )

@@ -115,20 +115,21 @@ class EventStream:
         drained: asyncio.Event | None = None,
         is_allowed: Callable[[], Awaitable[bool]] | None = None,
         headers: Iterable[tuple[bytes, bytes]] = (),
-        is_cut_short: bool = False,
         begin: Callable[[], Awaitable[None]] | None = None,
+        when_cut: bytes | None = None,
         idle_seconds: float = IDLE_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
         check_seconds: float = CHECK_SECONDS,
     ) -> None:
         """Send `frames`; `drained` ends the stream, `is_allowed` is asked now and then whether it may go on.
 
-        `is_cut_short`: a stream that is ended before its frames has no end; the connection is closed instead.
         `begin` is awaited first: what it raises is answered with a problem document and its status.
+        `when_cut`: a stream that is ended before its frames has no end, the connection is closed instead; a server that
+        does not lend its connection sends this frame before the end.  None: the end is as good as any.
         """
         self._begin = begin
         self._frames, self._drained, self._is_allowed = frames, drained, is_allowed
-        self._is_cut_short = is_cut_short
+        self._when_cut = when_cut
         self._headers = [*HEADERS, *headers]
         self._idle, self._slow, self._check = idle_seconds, slow_seconds, check_seconds
         self._checked_at = time.monotonic()
@@ -145,7 +146,7 @@ class EventStream:
         leaving = asyncio.ensure_future(_gone(receive))
         draining = asyncio.ensure_future(self._drained.wait()) if self._drained is not None else None
         try:
-            if not await self._send(send, leaving, draining):
+            if not await self._send(send, leaving, draining, can_close=_connection(scope) is not None):
                 await _disconnect(scope, leaving)
         except (TimeoutError, OSError):
             await _disconnect(scope, leaving)
@@ -157,7 +158,12 @@ class EventStream:
                 await self._frames.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
     async def _send(
-        self, send: Send, leaving: asyncio.Future[None], draining: asyncio.Future[Any] | None
+        self,
+        send: Send,
+        leaving: asyncio.Future[None],
+        draining: asyncio.Future[Any] | None,
+        *,
+        can_close: bool,
     ) -> bool:
         """Send frames; false if the stream was cut short, so that the connection has to be closed without an end."""
         others = {leaving} if draining is None else {leaving, draining}
@@ -187,9 +193,10 @@ class EventStream:
                 if not await self._may_go_on(0):
                     break
                 await self._part(send, _IDLE)
-            if not is_whole and self._is_cut_short:
+            last = b"" if is_whole or self._when_cut is None else self._when_cut
+            if last and can_close:
                 return False
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.body", "body": last, "more_body": False})
             return True
         finally:
             if coming is not None:
@@ -214,15 +221,21 @@ class EventStream:
 async def _disconnect(scope: Scope, leaving: asyncio.Future[None]) -> None:
     """Close the connection without an end, so that the client comes back.
 
-    A server that does not lend its connection closes it when the application returns, and logs that as an error.
+    A server that does not lend its connection closes it when the application returns, and logs that as an error: so it
+    is with a client that does not read, to which nothing can be sent.
     """
-    transport: asyncio.Transport | None = scope.get("extensions", {}).get(CONNECTION)
+    transport = _connection(scope)
     if transport is None:
         return
     transport.close()
     await asyncio.wait({leaving}, timeout=_CLOSE_SECONDS)
     transport.abort()  # a client that does not read keeps what was sent from leaving
     await asyncio.wait({leaving}, timeout=_CLOSE_SECONDS)
+
+
+def _connection(scope: Scope) -> asyncio.Transport | None:
+    """Return the connection of a request, if the server lends it."""
+    return scope.get("extensions", {}).get(CONNECTION)
 
 
 async def _gone(receive: Receive) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from perdure.errors import Forgotten
-from perdure.history.query import StateChange
-from perdure.model.digest import Digest
-from perdure.model.event import AgentHandedOff
 from perdure.model.message import view
 from perdure.model.patch import Clear, Delete, Edit, Put, Replace
-from perdure.projections.transcript import TranscriptEntry, Turn
-from perdure.providers.contract import Loss
 from perdure.shapes.text import shortened, stamp
-from perdure.store.plumbing.revisions import LogEntry
-from perdure.store.thread import Thread
-from perdure.store.view import View
+
+if TYPE_CHECKING:
+    from perdure.history.query import StateChange
+    from perdure.model.digest import Digest
+    from perdure.model.event import AgentHandedOff
+    from perdure.projections.transcript import TranscriptEntry, Turn
+    from perdure.providers.contract import Loss
+    from perdure.store.plumbing.revisions import LogEntry
+    from perdure.store.thread import Thread
+    from perdure.store.view import View
 
 __all__ = [
     "WORDS_MAX",

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
 from perdure.errors import Conflict, NotFound
-from perdure.ledger.trace import Passed, Traced
-from perdure.model.call import CallRecord
 from perdure.model.message import view
-from perdure.model.run import Cost, RunRecord, Usage
-from perdure.model.ticket import Decision, Ticket
-from perdure.projections.transcript import TranscriptEntry
-from perdure.runtime.events import Committed, Happened, WaitingCall
-from perdure.runtime.session.result import Result
+from perdure.model.run import Cost, Usage
+from perdure.runtime.events import Happened
 from perdure.shapes.conversation import MessageShape, StepLossShape, step_losses
 from perdure.shapes.text import in_json, now, stamp
-from perdure.store.runs import ChildRun
-from perdure.store.thread import Thread
-from perdure.switching.report import Report
+
+if TYPE_CHECKING:  # a list of runs does not load what runs an agent
+    from perdure.ledger.trace import Passed, Traced
+    from perdure.model.call import CallRecord
+    from perdure.model.run import RunRecord
+    from perdure.model.ticket import Decision, Ticket
+    from perdure.projections.transcript import TranscriptEntry
+    from perdure.runtime.events import Committed, WaitingCall
+    from perdure.runtime.session.result import Result
+    from perdure.store.runs import ChildRun
+    from perdure.store.thread import Thread
+    from perdure.switching.report import Report
 
 __all__ = [
     "EventShape",
@@ -524,7 +528,7 @@ class EventShape(msgspec.Struct, frozen=True, kw_only=True):
             cursor=event.cursor,
             commit=event.commit,
             run=event.run,
-            reason=event.reason if isinstance(event, Committed) else None,
+            reason=None if isinstance(event, Happened) else event.reason,
             event=msgspec.to_builtins(happened.event) if happened else None,
             message=view(message) if message else None,
             approval=TicketShape.waiting(happened.waiting) if happened and happened.waiting else None,

@@ -6,7 +6,7 @@ both is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -19,7 +19,16 @@ from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["call_seen_from", "commit_of", "interrupted_calls", "lately", "name_of", "run_of", "view_at"]
+__all__ = [
+    "call_seen_from",
+    "commit_of",
+    "interrupted_calls",
+    "interrupted_runs",
+    "lately",
+    "name_of",
+    "run_of",
+    "view_at",
+]
 
 _T = TypeVar("_T")
 _GROWTH = 8
@@ -102,12 +111,28 @@ def lately(
         last *= _GROWTH
 
 
-def interrupted_calls(store: Store) -> list[tuple[str, CallRecord]]:
-    """Return the calls that were under way when the process of their run ended, with their threads, oldest first."""
-    found: list[tuple[str, CallRecord]] = []
+def interrupted_runs(store: Store) -> list[tuple[Thread, RunRecord]]:
+    """Return the runs whose process ended before they did, with their threads, oldest first."""
+    found: list[tuple[Thread, RunRecord]] = []
     for id, run in store.open_runs():
         with suppress(NotFound):  # the run of a thread that was removed
             thread = store.thread(id)
-            if thread.interrupted(run.id):
-                found += [(id, each) for each in thread.calls(run=run.id) if each.state == "started"]
+            if run.state == "running" and thread.interrupted(run.id):
+                found.append((thread, run))
+    return found
+
+
+def interrupted_calls(
+    store: Store, runs: Iterable[tuple[Thread, RunRecord]] | None = None
+) -> list[tuple[str, CallRecord]]:
+    """Return the calls that were under way when the process of their run ended, with their threads, oldest first.
+
+    `runs` are the interrupted runs, None: they are read.
+    """
+    found = [
+        (thread.id, each)
+        for thread, run in (interrupted_runs(store) if runs is None else runs)
+        for each in thread.calls(run=run.id)
+        if each.state == "started"
+    ]
     return sorted(found, key=lambda each: each[1].at)

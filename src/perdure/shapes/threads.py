@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec import UNSET
 
-from perdure.context.plan import TIERS, Plan
-from perdure.history.merge import Taken
-from perdure.history.query import Called, Difference, Said, StateChange
-from perdure.history.tree import Entry
 from perdure.model import message as messages
-from perdure.model.context import Context
-from perdure.model.digest import Digest
-from perdure.model.head import Head
 from perdure.shapes.conversation import LossShape, MessageShape, losses_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
-from perdure.store.thread import Thread
-from perdure.store.view import View
-from perdure.switching.commit import checkpoint_name
-from perdure.switching.report import Report
 
-if TYPE_CHECKING:  # a list of threads does not load what runs an agent
+if TYPE_CHECKING:  # a list of threads does not load what compares, merges, switches or runs
+    from perdure.context.plan import Plan
+    from perdure.history.merge import Taken
+    from perdure.history.query import Called, Difference, Said, StateChange
+    from perdure.history.tree import Entry
+    from perdure.model.context import Context
+    from perdure.model.digest import Digest
+    from perdure.model.head import Head
     from perdure.runtime.inference.preview import Shown
+    from perdure.store.thread import Thread
+    from perdure.store.view import View
+    from perdure.switching.report import Report
 
 __all__ = [
     "BegunThread",
@@ -405,6 +404,8 @@ class ContextShape(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, thread: Thread, plan: Plan, shown: Shown | None) -> Self:
         """Return a plan; `shown` is what was sent by it, None: nothing was."""
+        from perdure.context.plan import TIERS  # it counts tokens, which no list needs
+
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
@@ -475,6 +476,8 @@ class ReportShape(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, report: Report, *, told: str) -> Self:
         """Return the report as programs read it; `told` says the outcome in one sentence."""
+        from perdure.switching.commit import checkpoint_name  # it loads what writes a switch
+
         return cls(
             thread=report.thread,
             timeline=report.timeline,

@@ -125,7 +125,9 @@ class Edits:
 
     def put(self, path: str, value: Given, *, media_type: str | None = None) -> Digest:
         """Write a JSON document, or bytes with a media type, to `path`; return the digest of the value."""
-        ops = self._ops if self._ops is not None and not self._by_hand else self._writing(path)
+        ops = self._ops
+        if ops is None or (self._by_hand and str(path).startswith("/__")):
+            ops = self._writing(path)
         value_digest = ops.put(path, value, media_type=media_type)
         return (self._link() or value_digest) if self._is_chain else value_digest
 
@@ -590,8 +592,7 @@ class Change(Edits):
     def _is_committed(self, head: Head, patched: Patched) -> bool:
         """Commit a block in the short way; False, with nothing written, if `_finish_with` has to do it."""
         standing, ledger, lease = self._standing, self._ledger, self._lease
-        space = standing.space
-        fences = space.fences
+        space, fences = standing.space, standing.space.fences
         if self._uploads or patched.cells or ledger is None or standing.agent is None:
             return False
         if self._by_hand:

@@ -8,8 +8,8 @@ A replayed write that is there already changes nothing.  So a copy that was kill
 from the cell `done/<space>` where.  Once both stores are compared, the copy is *settled*: leases of the source are
 ended, calls that were started there are unknown here, and every thread is held (see `ledger.held`).
 
-Raises `Conflict` if the target holds anything else, or the source does not stop being written, and `Corrupt` if the
-source is damaged; the copy then stays incomplete.  Until it is finished, the target of a whole store is not opened
+Raises `Conflict` if the target holds anything else, an older copy of the source included, or the source does not stop
+being written, and `Corrupt` if the source is damaged; the copy then stays incomplete.  Until it is finished, the target of a whole store is not opened
 for writing; single threads do not close their target, and are not in its directory.
 """
 
@@ -199,7 +199,15 @@ def _begin(source: Engine, target: Engine, arrival: Arrival) -> Cell:
 def _check_room(source: Engine, target: Engine, thread: str) -> None:
     record = _thread(source, thread)
     there = target.cell(STORE, THREAD + thread)
-    if (there is not None and there.value is not None) or target.standing(record.space):
+    is_there = there is not None and there.value is not None
+    if not is_there and target.standing(record.space):
+        raise Conflict(
+            f"the target had thread '{thread}' and removed it; nothing was copied.",
+            code="thread_removed_there",
+            advice="Copy it into a new store.",
+            thread=thread,
+        )
+    if is_there:
         raise Conflict(
             f"the target has a thread '{thread}'; nothing was copied.",
             code="thread_exists",
@@ -308,6 +316,8 @@ class _Copier:
                     faults=len(report.faults),
                 )
             self._complete()
+        else:
+            self._check_current(names)
         return CopyReport(
             id=self._arrival.id,
             source=self._arrival.source,
@@ -320,6 +330,19 @@ class _Copier:
             forgotten=self._forgotten,
             verified=report,
         )
+
+    def _check_current(self, names: Sequence[str]) -> None:
+        """Raise `Conflict` if the source was written since the copy was complete: the target goes its own way by now."""
+        late = [name for name in names if self._done_standing(name) != self._source.standing(name)]
+        if late:
+            raise Conflict(
+                f"the target has a copy of {self._arrival.source} that is complete, and the source was written since; "
+                "nothing was copied.",
+                code="copy_outdated",
+                advice="Copy it into a new store.",
+                source=self._arrival.source,
+                spaces=tuple(label_or_name(self._source, name) for name in late),
+            )
 
     def _is_held(self, space: str) -> bool:
         cell = self._target.cell(COPIES, held.HELD + space)

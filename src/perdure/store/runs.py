@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from perdure.engines import loops
-from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, Sealed, ServerChanged
+from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, Sealed
 from perdure.history import reader
 from perdure.history.changes.values import Given
 from perdure.model import names
@@ -545,25 +545,14 @@ def moved(
 ) -> ThreadMoved:
     """Move one thread of several to a backend; an error is returned, so that the other threads are moved too.
 
-    A thread that is on that backend at another server stays there: only a switch of that thread alone moves it.
+    A name moves no thread to another server of the same provider: a `Backend` with an address does.
     """
     try:
-        report = thread.check_switch(backend)
-        changed = _at_another_server(report)
-        if dry_run or changed is not None:
-            return ThreadMoved(thread=id, report=None if changed else report, error=changed)
+        if dry_run:
+            return ThreadMoved(thread=id, report=thread.check_switch(backend))
         return ThreadMoved(thread=id, report=thread.switch(backend, reason=reason, approved_by=approved_by))
     except Refused as refused:
         report = refused.report if isinstance(refused.report, switch_reports.Report) else None
         return ThreadMoved(thread=id, report=report, error=refused)
     except (Busy, Conflict) as conflict:
         return ThreadMoved(thread=id, error=conflict)
-
-
-def _at_another_server(report: Report) -> ServerChanged | None:
-    """Return the error for a thread that is on the same backend, at another server than the name leads to here."""
-    if report.from_backend != report.to_backend or report.from_server in (None, report.to_server):
-        return None
-    return ServerChanged(
-        report.to_backend, recorded=report.from_server, resolved=report.to_server, thread=report.thread
-    )

@@ -12,8 +12,9 @@ One thread looks and waits for news of the space `work`, where a program rings w
 carried on in a thread of its own.  A run that could not be carried on now, because another run is on its timeline or a
 limit is reached, is left alone for a moment.
 
-A process that dies does not say which of its runs ended it.  So a worker carries on one at a time of the runs that were
-in two such processes, and no run is set aside for what another did.
+A process that dies does not say which of its runs ended it.  So of the runs that were in two such processes a worker
+carries on one at a time, and nothing else begins beside it until it has got further, or for half a minute: no run is
+set aside for what another did, and one that is slow holds nothing up for long.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ DEATHS_MAX = 3  # processes that a run may end, one after another and without pr
 _PAGE = 32  # due runs that are read at once
 _PAGES_MAX = 8  # of one look; the next look goes on behind them
 _LOOK_SECONDS = 1.0  # how often it looks without news: a process that ends writes nothing
+_ALONE_SECONDS = 30.0  # for which nothing begins beside a run that may end the process
 _STOP_SECONDS = 0.25  # how often `stop` is looked at
 _LATER_SECONDS = {"busy": 0.2, "held": 5.0, "error": 5.0}
 
@@ -90,6 +92,7 @@ class _Task(msgspec.Struct, frozen=True):
 
     space: str
     record: RunRecord
+    begun_at: float = 0.0  # on the monotonic clock of this process
 
     @property
     def line(self) -> _Line:
@@ -144,6 +147,7 @@ class Worker:
         self._count = 0
         self._damaged: set[tuple[str, str]] = set()  # spaces and runs that cannot be read
         self._limited: set[str] = set()  # agents that had no slot left at this look
+        self._suspect_waits = False  # at this look, until the runs here are known to end nothing
 
     def work(self, *, stop: threading.Event | None = None, until_idle: bool = False) -> int:
         """Work until `stop` is set, or with `until_idle` until nothing is due; return how many runs were carried on.
@@ -187,6 +191,7 @@ class Worker:
         """Begin what can be begun; return in how many seconds to look again, None if nothing that is due is left."""
         self._collect()
         self._limited.clear()
+        self._suspect_waits = False
         with self._lock:
             now = time.monotonic()
             self._later = {line: each for line, each in self._later.items() if each[0] > now}
@@ -284,7 +289,7 @@ class Worker:
             return max(0.0, until - time.monotonic()) if hindrance == "busy" else None
         if self._is_full or any(each.line == task.line for each in self._tasks.values()):
             return None  # the end of a run here is looked at in any case
-        if task.is_suspect and any(each.is_suspect for each in self._tasks.values()):
+        if self._is_to_wait(task):
             self._leave(task, "busy")
             return _LATER_SECONDS["busy"]
         limit = self._limits.agents.get(task.record.agent)
@@ -292,9 +297,28 @@ class Worker:
             self._limited.add(task.record.agent)
             return _LATER_SECONDS["busy"]
         doing = pool.submit(partial(self._carry_on, task, found))
-        self._tasks[doing] = task
+        self._tasks[doing] = msgspec.structs.replace(task, begun_at=time.monotonic())
         doing.add_done_callback(lambda _: self._ended.set())
         return None
+
+    def _is_to_wait(self, task: _Task) -> bool:
+        """True if a run must not begin beside those that are under way here, so that it is known which one ends a process."""
+        if self._suspect_waits:
+            return True
+        beside = [each for each in self._tasks.values() if task.is_suspect or each.is_suspect]
+        is_to_wait = any(map(self._may_end_the_process, beside))
+        self._suspect_waits = is_to_wait and task.is_suspect
+        return is_to_wait
+
+    def _may_end_the_process(self, task: _Task) -> bool:
+        """True if a run has just begun here, and a suspect one has got no further since."""
+        if time.monotonic() - task.begun_at > _ALONE_SECONDS:
+            return False
+        if task.is_suspect:
+            with suppress(PerdureError):
+                space = self._store._resources.named(task.space)  # pyright: ignore[reportPrivateUsage]
+                return take.reached(space, task.record) == task.record.died_at
+        return True
 
     @property
     def _is_full(self) -> bool:

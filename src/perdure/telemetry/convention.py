@@ -27,7 +27,11 @@ __all__ = [
     "SCHEMA_URL",
     "SERVER_ADDRESS",
     "SERVER_PORT",
+    "STEP_DURATION",
+    "STEP_DURATION_BUCKETS",
     "TOKEN_TYPE",
+    "TOKEN_USAGE",
+    "TOKEN_USAGE_BUCKETS",
     "TOOL_ARGUMENTS",
     "TOOL_CALL",
     "TOOL_NAME",
@@ -59,6 +63,12 @@ ERROR_TYPE: Final = "error.type"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 USER: Final = "user.id"
+
+# Histograms of the convention, and the bounds that it asks for.
+STEP_DURATION: Final = "gen_ai.client.operation.duration"  # seconds
+STEP_DURATION_BUCKETS: Final = tuple(0.01 * 2**power for power in range(14))
+TOKEN_USAGE: Final = "gen_ai.client.token.usage"
+TOKEN_USAGE_BUCKETS: Final = tuple(4**power for power in range(14))
 
 # By the field of `Usage`.
 USAGE: Final = {

@@ -23,6 +23,7 @@ from perdure import aio
 from perdure.errors import Invalid, NotFound, PerdureError, Unavailable, Unsupported
 from perdure.model import names
 from perdure.store.store import Store
+from perdure.telemetry import convention
 from perdure.telemetry.history import HistoryFollower, new_spans
 from perdure.telemetry.metrics import METRICS, StoreMetrics
 from perdure.telemetry.otlp import SCOPE, SERVICE
@@ -127,6 +128,7 @@ class Exporting:
         self._content: Content = content
         self._sender = None if exporter is None else _Sender(exporter)
         self._meter = None if reader is None else _metered(self.metrics, reader)
+        self._histograms = None if self._meter is None else _StepHistograms(self._meter)
         self._sent: OrderedDict[SpanRef, None] = OrderedDict()
         self._ready, self._woken, self._stopped = Event(), Event(), Event()
         self._failure: BaseException | None = None
@@ -180,8 +182,7 @@ class Exporting:
         """Send what is new; return False if the store was closed."""
         try:
             for news in follower.read(seconds, woken=self._woken if seconds else None):
-                if self._sender is not None:
-                    self._send(self._sender, new_spans(news, content=self._content))
+                self._take(new_spans(news, content=self._content))
         except PerdureError as error:
             if error.code == "store_closed":
                 return False
@@ -190,17 +191,25 @@ class Exporting:
             _log.warning("a part of the history was not sent: %s", type(error).__name__)
         return True
 
+    def _take(self, spans: Iterable[Span]) -> None:
+        """Send and measure the spans that are new."""
+        unsent = [span for span in spans if span.ref not in self._sent]
+        if self._histograms is not None:
+            self._histograms.record(unsent)
+        if self._sender is not None:
+            self._send(self._sender, unsent)
+        self._sent.update((span.ref, None) for span in unsent)
+        while len(self._sent) > _SENT_MAX:
+            self._sent.popitem(last=False)
+
     def _send(self, sender: _Sender, spans: Iterable[Span]) -> None:
-        unsent, failed = [span for span in spans if span.ref not in self._sent], sender.failed
-        sender.send(unsent)
+        failed = sender.failed
+        sender.send(spans)
         if sender.failed > failed:
             lost = sender.failed - failed
             _log.warning(
                 "%d spans were not delivered; `perdure export --format otlp --send` sends them", lost
             )
-        self._sent.update((span.ref, None) for span in unsent)
-        while len(self._sent) > _SENT_MAX:
-            self._sent.popitem(last=False)
 
 
 class _Sender:
@@ -331,6 +340,40 @@ def _metered(metrics: StoreMetrics, reader: MetricReader) -> MeterProvider:
 
         make(metric.name, callbacks=[callback], unit=metric.unit, description=metric.description)
     return provider
+
+
+class _StepHistograms:
+    """Records how long the steps of models took and how many tokens, as the GenAI convention asks of a client."""
+
+    def __init__(self, provider: MeterProvider) -> None:
+        meter = provider.get_meter(SCOPE, __version__)
+        self._duration = meter.create_histogram(
+            convention.STEP_DURATION,
+            unit="s",
+            description="The time from the commit before a step to the commit of the model's message.",
+            explicit_bucket_boundaries_advisory=convention.STEP_DURATION_BUCKETS,
+        )
+        self._tokens = meter.create_histogram(
+            convention.TOKEN_USAGE,
+            unit="{token}",
+            description="Tokens that a step read (input) and wrote (output).",
+            explicit_bucket_boundaries_advisory=convention.TOKEN_USAGE_BUCKETS,
+        )
+
+    def record(self, spans: Iterable[Span]) -> None:
+        """Record each step among these spans."""
+        for span in spans:
+            if span.attributes.get(convention.OPERATION) != convention.CHAT:
+                continue
+            of = {name: span.attributes[name] for name in _STEP_ATTRIBUTES if name in span.attributes}
+            self._duration.record((span.end - span.start) / 1e6, of)
+            for kind in ("input", "output"):
+                tokens = span.attributes.get(convention.USAGE[f"{kind}_tokens"])
+                if isinstance(tokens, int):
+                    self._tokens.record(tokens, {**of, convention.TOKEN_TYPE: kind})
+
+
+_STEP_ATTRIBUTES = (convention.OPERATION, convention.PROVIDER, convention.REQUEST_MODEL)
 
 
 def _resource() -> Resource:

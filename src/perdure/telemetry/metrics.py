@@ -27,6 +27,7 @@ from perdure.model.event import (
     ToolCallCompleted,
     ToolCallSuspended,
 )
+from perdure.shapes.lookup import interrupted_calls, interrupted_runs
 from perdure.store.store import Store
 from perdure.telemetry import convention as names
 from perdure.telemetry.history import HistoryFollower
@@ -104,6 +105,18 @@ METRICS: tuple[Metric, ...] = (
         kind="gauge",
         unit="{approval}",
         description="Calls that wait for a decision.",
+    ),
+    Metric(
+        name="perdure.runs.interrupted",
+        kind="gauge",
+        unit="{run}",
+        description="Runs whose process ended before they did, and that no other carries on.",
+    ),
+    Metric(
+        name="perdure.calls.interrupted",
+        kind="gauge",
+        unit="{call}",
+        description="Calls that were under way when the process of their run ended.",
     ),
     Metric(
         name="perdure.calls.unknown",
@@ -205,8 +218,11 @@ class StoreMetrics:
 
     def _gauges(self) -> dict[str, int]:
         runs = Counter(record.state for _, record in self._store.open_runs())
+        cut_off = interrupted_runs(self._store)
         return {
-            "perdure.runs.running": runs["running"],
+            "perdure.runs.running": max(0, runs["running"] - len(cut_off)),
+            "perdure.runs.interrupted": len(cut_off),
+            "perdure.calls.interrupted": len(interrupted_calls(self._store, cut_off)),
             "perdure.runs.waiting": runs["waiting"],
             "perdure.runs.queued": runs["created"],
             "perdure.approvals.waiting": len(self._store.approvals()),

@@ -154,26 +154,30 @@ class Script:
     def _next(self, context: Context) -> ScriptStep:
         self.contexts.append(context)
         spoken = [index for index, message in enumerate(context.messages) if message.role == "assistant"]
+        said = context.earlier + len(spoken)
         if self._offset is None:
-            self._begin(context, spoken)
-        assert self._offset is not None
-        place = context.earlier + len(spoken) - self._offset
+            for each in self._crashes:
+                failpoints.arm(each.point, _killer(each.nth))
+        if (
+            self._offset is None or said < self._offset
+        ):  # a conversation with fewer words is another one, or was undone
+            self._offset = context.earlier + _before_this_turn(context, spoken)
+        place = said - self._offset
         if place >= len(self._steps):
             raise Invalid(
-                f"the script has {len(self._steps)} steps, and the model was asked for one more.",
+                f"the script has {len(self._steps)} step{'' if len(self._steps) == 1 else 's'}, and the model was asked for one more.",
                 code="script_ended",
                 steps=len(self._steps),
             )
         item = self._steps[place]
         return item if isinstance(item, ScriptStep) else item(context)
 
-    def _begin(self, context: Context, spoken: list[int]) -> None:
-        """Begin with the turn that is under way: what was said before it is none of the script's."""
-        asked = [index for index, message in enumerate(context.messages) if message.role == "user"]
-        last = asked[-1] if asked else -1
-        self._offset = context.earlier + sum(1 for index in spoken if index < last)
-        for each in self._crashes:
-            failpoints.arm(each.point, _killer(each.nth))
+
+def _before_this_turn(context: Context, spoken: list[int]) -> int:
+    """Return how many steps were taken before the turn that is under way: they are none of the script's."""
+    asked = [index for index, message in enumerate(context.messages) if message.role == "user"]
+    last = asked[-1] if asked else -1
+    return sum(1 for index in spoken if index < last)
 
 
 def _killer(nth: int) -> Callable[[], None]:

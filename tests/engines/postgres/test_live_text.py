@@ -316,13 +316,14 @@ def test_behind_a_pooler_the_spool_of_the_machine_is_used(monkeypatch: pytest.Mo
     """Nothing listens there; a process of the same machine sees the words, as in a file."""
     monkeypatch.setattr(Connection, "is_pooled", lambda _: True)
     monkeypatch.setattr(Connection, "named_notifications", lambda _: pytest.fail("nothing can be heard"))
-    held, go_on, tell = threading.Event(), threading.Event(), Feed.tell
+    held, go_on, seen, tell = threading.Event(), threading.Event(), threading.Event(), Feed.tell
 
     def pausing(feed: Feed, item: Any) -> None:
         tell(feed, item)
         if not feed.is_mirror:
+            said_after = seen if held.is_set() else go_on
             held.set()
-            assert go_on.wait(WAIT_SECONDS)
+            assert said_after.wait(WAIT_SECONDS)
 
     monkeypatch.setattr(Feed, "tell", pausing)
     url = new_url()
@@ -334,6 +335,8 @@ def test_behind_a_pooler_the_spool_of_the_machine_is_used(monkeypatch: pytest.Mo
         assert held.wait(WAIT_SECONDS)
         follower.until(lambda: elsewhere._resources.store_runtime.feeds._listening != {})
         go_on.set()
+        follower.until(lambda: bool(follower.live))
+        seen.set()
         shown = follower.shown()
         run.join()
 

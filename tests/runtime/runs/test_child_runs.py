@@ -523,6 +523,20 @@ def test_the_call_that_waits_for_a_child_cannot_be_decided_itself(store: Store) 
         thread.decide(call.id, "approve", by="ann")
 
 
+def test_a_childs_question_is_not_decided_from_a_parent_that_was_undone(store: Store) -> None:
+    """Nothing would come of it; after a redo it is decided."""
+    thread = store.thread("t", agent=delegating(refunding()))
+    asked = thread.run("go").approvals[0].call
+    thread.undo()
+
+    with raises(Conflict, "call_undone", call=thread.calls()[0].id):
+        thread.decide(asked, "approve", by="ann")
+    thread.redo()
+    thread.decide(asked, "approve", by="ann")
+
+    assert thread.resume().status == "succeeded"
+
+
 def test_a_child_decided_and_resumed_by_itself_lets_its_parent_go_on(store: Store) -> None:
     """Any process may carry the child on; the parent finds its result."""
     agent = refunding()

@@ -19,10 +19,11 @@ from perdure.model.context import Context
 from perdure.projections.calls import decode_transition
 from perdure.testing import Script, say, step, use
 from perdure.testing.script import ScriptStep
+from tests.crash.campaign import sized
 from tests.runtime.runs.adversity import Adversity
 from tests.runtime.runs.injecting import Wire, opened
 
-SHORT, LONG = 8, 120  # runs
+SHORT, LONG = 4, 60  # runs
 CALLS = 6  # of each
 SLACK = 1.25  # what is found by halving costs a step more
 FIRST = "the first"
@@ -181,7 +182,7 @@ def test_the_last_few_are_found_among_many(how: dict[str, bool]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(sized(3, 8)))
 def test_whatever_happened_each_run_has_the_calls_that_the_ledger_says(store_url: str, seed: int) -> None:
     """And each call took the way that the log says, read from its beginning."""
     world = Adversity(store_url, seed)

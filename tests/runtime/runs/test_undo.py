@@ -142,6 +142,27 @@ def test_a_waiting_run_that_was_undone_can_be_cancelled(store: Store) -> None:
     assert [call.state for call in thread.calls()] == ["cancelled"]
 
 
+@pytest.mark.parametrize("by", ["cancel", "worker"])
+@pytest.mark.parametrize("line", ["main", "side"])
+def test_an_approved_call_of_an_undone_run_ends_with_its_run(store: Store, by: str, line: str) -> None:
+    """It is cancelled with its run, on a fork too, so that nothing is left to settle and the thread can be removed."""
+    thread = thread_with(store, use("pay", amount=5), say("Done."))
+    call = thread.run("Pay").approvals[0].call
+    here = thread.fork("side") if line == "side" else thread
+    here.decide(call, "approve", by="ann")
+    here.undo()
+
+    if by == "worker":
+        store.work(Agent("planner", backend=Script(say("More.")), tools=[book, pay]), until_idle=True)
+    for run in thread.runs():
+        thread.cancel(run.id)
+
+    assert {each.state for each in thread.calls()} == {"cancelled"}
+    assert {each.state for each in thread.runs()} == {"cancelled"}
+    assert store.verify().ok
+    thread.rm()
+
+
 def test_the_same_input_after_an_undo_gives_the_first_result(store: Store) -> None:
     """An id names one run for ever; whoever wants another run gives another id."""
     thread = thread_with(store, use("book", flight="SK1"), say("Done."))

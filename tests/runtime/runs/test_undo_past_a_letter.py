@@ -11,6 +11,7 @@ import pytest
 
 from perdure import Store
 from perdure.store.thread import Thread
+from perdure.testing import say, use
 from tests.runtime.runs.postman import postman
 from tests.runtime.runs.unguarded import guard_by_id_alone
 from tests.runtime.runs.world import World
@@ -25,7 +26,7 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 def thread(store: Store, world: World) -> Thread:
     """A thread on which a letter to Ann was sent."""
-    thread = store.thread("letters", agent=postman(world))
+    thread = store.thread("letters", agent=postman(world, *(use("mail", to="ann"), say("Done.")) * 3))
     assert thread.run("Write to Ann").status == "succeeded"
     return thread
 
@@ -70,6 +71,50 @@ def test_on_a_fork_from_after_it_is_the_model_s_business(thread: Thread, world: 
     fork = thread.fork("later")
 
     assert fork.run("Write to Ann again").status == "succeeded"
+    assert world.counted() == {"ann": 2}
+
+
+def test_what_was_sent_on_a_merged_line_is_asked_about(thread: Thread, world: World) -> None:
+    """A merge brings no messages: the model of the line was never told of the letter."""
+    thread.fork("side").run("Write to Ann again")
+    thread.undo()
+    other = thread.fork("other")
+    other.put("/note.json", 1)
+    other.merge("side")
+
+    result = other.run("Write to Ann")
+
+    assert [ticket.action for ticket in result.approvals] == ["repeat"]
+    assert world.counted() == {"ann": 2}
+
+
+@pytest.mark.parametrize("letters", [1, 2])
+@pytest.mark.parametrize("how", ["all", "last"])
+def test_what_was_taken_out_of_the_conversation_is_asked_about(
+    thread: Thread, world: World, how: str, letters: int
+) -> None:
+    """The model does not see what was taken back; the second letter is one that the guard had let pass before."""
+    for _ in range(letters - 1):
+        thread.run("Write to Ann again")
+    results = [each.id for each in thread.transcript() if each.message.tool_results]
+
+    with thread.change("take back") as change:
+        if how == "all":
+            change.retract_all()
+        else:
+            change.retract(results[-1])
+
+    assert thread.run("Write to Ann").status == "waiting"
+    assert world.counted() == {"ann": letters}
+
+
+def test_after_a_retraction_is_undone_it_is_the_model_s_business(thread: Thread, world: World) -> None:
+    """Control: the letter is in the conversation again."""
+    with thread.change("take back") as change:
+        change.retract_all()
+    thread.undo()
+
+    assert thread.run("Write to Ann again").status == "succeeded"
     assert world.counted() == {"ann": 2}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +15,11 @@ from perdure.engines.sqlite.format.pack import KINDS, PackItem, decode_pack, enc
 from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.history.verify import VerifyReport
 from perdure.model.digest import Kind
+from tests.crash.campaign import sized
 
 Read = Callable[[Thread], object]
 
-STRIDE = 1 if os.environ.get("PERDURE_DEEP") else 5
+STRIDE = sized(11, 1)
 
 
 @pytest.fixture

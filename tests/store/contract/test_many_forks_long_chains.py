@@ -1,4 +1,4 @@
-"""100,000 forks, and a chain of 200,000 commits; a tenth of both unless the campaign is the long one.
+"""100,000 forks, and a chain of 200,000 commits; some thousands of both unless the campaign is the long one.
 
 Nothing recurses over a history.  A fork costs the same whatever is there already, and the
 last 50 commits cost what 50 commits cost: counted in steps of the database and in calls of
@@ -33,8 +33,8 @@ from tests.crash.campaign import DEEP, sized
 
 COMMITS, FORKS = 200_000, 100_000
 SOME_COMMITS, SOME_FORKS = (
-    sized(20_000, COMMITS),
-    sized(10_000, FORKS),
+    sized(6_000, COMMITS),
+    sized(4_000, FORKS),
 )  # where the full number adds only time
 SMALL = 300
 BATCH = 2_000

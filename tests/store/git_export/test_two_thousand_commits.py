@@ -1,6 +1,6 @@
 """A thread with forks, a promote and 2,000 commits, projected twice and once as it grew.
 
-Unless the campaign is the long one, there are 800.
+Unless the campaign is the long one, there are 400.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from perdure.store.git_export import exporter
 from tests.crash.campaign import sized
 from tests.store.git_export.looking import branches, clean, git, opened, show
 
-COMMITS = sized(800, 2_000)
+COMMITS = sized(400, 2_000)
+WATCHED = sized(200, 600)  # commits whose export is watched for what it holds
 STAGES = 8
 
 
@@ -174,19 +175,19 @@ def test_control_a_committer_by_the_clock_makes_other_hashes(
 
 def held_by_us() -> int:
     """The bytes that the export's own modules have asked for since tracing began, and not given back."""
-    ours = [tracemalloc.Filter(True, f"*/{each}/*") for each in ("threads/gitting", "projections/git")]
+    ours = [tracemalloc.Filter(True, f"*/{each}/*") for each in ("store/git_export", "projections")]
     found = tracemalloc.take_snapshot().filter_traces(ours).statistics("filename")
     return sum(each.size for each in found)
 
 
 def test_memory_does_not_grow_with_the_history(projected: Projected, tmp_path: Path) -> None:
-    """After 600 further commits the export holds a name of each, and nothing of what was in them."""
+    """After many further commits the export holds a name of each, and nothing of what was in them."""
     held: list[int] = []
 
     def look(done: int) -> None:
-        if done == 200:
+        if done == 100:
             tracemalloc.start()
-        elif done == 800:
+        elif done == 100 + WATCHED:
             held.append(held_by_us())
             raise KeyboardInterrupt
 
@@ -196,20 +197,20 @@ def test_memory_does_not_grow_with_the_history(projected: Projected, tmp_path: P
     finally:
         tracemalloc.stop()
 
-    assert held[0] < 600 * 300
+    assert held[0] < WATCHED * 300
 
 
 def test_control_what_is_kept_would_be_seen() -> None:
-    """Control: six hundred small headers that are not let go are over the limit of the test above."""
+    """Control: as many small headers that are not let go are over the limit of the test above."""
     tracemalloc.start()
     try:
-        kept = [projection.put_header(f"state/{number}" + "x" * 300, number) for number in range(600)]
+        kept = [projection.put_header(f"state/{number}" + "x" * 300, number) for number in range(WATCHED)]
         held = held_by_us()
     finally:
         tracemalloc.stop()
 
-    assert len(kept) == 600
-    assert held > 600 * 300
+    assert len(kept) == WATCHED
+    assert held > WATCHED * 300
 
 
 def test_it_is_written_by_fast_import_alone(projected: Projected) -> None:

@@ -273,10 +273,18 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
 
 
 def _interrupted(everywhere: Everywhere) -> Iterator[AdviceShape]:
-    """Yield advice about external writes that were under way when the process of their run ended."""
+    """Yield advice about external writes that were under way when the process of their run ended, or are unknown."""
     found: list[tuple[str, CallRecord]] = []
+    unclear: list[tuple[str, CallRecord]] = []
     with suppress(Corrupt), reading(everywhere) as store:  # `verify` names what is damaged
         found = interrupted_calls(store)
+        unclear = store.unclear_calls()
+    if unclear:
+        listed = with_store("perdure calls ls", to_be_named(everywhere.store))
+        yield AdviceShape(
+            what=f"The outcome of {count(len(unclear), 'call')} is unknown, and a person has to settle it.",
+            do=f"See {listed}.",
+        )
     writes = [(thread, call) for thread, call in found if within("external_write", call.effect)]
     runs = {(thread, call.run) for thread, call in writes}
     if writes:

@@ -49,6 +49,8 @@ class Collected(Answer, frozen=True, kw_only=True):
 
     applied: bool
     policy: dict[str, int | bool]
+    agents: list[str]  # in whose threads alone; empty: in all
+    owners: list[str]
     spaces: list[SpaceShape]
     objects: int
     bytes: int
@@ -129,6 +131,24 @@ def gc(
     timelines_older_than: _Timelines = None,
     superseded_older_than: _Superseded = None,
     threads_older_than: _Threads = None,
+    agent: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="NAME",
+            negative=(),
+            show_default=False,
+            help="Only in threads of this agent; may be repeated",
+        ),
+    ] = None,
+    owner: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="WHO",
+            negative=(),
+            show_default=False,
+            help="Only in threads of this owner; may be repeated",
+        ),
+    ] = None,
     apply: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Do it; without this nothing is changed")
     ] = False,
@@ -147,8 +167,10 @@ def gc(
         timelines_after_days=None if timelines_older_than is None else days(timelines_older_than),
         superseded_after_days=None if superseded_older_than is None else days(superseded_older_than),
         threads_after_days=None if threads_older_than is None else days(threads_older_than),
+        agents=tuple(agent or ()),
+        owners=tuple(owner or ()),
     )
-    if apply and policy == RetentionPolicy():
+    if apply and msgspec.structs.replace(policy, agents=(), owners=()) == RetentionPolicy():
         raise Invalid(
             "no policy was given, so nothing was forgotten.",
             code="policy_missing",
@@ -165,6 +187,8 @@ def _planned(plan: RetentionPlan, names: Mapping[str, str]) -> Collected:
     return Collected(
         applied=False,
         policy=_said(plan.policy),
+        agents=list(plan.policy.agents),
+        owners=list(plan.policy.owners),
         spaces=[_space(each, names[each.space]) for each in plan.spaces],
         objects=plan.count,
         bytes=plan.bytes,
@@ -190,6 +214,8 @@ def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...], names: Mapping[st
     return Collected(
         applied=True,
         policy=_said(plan.policy),
+        agents=list(plan.policy.agents),
+        owners=list(plan.policy.owners),
         spaces=spaces,
         objects=sum(each.count for each in done),
         bytes=sum(each.freed for each in done),
@@ -226,8 +252,8 @@ _WORDS = {"staged": "unfinished", "timeline": "old timelines", "superseded": "su
 
 def _said(policy: RetentionPolicy) -> dict[str, int | bool]:
     """Return the options of a policy that were set."""
-    given: dict[str, int | bool | None] = msgspec.structs.asdict(policy)
-    return {name: value for name, value in given.items() if value is not None and value is not False}
+    given: dict[str, object] = msgspec.structs.asdict(policy)
+    return {name: value for name, value in given.items() if isinstance(value, int) and value is not False}
 
 
 def _show_policies(screen: Screen) -> None:
@@ -249,6 +275,7 @@ def _show_policies(screen: Screen) -> None:
                 "values that no state since then has had; messages, calls and commits stay",
             ),
             ("  --threads-older-than 1y", "whole threads that nothing was written to since"),
+            ("  --agent NAME, --owner WHO", "beside one of these: only in threads of theirs"),
         ]
     )
     screen.say(("Nothing is changed before you add --apply.", "quiet"))

@@ -36,6 +36,8 @@ def show_report(screen: Screen, report: ReportShape) -> None:
     for item in report.items:
         mark, _, words = item.line.partition(" ")
         screen.wrap(words, indent=2, label=(mark, _STYLES[item.mark]), whole_words=True)
+    if None not in (report.from_server, report.to_server):
+        screen.wrap((f"Requests go to {report.to_server}.", "quiet"), whole_words=True)
     for note in report.notes:
         screen.wrap((f"Note: {note}.", "quiet"), whole_words=True)
     if not report.ok:

@@ -40,7 +40,7 @@ __all__ = [
 def cut_at_words(text: str, width: int) -> str:
     """Return `text` in at most `width` columns; if it is longer, it ends between two words, with …
 
-    A first word that alone is too long is cut where the width ends.
+    A first word that alone is too long is cut where the width ends, and so is a text that would fill less than a third of it.
     """
     if cell_len(text) <= width:
         return text
@@ -50,7 +50,7 @@ def cut_at_words(text: str, width: int) -> str:
     words = end
     while words and not _is_between_words(text, words):
         words -= 1
-    if not words:
+    if cell_len(text[:words].rstrip()) * 3 < width:
         words = end
         while words and _is_joined(text, words):
             words -= 1
@@ -259,10 +259,11 @@ class _Table:
             self._shorten_ids(_ID_MAX)
             for index, column in enumerate(self._columns):
                 least[index] = self._widths[index] if column.is_id else least[index]
-        while self._excess(least, width) > 0 and (leaving := self._next_to_leave()) is not None:
-            del self._columns[leaving], self._widths[leaving], least[leaving]
-            for row in self._rows:
-                del row[leaving]
+        kept = self._kept(least, width)
+        least = [least[index] for index in kept]
+        self._columns = [self._columns[index] for index in kept]
+        self._widths = [self._widths[index] for index in kept]
+        self._rows = [[row[index] for index in kept] for row in self._rows]
         words = [index for index, column in enumerate(self._columns) if column.gives_way]
         self._narrow(words, least, width)
         others = [index for index, column in enumerate(self._columns) if not (column.right or column.is_id)]
@@ -310,9 +311,20 @@ class _Table:
                     row[index] = Text(shown[row[index].plain], style=row[index].style)
                 self._widths[index] = self._natural(index)
 
-    def _next_to_leave(self) -> int | None:
-        order = [(column.leaves, index) for index, column in enumerate(self._columns) if column.leaves]
-        return min(order)[1] if order else None
+    def _kept(self, least: Sequence[int], width: int) -> list[int]:
+        """Return the columns that are shown: those that matter less leave until the rest fits, and return if there is room."""
+        kept = list(range(len(self._columns)))
+        order = sorted((column.leaves, index) for index, column in enumerate(self._columns) if column.leaves)
+        left: list[int] = []
+        for _, index in order:
+            if self._excess([least[each] for each in kept], width) <= 0:
+                break
+            kept.remove(index)
+            left.append(index)
+        for index in reversed(left):
+            if self._excess([least[each] for each in (*kept, index)], width) <= 0:
+                kept = sorted((*kept, index))
+        return kept
 
     def _narrow(self, which: Sequence[int], least: Sequence[int], width: int) -> None:
         """Take columns from the widest of these, down to the least that each has."""

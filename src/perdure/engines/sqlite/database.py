@@ -73,6 +73,10 @@ class Database(Protocol):
         """Return a number that differs, inside a transaction, if another connection has written since."""
         ...
 
+    def changes(self) -> int:
+        """Return how many rows the last statement that inserts or updates has changed."""
+        ...
+
     def last_insert_rowid(self) -> int:
         """Return the number of the row inserted last."""
         ...

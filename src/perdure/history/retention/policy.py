@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from perdure.errors import Invalid
+
 __all__ = ["SpaceRemoval", "Lot", "RetentionPlan", "RetentionPolicy", "SpacePlan"]
 
 _DAY = 24 * 60 * 60 * 1_000_000  # µs
@@ -22,6 +24,27 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         None  # values of threads that no state since then has, while messages, calls and commits stay; None: never
     )
     threads_after_days: int | None = None  # whole threads that nothing was written to since; None: never
+    agents: tuple[str, ...] = ()  # only threads of these agents; empty: of every agent
+    owners: tuple[str, ...] = ()  # only threads of these owners; empty: of every owner, and of none
+
+    def __post_init__(self) -> None:
+        """Raise `Invalid` for removed threads of some agents or owners: the store no longer knows whose they were."""
+        if self.removed_threads and self.is_limited:
+            raise Invalid(
+                "whose a removed thread was is no longer known, so a policy cannot choose them by agent or owner; "
+                "nothing was planned.",
+                code="policy_conflict",
+                advice="Let removed threads go by a policy of their own.",
+            )
+
+    @property
+    def is_limited(self) -> bool:
+        """True if it is about the threads of some agents or owners only."""
+        return bool(self.agents or self.owners)
+
+    def is_about(self, agent: str, owner: str | None) -> bool:
+        """True if it is about the threads of that agent and that owner; None: a thread without an owner."""
+        return (not self.agents or agent in self.agents) and (not self.owners or owner in self.owners)
 
     def undone_since(self, now: int) -> int | None:
         """Return the time before which undone content may be removed; None: nothing may."""

@@ -31,8 +31,10 @@ from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.langgraph.transcript import RememberedLists, full_at
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.event import MessageAppended
 from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN, Head
+from perdure.model.patch import Edit, Put
 from perdure.store.plumbing.revisions import LogEntry
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -68,7 +70,8 @@ _SIDE, _EMPTIED, _PRUNED = "langgraph/side-", "/langgraph/emptied.json", "/langg
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _KNOWN_MAX = 4096
 _log = logging.getLogger("perdure.integrations")
-_TIPS_MAX = 256
+_TIPS_MAX, _LINES_MAX = 256, 10_000
+_REWRITTEN_MAX = 4  # paths for each commit that `gc` may then forget
 
 How: TypeAlias = Literal["latest", "written", "by_id"]
 """How this process learned of a checkpoint: it read it as the latest, wrote it, or read it by its id."""
@@ -97,9 +100,17 @@ class FoundCheckpoint(NamedTuple):
     """A checkpoint in its thread."""
 
     record: CheckpointRecord
-    view: View
+    source: View | tuple[Thread, Head]  # of its commit; a head is read when the view is needed
     commit: Digest
     messages: tuple[str, Digest] | None = None  # the channel with the messages and its list; None: look it up
+
+    @property
+    def view(self) -> View:
+        """The state at its commit."""
+        if isinstance(self.source, View):
+            return self.source
+        thread, head = self.source
+        return thread.at(head)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -148,21 +159,22 @@ class GraphThreads(FrameworkThreads):
     def __init__(self, store: Store, agent: str | None) -> None:
         """Use a store; `agent` is whose threads they are, None: those of any agent, new ones of `langgraph`."""
         super().__init__(store, agent, framework="langgraph")
-        self._lines: set[tuple[str, str]] = set()
+        self._lines: dict[tuple[str, str], Thread] = {}
 
     def forget(self, id: str) -> None:
         """Forget the handles of a thread that was removed."""
         super().forget(id)
         with self._lock:
-            self._lines = {each for each in self._lines if each[0] != id}
+            self._lines = {key: each for key, each in self._lines.items() if key[0] != id}
 
     def line(self, thread_id: str, line: str, *, begin: bool = False) -> Thread | None:
         """Return a handle on a timeline; None if there is no such thread or timeline, unless it is to `begin`."""
         thread = self.begin(thread_id) if begin else self.find(thread_id)
         if thread is None or line == MAIN:
             return thread
-        if (thread_id, line) in self._lines:
-            return thread._on(line)  # pyright: ignore[reportPrivateUsage]  # without looking whether it is there
+        known = self._lines.get((thread_id, line))
+        if known is not None:
+            return known
         try:
             found = thread.on(line)
         except NotFound:
@@ -174,8 +186,10 @@ class GraphThreads(FrameworkThreads):
                 if taken.code != "timeline_exists":
                     raise
                 found = thread.on(line)  # another writer has begun it
-        self._lines.add((thread_id, line))
-        return found
+        with self._lock:
+            if len(self._lines) > _LINES_MAX:
+                self._lines.clear()
+            return self._lines.setdefault((thread_id, line), found)
 
     def latest(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
         """Return the checkpoint at the head of a namespace; None if there is none."""
@@ -282,11 +296,7 @@ class GraphThreads(FrameworkThreads):
         """
         line = self.line(thread_id, WRITES, begin=True)
         assert line is not None
-        with line.change("delete", on_conflict="rebase") as change:
-            for each in gone:
-                namespace, id = each.record.namespace, each.record.id
-                change.clear(writes_path(namespace, id))
-                change.put(gone_path(namespace, id), 1)
+        _drop_writes(line, [each.key for each in gone])
         for namespace in sorted(namespaces):
             head = heads.get(line_of(namespace))
             if head is not None and head.commit is not None:
@@ -297,7 +307,10 @@ class GraphThreads(FrameworkThreads):
                 _empty(side)
 
     def _cut(self, thread_id: str, namespace: str, head: Head, left: Sequence[FoundCheckpoint]) -> None:
-        """Move the head of a namespace to the latest checkpoint that is left, and begin the timeline again if it is the only one."""
+        """Move the head of a namespace to the latest checkpoint that is left.
+
+        If it is the only one, the timeline begins again, so that `gc` may forget the states before it, where that is worth it.
+        """
         line = self.line(thread_id, line_of(namespace))
         assert line is not None
         planned = line.expecting(head)
@@ -305,8 +318,9 @@ class GraphThreads(FrameworkThreads):
         if latest is None:
             _empty(line, planned)
             return
+        log = line.at(head).log()
         is_only = sum(each.record.namespace == namespace for each in left) == 1
-        if is_only or latest.commit not in {each.digest for each in line.at(head).log()}:
+        if (is_only and _is_worth(log, latest)) or latest.commit not in {each.digest for each in log}:
             self._begin_anew(line, planned, latest)
         elif head.commit != latest.commit:
             planned.undo(to=latest.view.log(limit=1)[0])
@@ -374,10 +388,12 @@ class SaverMemory:
         """Return how this process last learned of a checkpoint; None: it has not."""
         return self._known.get((thread_id, namespace, id))
 
-    def tip(self, thread: str, head: Head) -> FoundCheckpoint | None:
-        """Return the checkpoint that this process wrote last on a timeline, if it is at that head; None: look it up."""
-        known = self._tips.get((thread, head.timeline))
-        return known[1] if known is not None and known[0] == head else None
+    def tip(self, thread: str, timeline: str) -> tuple[Head, FoundCheckpoint] | None:
+        """Return the checkpoint that this process wrote last on a timeline, with the head that it left; None: it wrote none.
+
+        Another process may have moved the head since.
+        """
+        return self._tips.get((thread, timeline))
 
     def wrote(self, thread: str, head: Head, found: FoundCheckpoint) -> None:
         """Note a checkpoint that this process has written, and the head that it left."""
@@ -451,6 +467,67 @@ def side_line(line: Thread, at: Head | None) -> Generator[Thread]:
             _empty(side)
         except PerdureError:  # the next deletion does it: it frees bytes, and changes nothing that is read
             _log.warning("timeline '%s' was not emptied", side.timeline, exc_info=True)
+
+
+def _is_worth(log: Sequence[LogEntry], latest: FoundCheckpoint) -> bool:
+    """True if `gc` can forget more bytes of this history than it takes to say again what the latest checkpoint needs.
+
+    What was said is stored once more by each timeline that says it, and what the list of messages shares with older ones
+    is stored once; so a long conversation in which nothing else changes is smaller as it is.
+    """
+    view = latest.view
+    needed = {each.value for each in view.entries(CHANNELS)}
+    said = {each.id for each in view.transcript()}
+    again = freed = 0
+    seen = needed.copy()
+    shared = {op.path for entry in log for op in entry.patch.ops if isinstance(op, Edit)}  # lists, by element
+    for entry in log:
+        sizes = [(event.id, event.size) for event in entry.events if isinstance(event, MessageAppended)]
+        again += sum(size for id, size in sizes if id in said)
+        freed += sum(size for id, size in sizes if id not in said)
+        for op in entry.patch.ops:
+            if not isinstance(op, Put) or op.path in shared or not op.path.startswith(CHANNELS):
+                continue
+            freed += 0 if op.value in seen else op.size
+            seen.add(op.value)
+    return freed > again
+
+
+def _drop_writes(line: Thread, gone: Sequence[tuple[str, str]]) -> None:
+    """Mark checkpoints as deleted and drop their writes.
+
+    The history of the timeline still has the writes.  If it is long for what is left, the timeline begins again, so that
+    `gc` may forget them.  Raises `StaleHead`, having changed nothing, if another writer adds writes meanwhile.
+    """
+    head = line.head
+    dropped = frozenset(writes_path(*each) for each in gone)
+    marks: dict[str, Json] = {gone_path(*each): 1 for each in gone}
+    stored: dict[str, Json] = line.at(head).values() if head.commit is not None else {}
+    left = {path: each for path, each in stored.items() if _checkpoint_path(path) not in dropped}
+    has_dropped = len(left) < len(stored)
+    left |= marks
+    if not has_dropped or len(line.at(head).log(limit=len(left))) * _REWRITTEN_MAX < len(left):
+        with line.change("delete", on_conflict="rebase") as change:
+            for prefix in sorted(dropped):
+                change.clear(prefix)
+            for path in marks:
+                change.put(path, 1)
+        return
+    sizes = enumerate([len(msgspec.json.encode(each)) for each in left.values()])
+    ends = full_at(sizes, line._space.limits)  # pyright: ignore[reportPrivateUsage]
+    paths = list(left)
+    with side_line(line, None) as side:
+        for start, end in pairwise((0, *ends, len(left))):
+            with side.change("delete") as change:
+                for path in paths[start:end]:
+                    change.put(path, left[path])
+        line.expecting(head).undo(to=side.at().log(limit=1)[0])
+    line.put(_PRUNED, len(left))  # a commit, so that no redo leads back
+
+
+def _checkpoint_path(path: str) -> str:
+    """Return the prefix of the checkpoint that a stored write belongs to."""
+    return "/".join(path.split("/", 4)[:4])
 
 
 def _empty(line: Thread, planned: Thread | None = None) -> None:

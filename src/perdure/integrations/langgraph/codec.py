@@ -37,6 +37,7 @@ from langgraph.store.base import GetOp, Item
 from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, StateSnapshot, TimeoutPolicy
 
 from perdure.errors import Corrupt, Invalid, PerdureError, Unsupported
+from perdure.model import canonical
 from perdure.model.canonical import Json
 
 __all__ = ["MARK", "Codec", "Serializer", "is_message"]
@@ -328,8 +329,13 @@ def _is_text(value: str) -> bool:
 
 def _standard(value: Any, kind: type[Any], inner: Callable[[Any], Json]) -> Json:
     """Return a value of the standard library; None: it is none of these."""
-    if kind in (tuple, set, frozenset, deque):
+    if kind is deque and value.maxlen is not None:
+        return {MARK: "bounded deque", "v": [value.maxlen, [inner(each) for each in value]]}
+    if kind in (tuple, deque):
         return {MARK: kind.__name__, "v": [inner(each) for each in value]}
+    if kind in (set, frozenset):
+        # By their bytes: a set has another order in each process, and equal sets are to be stored equally.
+        return {MARK: kind.__name__, "v": sorted(map(inner, value), key=canonical.encode)}
     if kind in (bytes, bytearray, memoryview):
         name = "bytearray" if kind is bytearray else "bytes"
         return {MARK: name, "v": base64.b64encode(bytes(value)).decode()}
@@ -343,8 +349,9 @@ def _standard(value: Any, kind: type[Any], inner: Callable[[Any], Json]) -> Json
         return {MARK: "timedelta", "v": [value.days, value.seconds, value.microseconds]}
     if kind is datetime.timezone:
         return {MARK: "timezone", "v": [inner(value.utcoffset(None)), value.tzname(None)]}
-    if isinstance(value, pathlib.PurePath):
-        return {MARK: "path", "v": [inner(part) for part in value.parts]}
+    if kind in (type(pathlib.Path()), pathlib.PurePosixPath, pathlib.PureWindowsPath):
+        name = "path" if isinstance(value, pathlib.Path) else kind.__name__
+        return {MARK: name, "v": [inner(part) for part in value.parts]}
     if kind is re.Pattern:
         return {MARK: "pattern", "v": [inner(value.pattern), value.flags]}
     if kind is zoneinfo.ZoneInfo and not value.key:  # of a file: no reader could find it
@@ -401,6 +408,11 @@ def _sequence(kind: Callable[[Any], Any]) -> Callable[[Json, Callable[[Json], An
     return lambda body, decode: kind([decode(each) for each in _listed(body)])
 
 
+def _bounded(body: Json, decode: Callable[[Json], Any]) -> deque[Any]:
+    most, elements = _listed(body)
+    return deque([decode(each) for each in _listed(elements)], cast("int", most))
+
+
 def _single(kind: Callable[[str], Any]) -> Callable[[Json, Callable[[Json], Any]], Any]:
     return lambda body, _: kind(_written(body))
 
@@ -419,6 +431,7 @@ _READERS: dict[str, Callable[[Json, Callable[[Json], Any]], Any]] = {
     "set": _sequence(set),
     "frozenset": _sequence(frozenset),
     "deque": _sequence(deque),
+    "bounded deque": _bounded,
     "datetime": _time(datetime.datetime),
     "date": _time(datetime.date),
     "time": _time(datetime.time),
@@ -427,6 +440,8 @@ _READERS: dict[str, Callable[[Json, Callable[[Json], Any]], Any]] = {
     "timedelta": _parts(datetime.timedelta),
     "timezone": _parts(datetime.timezone),
     "path": _parts(pathlib.Path),
+    "PurePosixPath": _parts(pathlib.PurePosixPath),
+    "PureWindowsPath": _parts(pathlib.PureWindowsPath),
     "pattern": _parts(re.compile),
     "UUID": _single(uuid.UUID),
     "Decimal": _single(decimal.Decimal),

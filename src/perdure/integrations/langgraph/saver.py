@@ -399,9 +399,9 @@ class Saver(BaseCheckpointSaver[str]):
         source = str(metadata.get("source", ""))
         # Before the write: a reader of the checkpoint must find its run.
         self._memory.began(thread_id, namespace, record.id, config.get("metadata"))
-        for _ in range(_ATTEMPTS_MAX):
+        for attempt in range(_ATTEMPTS_MAX):
             try:
-                self._put_once(record, checkpoint, source, config)
+                self._put_once(record, checkpoint, source, config, is_first=attempt == 0)
             except StaleHead:
                 self._threads.forget(thread_id)  # it may have been removed and begun again
                 continue
@@ -433,14 +433,26 @@ class Saver(BaseCheckpointSaver[str]):
         )
 
     def _put_once(
-        self, record: CheckpointRecord, checkpoint: Checkpoint, source: str, config: RunnableConfig
+        self,
+        record: CheckpointRecord,
+        checkpoint: Checkpoint,
+        source: str,
+        config: RunnableConfig,
+        *,
+        is_first: bool,
     ) -> None:
         thread_id, namespace = record.thread_id, record.namespace
         line = self._threads.line(thread_id, line_of(namespace), begin=True)
         assert line is not None
+        tip = self._memory.tip(thread_id, line.timeline)
+        if is_first and tip is not None and tip[1].record.id == record.parent and source == "loop":
+            # The run that wrote it goes on.  If the head has moved, the write says so, and the second attempt reads it.
+            self._commit(line, record, checkpoint, tip[1], head=tip[0])
+            return
         head = line.head
-        latest = self._memory.tip(thread_id, head)
-        if latest is None:
+        if tip is not None and tip[0] == head:
+            latest = tip[1]
+        else:
             latest = self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
@@ -548,7 +560,7 @@ class Saver(BaseCheckpointSaver[str]):
             self._memory.lists.put(stored, new.after, instead_of=digest)
             messages = self._messages, stored
         if after.commit is not None:
-            tip = FoundCheckpoint(record, line.at(after), after.commit, messages)
+            tip = FoundCheckpoint(record, (line, after), after.commit, messages)
             self._memory.wrote(record.thread_id, after, tip)
 
     def _write(

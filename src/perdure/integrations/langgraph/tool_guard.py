@@ -208,12 +208,14 @@ class ToolGuard:
             asked_by = json.dumps([str(conversation), asked_by])
         metadata: Mapping[str, Any] = getattr(request.tool, "metadata", None) or {}
         annotations = metadata.get("annotations")
+        properties = getattr(request.tool, "args", None)
         return GuardedCall(
             id=str(call.get("id") or ""),
             tool=call["name"],
             arguments=dict(call["args"]),
             asked_by=asked_by,
             annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
+            schema={"properties": properties},
         )
 
     def _open(self, request: ToolCallRequest) -> Thread:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -54,6 +55,7 @@ __all__ = [
 
 _LISTS_MAX, _ELEMENTS_MAX = 256, 100_000
 _RETRACTIONS_MAX = 400  # in one write; beyond that, all of the transcript is said again
+_PACKED_MIN = 64  # messages; as many may be newer in any case
 _SAID = "said"
 _FOREIGN = "perdure:"  # how the id of a message begins that others have said in the thread
 _Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
@@ -66,45 +68,87 @@ _reuse = Lock()
 _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 
 
-class MessageList:
-    """The elements of a list of messages: how each is stored, and the parts that its message had then.
+class _Elements:
+    """What the lists of messages that grew from each other have in common; the longest of them may add to it.
 
     Each kind of part is in one list, so that thousands of messages are compared in three steps that make no object for
     each of them: what Python's collector of garbage has to visit costs more than the comparison.
     """
 
-    __slots__ = ("_copied", "_extras", "_fields", "_objects", "_spare", "_types", "stored")
+    __slots__ = ("copied", "extras", "fields", "longest", "stored", "types")
+
+    def __init__(self, longest: MessageList) -> None:
+        """Begin with no element."""
+        self.longest: weakref.ref[MessageList] = weakref.ref(longest)
+        self.stored: list[dict[str, Json]] = []
+        self.types: list[type[lc.BaseMessage]] = []
+        self.fields: list[dict[str, Any]] = []
+        self.extras: list[dict[str, Any] | None] = []
+        self.copied: list[_Copied] = []  # the fields that each reader gets a copy of
+
+    def add(self, other: _Elements, start: int, end: int) -> None:
+        """Add elements of others."""
+        self.stored += other.stored[start:end]
+        self.types += other.types[start:end]
+        self.fields += other.fields[start:end]
+        self.extras += other.extras[start:end]
+        self.copied += other.copied[start:end]
+
+
+class MessageList:
+    """The elements of a list of messages: how each is stored, and the parts that its message had then."""
+
+    __slots__ = ("__weakref__", "_elements", "_length", "_objects", "_packed", "_spare")
 
     def __init__(self) -> None:
         """Begin with no element."""
-        self.stored: list[dict[str, Json]] = []
-        self._types: list[type[lc.BaseMessage]] = []
-        self._fields: list[dict[str, Any]] = []
-        self._extras: list[dict[str, Any] | None] = []
-        self._copied: list[_Copied] = []  # the fields that each reader gets a copy of
+        self._elements = _Elements(self)
+        self._length = 0
         self._objects: list[lc.BaseMessage] = []  # messages that a reader or a writer had last
         self._spare: list[lc.BaseMessage] = []  # those that one had before
+        self._packed = 0  # how many messages were last made one after the other
 
     def __len__(self) -> int:
         """Return the number of elements."""
-        return len(self.stored)
+        return self._length
+
+    @property
+    def stored(self) -> list[dict[str, Json]]:
+        """How the elements are stored; if a longer list has grown from this one, also how those after them are."""
+        return self._elements.stored
 
     def add(self, stored: dict[str, Json], message: lc.BaseMessage) -> None:
         """Add an element that was made from a message."""
         fields = {key: _own(each) for key, each in message.__dict__.items()}
-        self.stored.append(stored)
-        self._types.append(type(message))
-        self._fields.append(fields)
-        self._extras.append(_own(message.__pydantic_extra__))
-        self._copied.append(_copied(fields))
+        elements = self._elements
+        elements.stored.append(stored)
+        elements.types.append(type(message))
+        elements.fields.append(fields)
+        elements.extras.append(_own(message.__pydantic_extra__))
+        elements.copied.append(_copied(fields))
+        self._length += 1
 
     def add_from(self, other: MessageList, start: int, end: int) -> None:
         """Add elements of another list."""
-        self.stored += other.stored[start:end]
-        self._types += other._types[start:end]
-        self._fields += other._fields[start:end]
-        self._extras += other._extras[start:end]
-        self._copied += other._copied[start:end]
+        self._elements.add(other._elements, start, end)
+        self._length += end - start
+
+    def grown(self) -> MessageList:
+        """Return a list with the same elements to which others are added; this one stays as it is.
+
+        It shares the elements, unless another list has grown from this one already.
+        """
+        found = MessageList()
+        with _reuse:
+            is_longest = self._elements.longest() is self
+            if is_longest:
+                self._elements.longest = weakref.ref(found)
+        if is_longest:
+            found._elements, found._length = self._elements, self._length
+        else:
+            found.add_from(self, 0, self._length)
+        found._packed = self._packed
+        return found
 
     def keep(self, messages: Sequence[lc.BaseMessage], before: MessageList) -> None:
         """Remember the messages of a writer, and the spare ones of the list before: a reader gets those that no other code holds."""
@@ -113,9 +157,9 @@ class MessageList:
     def is_of(self, index: int, message: Any) -> bool:
         """True if the message still is what an element was made from."""
         return (
-            type(message) is self._types[index]
-            and _fields_of(message) == self._fields[index]
-            and _extra_of(message) == self._extras[index]
+            type(message) is self._elements.types[index]
+            and _fields_of(message) == self._elements.fields[index]
+            and _extra_of(message) == self._elements.extras[index]
         )
 
     def shared(self, messages: Sequence[Any]) -> int:
@@ -127,11 +171,12 @@ class MessageList:
         return next((at for at, is_same in enumerate(are_of) if not is_same), len(first))
 
     def _are_of(self, messages: Sequence[Any]) -> bool:
-        """True if these are messages of all elements, with the same parts."""
+        """True if these are messages of all elements, with the same parts; False also if a longer list has grown from this one."""
+        elements = self._elements
         return (
-            [*map(type, messages)] == self._types
-            and [*map(_fields_of, messages)] == self._fields
-            and [*map(_extra_of, messages)] == self._extras
+            [*map(type, messages)] == elements.types
+            and [*map(_fields_of, messages)] == elements.fields
+            and [*map(_extra_of, messages)] == elements.extras
         )
 
     def by_id(self, start: int) -> dict[str, int]:
@@ -140,7 +185,7 @@ class MessageList:
 
     def fields(self, index: int) -> Mapping[str, Any]:
         """Return the fields of the message of an element."""
-        return self._fields[index]
+        return self._elements.fields[index]
 
     def messages(self) -> list[lc.BaseMessage]:
         """Return messages with these fields, which share nothing with others that can be changed.
@@ -148,12 +193,18 @@ class MessageList:
         A message that was handed out before is handed out again if nothing but this list refers to it.  LangGraph's objects
         of a run refer to each other, so that they live on until Python's collector finds them; the spare messages are those
         of a run before.  The lock makes sure that of two readers at once only one finds a message.
+
+        Messages that were made in many turns are spread over the memory, and whatever reads them all takes twice as long.
+        So all of them are made anew when a quarter of them is newer than the last time.
         """
         with _reuse:
-            found = self._reused(self._objects)
+            is_packed = len(self) <= _PACKED_MIN + self._packed * 5 // 4
+            found = self._reused(self._objects) if is_packed else None
             if found is None:
-                found = self._reused(self._spare) or [*map(self._made, range(len(self)))]
-                self._spare = self._objects
+                found = self._reused(self._spare) if is_packed else None
+                if found is None:
+                    found, self._packed = [*map(self._made, range(len(self)))], len(self)
+                self._spare = self._objects if is_packed else []
             self._objects = found
             return list(found)
 
@@ -172,7 +223,8 @@ class MessageList:
         return [each if self.is_of(at, each) else self._made(at) for at, each in enumerate(found)]
 
     def _made(self, at: int) -> lc.BaseMessage:
-        return _message_of(self._types[at], self._fields[at], self._extras[at], self._copied[at])
+        elements = self._elements
+        return _message_of(elements.types[at], elements.fields[at], elements.extras[at], elements.copied[at])
 
 
 def _copied(fields: Mapping[str, Any]) -> _Copied:
@@ -284,11 +336,14 @@ def full_at(sizes: Iterable[tuple[int, int]], limits: Limits, *, events: int = 0
 
 def elements_of(codec: Codec, messages: Sequence[Any], before: MessageList) -> ListChange | None:
     """Return how the list `before` becomes a list of these messages; None if not all of them are messages."""
-    found = MessageList()
     if not all(map(is_message, messages[len(before) :])):
         return None
     shared = before.shared(messages)
-    found.add_from(before, 0, shared)
+    if shared == len(before):
+        found = before.grown()
+    else:
+        found = MessageList()
+        found.add_from(before, 0, shared)
     left = before.by_id(shared)
     for message in messages[shared:]:
         if not is_message(message):

@@ -7,7 +7,10 @@ The SDK turns an exception of a tool into a message for the model.  The guard se
 call as unknown, because the tool may have had its effect, and the guard adds that to the SDK's message.  Arguments that
 the tool's schema refuses never reach the tool; such a call has failed without an effect.
 
-A call is known again by its id and arguments.  After a crash the SDK asks the model again, and the model asks for the same
+A call is known again by its id and arguments, in its conversation.  OpenAI's ids are unique; those of another model may
+begin anew in each conversation.  A session's thread is one conversation.  If several of them, stored elsewhere, share the
+ledger of one thread, each needs a guard with its own name for the `conversation`: the SDK does not tell a tool which it is.
+After a crash the SDK asks the model again, and the model asks for the same
 call under a new id: it is stopped by its fingerprint while the outcome of the first is unknown.
 """
 
@@ -56,7 +59,7 @@ class ToolGuard:
     """Takes the calls of function tools through the ledger.
 
     `effects` says what each tool may change; one without an entry counts as an external write.  The ledger is that of the
-    session's thread, or of the thread that is given.
+    session's thread, or of the thread that is given.  `conversation` tells apart those that share one thread.
     """
 
     def __init__(
@@ -66,11 +69,13 @@ class ToolGuard:
         *,
         repeat_guard: RepeatGuard = "deny",
         trust_annotations: bool = False,
+        conversation: str = "",
     ) -> None:
         """Guard tools; with `trust_annotations` the hints of an MCP server count for tools without an entry."""
         self._thread = session.thread if isinstance(session, Session) else thread_of(session)
         self._guard = CallGuard(effects, repeat_guard=repeat_guard)
         self._workers, self._trusts = Workers(), trust_annotations
+        self._conversation = conversation
 
     def wrap(self, tools: Iterable[Tool]) -> list[Tool]:
         """Return the tools with each function tool guarded; tools that OpenAI's servers run stay as they are."""
@@ -123,9 +128,11 @@ class ToolGuard:
         hints = tool.mcp_annotations if self._trusts else None
         return GuardedCall(
             id=context.tool_call_id,
+            asked_by=self._conversation,
             tool=tool.name,
             arguments=_parsed(arguments),
             annotations=None if hints is None else hints.model_dump(by_alias=True, exclude_none=True),
+            schema=tool.params_json_schema,
         )
 
 

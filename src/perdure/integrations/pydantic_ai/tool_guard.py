@@ -153,6 +153,7 @@ def _guarded(
         arguments=arguments,
         asked_by=sha256(place.encode("utf-8", "surrogatepass")).hexdigest(),
         annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
+        schema=tool_def.parameters_json_schema,
     )
 
 

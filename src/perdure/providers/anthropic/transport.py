@@ -20,7 +20,9 @@ from perdure.providers.transport.errors import AccessRefused, key_missing
 from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
 from perdure.providers.transport.registry import missing
 
-__all__ = ["address", "send"]
+__all__ = ["SDK", "address", "send"]
+
+SDK = ("anthropic", "anthropic.resources.messages", "httpx2")  # the modules that a request needs
 
 _OWN = "https://api.anthropic.com"
 _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")

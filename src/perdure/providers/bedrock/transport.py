@@ -36,7 +36,14 @@ from perdure.providers.transport.errors import (
 )
 from perdure.providers.transport.registry import missing
 
-__all__ = ["address", "frame", "send"]
+__all__ = ["SDK", "address", "frame", "send"]
+
+SDK = (
+    "boto3",
+    "botocore.config",
+    "botocore.exceptions",
+    "urllib3.exceptions",
+)  # the modules that a request needs
 
 _guard = ThreadLock()
 _clients: dict[object, Any] = {}  # boto3's may be used on any thread, but not by two processes

@@ -21,7 +21,9 @@ from perdure.providers.transport.errors import key_missing
 from perdure.providers.transport.raw_responses import estranged
 from perdure.providers.transport.registry import missing
 
-__all__ = ["API_VERSION", "address", "send"]
+__all__ = ["API_VERSION", "SDK", "address", "send"]
+
+SDK = ("openai", "openai.resources.chat.completions", "httpx2")  # the modules that a request needs
 
 API_VERSION = "2024-05-01-preview"
 

@@ -28,7 +28,9 @@ from perdure.providers.transport.errors import (
 )
 from perdure.providers.transport.registry import missing
 
-__all__ = ["address", "client_of", "delay_in", "send"]
+__all__ = ["SDK", "address", "client_of", "delay_in", "send"]
+
+SDK = ("google.genai", "google.genai.errors", "httpx2")  # the modules that a request needs
 
 _DELAY = re.compile(r"([\d.]+)s")
 _ENVIRONMENT = ("GOOGLE_", "GEMINI_")

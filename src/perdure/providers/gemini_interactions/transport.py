@@ -18,7 +18,14 @@ from perdure.providers.transport.contract import Request
 from perdure.providers.transport.errors import Trouble, fault, retry_after, unreached, words_of
 from perdure.providers.transport.raw_responses import answer_of
 
-__all__ = ["address", "send"]
+__all__ = ["SDK", "address", "send"]
+
+SDK = (
+    "google.genai",
+    "google.genai._gaos.lib.compat_errors",
+    "google.genai._gaos.utils",
+    "httpx2",
+)  # the modules that a request needs
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:

@@ -26,7 +26,15 @@ from perdure.providers.transport.errors import (
 from perdure.providers.transport.registry import missing
 from perdure.providers.wire.fields.vendor_items import json_or_text
 
-__all__ = ["address", "send"]
+__all__ = ["SDK", "address", "send"]
+
+SDK = (
+    "mistralai.client",
+    "mistralai.client.chat",
+    "mistralai.client.errors",
+    "pydantic",
+    "httpx2",
+)  # the modules that a request needs
 
 _OWN = "https://api.mistral.ai"
 

@@ -20,7 +20,9 @@ from perdure.providers.transport.credentials import NO_KEY, host_of, is_under, i
 from perdure.providers.transport.raw_responses import estranged
 from perdure.providers.transport.registry import missing
 
-__all__ = ["address", "send"]
+__all__ = ["SDK", "address", "send"]
+
+SDK = ("openai", "openai.resources.chat.completions", "httpx2")  # the modules that a request needs
 
 _LOCAL, _CLOUD = "http://localhost:11434", "https://ollama.com"
 

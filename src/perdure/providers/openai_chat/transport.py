@@ -23,7 +23,9 @@ from perdure.providers.transport.errors import key_missing
 from perdure.providers.transport.raw_responses import answer_of, estranged, patient, translated
 from perdure.providers.transport.registry import missing
 
-__all__ = ["AZURE", "PLACES", "ServerPlace", "address", "client_of", "created", "send", "sent"]
+__all__ = ["AZURE", "PLACES", "SDK", "ServerPlace", "address", "client_of", "created", "send", "sent"]
+
+SDK = ("openai", "openai.resources.chat.completions", "httpx2")  # the modules that a request needs
 
 
 class ServerPlace(NamedTuple):

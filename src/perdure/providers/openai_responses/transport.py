@@ -9,7 +9,9 @@ from typing import Any
 from perdure.providers.openai_chat.transport import address, client_of, sent
 from perdure.providers.transport.contract import Request
 
-__all__ = ["address", "send"]
+__all__ = ["SDK", "address", "send"]
+
+SDK = ("openai", "openai.resources.responses", "httpx2")  # the modules that a request needs
 
 
 async def send(request: Request) -> AsyncGenerator[bytes]:

@@ -1,4 +1,4 @@
-"""Finds the transport of a wire format, and names the package to install for a missing SDK.
+"""Finds the transport of a wire format, imports its SDK, and names the package to install for a missing one.
 
 Other packages add transports by entry points in the group `perdure.transports`, each a function
 under the name of its wire format.  Such a function may have an attribute `address`, which returns
@@ -7,15 +7,18 @@ the address of a request without sending it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import aclosing, suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TypeAlias, cast
 
 from perdure.errors import Unsupported
+from perdure.providers.transport.blocking_clients import drawn
 from perdure.providers.transport.contract import Request, Send
 
-__all__ = ["GROUP", "Address", "address_of", "missing", "transport"]
+__all__ = ["GROUP", "Address", "address_of", "load_sdk", "missing", "transport"]
 
 Address: TypeAlias = Callable[[Request], str]
 """Says where a request would go for which the user gave no client; raises a `PerdureError` if it would go nowhere."""
@@ -57,6 +60,25 @@ def address_of(api: str) -> Address | None:
     if module is not None:
         return cast("Address", import_module(module).address)
     return getattr(transport(api), "address", None)
+
+
+async def load_sdk(api: str) -> None:
+    """Import what the transport of a format sends by, on another thread: that takes seconds, and the loop goes on.
+
+    A package that is not installed is left out: the transport reports it when it sends.
+    """
+    module = _MODULES.get(api)
+    needed: tuple[str, ...] = () if module is None else import_module(module).SDK
+    absent = [name for name in needed if name not in sys.modules]
+    if absent:
+        async with aclosing(drawn(lambda: map(_import, absent))) as imported:
+            async for _ in imported:
+                pass
+
+
+def _import(name: str) -> None:
+    with suppress(ImportError):
+        import_module(name)
 
 
 def missing(backend: str, package: str, extra: str) -> Unsupported:

@@ -344,7 +344,7 @@ def _repetition_in_words(found: Repeats) -> str:
         case "unclear":
             what = f"is {earlier.state}: it may have happened"
         case "elsewhere":
-            what = "was done, but is not in the history of this line"
+            what = "was done, but is not in this conversation"
         case "backend" if earlier.origin == "import":
             what = "was done elsewhere, before it was brought in"
         case "backend":

@@ -26,7 +26,7 @@ import msgspec
 
 from perdure.engines.contract import CellWrite
 from perdure.engines.loops import Attempts
-from perdure.errors import Conflict, Invalid, Moved, StaleHead
+from perdure.errors import Conflict, Invalid, Moved, NotFound, Refused, StaleHead
 from perdure.history import reader, writer
 from perdure.history.reader import agents_in, agents_question, agents_write, check_agent
 from perdure.history.space import Space, removed
@@ -39,6 +39,7 @@ from perdure.model.commit import NO_READS, LedgerRead, Reads
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import AgentHandedOff
 from perdure.model.head import MAIN, Head
+from perdure.providers import registry
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Model, server_of
 from perdure.providers.profile import (
@@ -49,6 +50,7 @@ from perdure.providers.profile import (
     check_model,
     name_of,
 )
+from perdure.providers.transport.address import UNRESOLVED, is_vendor
 from perdure.providers.transport.registry import missing
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
@@ -180,7 +182,9 @@ def check(env: RunEnvironment, asked: SwitchRequest) -> Report:
     to = found(env, asked.to)
     head = reader.head_of(env.space, env.timeline)
     ledger = ledger_now(env.space, head)
-    return reported(env, asked, to, head, ledger)
+    report = reported(env, asked, to, head, ledger)
+    _check_server_named(asked, report)
+    return report
 
 
 def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
@@ -210,6 +214,7 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
         report = reported(env, asked, to, head, ledger)
         if _is_on_target(env, report):
             return _with_nothing_done(report)
+        _check_server_named(asked, report)
         if not report.ok:
             raise refusal(report)
         if summariser is not None:
@@ -357,6 +362,47 @@ def _resolved(env: RunEnvironment, asked: SwitchRequest) -> SwitchRequest:
     """Return the request with names replaced by the objects that were given under them, which know their servers."""
     summariser = None if asked.summariser is None else given_as(env, asked.summariser)
     return msgspec.structs.replace(asked, to=given_as(env, asked.to), summariser=summariser)
+
+
+def _check_server_named(asked: SwitchRequest, report: Report) -> None:
+    """Raise `Refused` if a name alone would take the conversation away from a server that a program gave.
+
+    A name without an address means the vendor's own.  From one vendor to another the names say where it goes, and the
+    agent of a hand-off has its backend declared with it.
+    """
+    before, recorded, resolved = report.from_backend, report.from_server, report.to_server
+    if not isinstance(asked.to, str) or before is None or recorded in (None, UNRESOLVED, resolved):
+        return
+    is_said = is_vendor(recorded) or asked.hand_off is not None
+    if is_said and _provider_of(before) != _provider_of(report.to_backend):
+        return
+    raise Refused(
+        f"'{report.thread}' is on {before} at {recorded}, and {report.to_backend} without an address is at "
+        f"{resolved}.",
+        code="server_not_named",
+        advice=f"Say which server you mean: Backend('{report.to_backend}', base_url=…) is the one at that address, "
+        f"Backend('{report.to_backend}') the one that the name leads to.",
+        thread=report.thread,
+        backend=report.to_backend,
+        recorded=recorded,
+        resolved=resolved,
+        stay=_option(asked, recorded),
+        leave=_option(asked, resolved or ""),
+    )
+
+
+def _option(asked: SwitchRequest, server: str) -> str:
+    """Return the option of a command that names that server; a hand-off and a server without an address need code."""
+    if asked.hand_off is None and "://" in server:
+        return f"--base-url {server}"
+    return "--code MODULE:NAME for code whose Backend leads there"
+
+
+def _provider_of(backend: str) -> str:
+    try:
+        return registry.target(backend).provider
+    except (Invalid, NotFound):  # a model of the program's own
+        return backend.partition(":")[0]
 
 
 def _is_on_target(env: RunEnvironment, report: Report) -> bool:

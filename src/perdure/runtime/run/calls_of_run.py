@@ -1,4 +1,4 @@
-"""Lists the calls of one run, by its commits and without reading the whole ledger.
+"""Lists the calls of one run, by its commits and without reading the whole ledger, and ends those that it never starts.
 
 The commits of a run request its calls, so its timeline says which they are; the ledger has their records.
 If the end of the run is on no timeline that can be read, because it was undone long ago or ended without a
@@ -13,7 +13,7 @@ from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space
-from perdure.ledger import calls
+from perdure.ledger import calls, decisions
 from perdure.model.call import CallRecord
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
@@ -23,7 +23,7 @@ from perdure.runtime.calls.direct_call import BY_HAND
 from perdure.runtime.run.finish import own_timelines_prefix
 from perdure.runtime.session import records
 
-__all__ = ["calls_of"]
+__all__ = ["calls_of", "cancel_unstarted"]
 
 _MOVES_MAX = 200  # of a timeline, that are read
 _TIMELINES_MAX = 50  # of a run's own
@@ -40,6 +40,19 @@ def calls_of(space: Space, run: str) -> list[CallRecord]:
     if steps is None and not found:
         found = list(_all(space))
     return sorted([record for record in found if record.run == run], key=lambda record: record.id)
+
+
+def cancel_unstarted(space: Space, record: RunRecord, why: str) -> None:
+    """Cancel the calls of a run, and the copies that it continues on its timeline, that no process has started."""
+    ids = [each.id for each in calls_of(space, record.id)]
+    if record.continues is not None:
+        ids += [each.id for each in calls_of(space, record.continues)]
+    for id in ids:
+        found = decisions.standing(space, id, record.timeline)
+        is_ours = found is not None and found.record.timeline == record.timeline
+        if found is not None and is_ours and found.record.state in ("approved", "requested"):
+            step = calls.advance(found, "cancelled", at=space.clock(), why=why, status="error")
+            calls.post_first(space, step)  # None: another process was first
 
 
 def _commits(space: Space, record: RunRecord) -> list[Step] | None:

@@ -45,7 +45,7 @@ from perdure.runtime.calls import recovery
 from perdure.runtime.calls.recovery import open_calls
 from perdure.runtime.inference.backend import current_model, model_for, warn_of_end
 from perdure.runtime.run import queue
-from perdure.runtime.run.calls_of_run import calls_of
+from perdure.runtime.run.calls_of_run import calls_of, cancel_unstarted
 from perdure.runtime.run.loop import LiveRun
 from perdure.runtime.run.start import (
     AlreadyRan,
@@ -410,13 +410,15 @@ async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
 def end_undone(space: Space, record: RunRecord, why: str = "cancelled") -> RunRecord:
     """End a run that cannot commit its end, because it was undone, never began, or its timeline is sealed.
 
-    Its approvals are withdrawn, and nothing is written to a timeline.  No process may carry it on.
+    Its approvals are withdrawn, its calls that were approved and never started are cancelled, and nothing is written to
+    a timeline.  No process may carry it on.
     """
     why = record.cancel or why
     for ticket in tickets.open_on(space, record.timeline):
         if decisions.is_of(space, ticket, record):
             with suppress(Decided):
                 decisions.withdraw(space, ticket.call, by=record.cancelled_by, why=why)
+    cancel_unstarted(space, record, why)
     due = records.due_for_parent(space, record)
     writes, kept = records.moved(
         records.read(space, record.id), "cancelled", at=space.clock(), why=why, due=due

@@ -41,7 +41,7 @@ from perdure.runtime.session.lease import Lease, Lost
 from perdure.runtime.session.records import VersionedRun
 from perdure.runtime.session.result import Result
 
-__all__ = ["above", "release", "take", "waking"]
+__all__ = ["above", "reached", "release", "take", "waking"]
 
 _OLD_MAIN = re.compile(rf"{MAIN}\.v[0-9]+\Z")  # what `promote` keeps
 
@@ -217,10 +217,14 @@ def _expired(env: RunEnvironment, kept: VersionedRun) -> bool:
 
 def _deaths(env: RunEnvironment, record: RunRecord) -> tuple[int, str]:
     """Return how many processes have ended while they ran it, one after another and without progress, and how far it is."""
-    space = env.space
+    now = reached(env.space, record)
+    return (record.deaths + 1 if now == record.died_at else 1), now
+
+
+def reached(space: Space, record: RunRecord) -> str:
+    """Return how far a run is, as its record has it in `died_at`."""
     head, ledger = space.ask(HeadOf(space.name, record.line or record.timeline), LedgerOf(space.name))
-    reached = f"{head.head.commit if head else None} {ledger.position}"
-    return (record.deaths + 1 if reached == record.died_at else 1), reached
+    return f"{head.head.commit if head else None} {ledger.position}"
 
 
 def release(space: Space, id: str) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from perdure.errors import Invalid, NotDone, Unsupported
+from perdure.ledger.json_schema import with_defaults
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach, check_effect
 from perdure.model.message import Block, Text
@@ -230,13 +231,8 @@ def _validate(tool: str, schema: Mapping[str, Json], given: dict[str, Json]) -> 
     values = {
         name: _fitting(tool, name, _mapping(properties.get(name)), value) for name, value in given.items()
     }
-    absent = {
-        name: inner["default"]
-        for name, inner in ((name, _mapping(inner)) for name, inner in properties.items())
-        if name not in values and "default" in inner
-    }
     # The server fills its own defaults in; here they only give equal calls equal fingerprints.
-    return Arguments(values, absent | values)
+    return Arguments(values, cast("dict[str, Json]", with_defaults(dict(schema), values)))
 
 
 def _fitting(tool: str, name: str, schema: Mapping[str, Json], value: Json) -> Json:

@@ -21,7 +21,8 @@ import inspect
 import json
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from decimal import Decimal
 from typing import Annotated, Any, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -48,6 +49,7 @@ _Field = tuple[str, Any] | tuple[str, Any, Any]
 _FLOAT_EXACT_MAX = 2.0**53
 _SCALARS = frozenset((str, int, bool, float, type(None)))
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`)?\Z", re.DOTALL)
+_ZEROS_MAX = 30  # that end a decimal number; more are written as an exponent
 _QUOTED_MAX = 200  # characters of the model's text that an error repeats
 
 
@@ -336,13 +338,63 @@ def _as_json(value: Any) -> Json:
 
 
 def _unfolded(value: Any) -> Any:
-    """Return `value` with every object in it replaced by its fields."""
-    held = opened(value)
+    """Return `value` with every object in it replaced by its fields, and each number and moment written in one way."""
+    if isinstance(value, Decimal):
+        return _shortest(value)
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(datetime.UTC)
+    held: Any = opened(value)
+    if held is not value and hasattr(cast("object", value), "model_dump"):
+        return _as_typed(held, cast("Any", value).model_dump(mode="python", by_alias=True))
     if isinstance(held, dict):
         return {key: _unfolded(item) for key, item in cast("dict[Any, Any]", held).items()}
     if isinstance(held, list | tuple):
         return [_unfolded(item) for item in cast("Sequence[Any]", held)]
+    if isinstance(held, set | frozenset):
+        return _ordered(cast("Collection[Any]", held))
     return held
+
+
+def _ordered(items: Collection[Any]) -> list[Any]:
+    """Return the items of a set in an order that depends on them alone."""
+    plain = [_as_json(item) for item in items]
+    if all(isinstance(item, str) for item in plain) or all(isinstance(item, int) for item in plain):
+        return sorted(cast("list[Any]", plain))
+    return sorted(plain, key=lambda item: json.dumps(item, sort_keys=True))
+
+
+def _as_typed(shown: Any, typed: Any) -> Any:
+    """Return the JSON form of a model, in which numbers and moments that became text are written in one way.
+
+    `shown` and `typed` are the same fields, as JSON and as Python values; a serializer of the model's own may differ.
+    """
+    if isinstance(shown, dict) and isinstance(typed, dict):
+        fields = cast("dict[Any, Any]", typed)
+        return {
+            key: _as_typed(item, fields[key]) if key in fields else item
+            for key, item in cast("dict[Any, Any]", shown).items()
+        }
+    if isinstance(shown, list) and isinstance(typed, list | tuple):
+        pairs = cast("Sequence[Any]", shown), cast("Sequence[Any]", typed)
+        return [_as_typed(*pair) for pair in zip(*pairs, strict=True)]
+    if isinstance(shown, list) and isinstance(typed, set | frozenset):
+        return _ordered(cast("Collection[Any]", typed))
+    is_respelled = isinstance(shown, str) and isinstance(typed, Decimal | datetime.datetime)
+    return _unfolded(typed) if is_respelled else cast("object", shown)
+
+
+def _shortest(value: Decimal) -> str:
+    """Return a decimal number without zeros that mean nothing: 10, 10.0, 1E1 and 10.00 are one amount."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return str(value)  # no number
+    written = "".join(map(str, digits)).rstrip("0")
+    if not written:
+        return "0"
+    exponent += len(digits) - len(written)
+    if 0 <= exponent <= _ZEROS_MAX:
+        return f"{'-' * sign}{written.lstrip('0')}{'0' * exponent}"
+    return str(Decimal((sign, tuple(map(int, written)), exponent)))
 
 
 def _wrong(name: str, code: str, what: str, advice: str) -> Invalid:

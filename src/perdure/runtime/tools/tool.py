@@ -259,7 +259,7 @@ def check_tool_name(name: str) -> str:
     """Return `name` if a declared tool can have it; raises `Invalid`."""
     if not isinstance(name, str) or not _NAME.match(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
-            f"{ascii(name)[:160]} is not the name of a tool: use a letter or '_', then up to 127 of letters, digits, "
+            f"{ascii(name)[:160]} is not the name of a tool: use a letter of a-z or A-Z or '_', then up to 127 of them, digits, "
             "'_', '.', '/', '-'; nothing was declared.",
             code="tool_name_invalid",
             advice="Give one with name=…",

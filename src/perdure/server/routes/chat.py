@@ -44,6 +44,7 @@ from perdure.store.thread import Thread
 __all__ = ["ClientMessages", "opened"]
 
 _SNAPSHOT_MAX = 1_000  # messages
+_CUT = "The server ended this stream before the answer. The run goes on: ask for the stream again."
 _LOOK_SECONDS = 0.1  # while another request may begin the same run
 
 
@@ -157,7 +158,9 @@ def _chunks(call: HttpCall, handle: aio.Thread, run: str, *, after: Iterable[str
                     yield _data(chunk)
         yield ai_sdk.DONE
 
-    return call.server.stream(call, frames(), headers=ai_sdk.HEADERS, is_cut_short=True)
+    return call.server.stream(
+        call, frames(), headers=ai_sdk.HEADERS, when_cut=_data({"type": "error", "errorText": _CUT})
+    )
 
 
 # ---- AG-UI
@@ -211,7 +214,8 @@ def _events(
                 for event, id in writer.take(part):
                     yield await _event(call, handle, event, id)
 
-    return call.server.stream(call, frames(), is_cut_short=True)
+    cut = {"type": "RUN_ERROR", "message": _CUT, "code": "stream_cut"}
+    return call.server.stream(call, frames(), when_cut=_data(cut))
 
 
 async def _first_cursor(handle: aio.Thread, run: str) -> str:

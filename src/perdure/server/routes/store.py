@@ -26,6 +26,7 @@ from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
 from perdure.shapes.conversation import MessageShape
 from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
+from perdure.shapes.lookup import interrupted_calls
 from perdure.shapes.store import (
     AgentDetail,
     AgentPage,
@@ -87,9 +88,12 @@ def _place(ticket: Ticket) -> str:
 
 @route("GET", "/v1/calls", "read")
 def list_unknown_calls(call: HttpCall, query: PageQuery) -> CallPage:
-    """List the calls whose outcome is unknown, oldest first, over all threads."""
+    """List the calls whose outcome is unknown, oldest first, over all threads.
+
+    Those that are `started` come first: they were under way when the process of their run ended.
+    """
     found: list[CallRecordShape] = []
-    records = call.store.unclear_calls()
+    records = [*interrupted_calls(call.store), *call.store.unclear_calls()]
     for id, record in records:
         with suppress(NotFound):
             found.append(CallRecordShape.traced(call.thread(id=id), record))

@@ -37,7 +37,14 @@ from perdure.shapes.ledger import (
     RunPage,
     RunShape,
 )
-from perdure.shapes.lookup import call_seen_from, commit_of, lately, run_of
+from perdure.shapes.lookup import (
+    call_seen_from,
+    commit_of,
+    interrupted_calls,
+    interrupted_runs,
+    lately,
+    run_of,
+)
 from perdure.shapes.store import BlameShape, EntryShape, StatePage, StateValue, whose
 from perdure.shapes.text import now, shortened, stamp
 from perdure.shapes.threads import (
@@ -114,8 +121,9 @@ class ThreadRow(ThreadShape, frozen=True, kw_only=True):
     backend: str | None  # that takes the next turn
     last: str  # the beginning of the newest message of main that has words
     approvals: int  # calls that wait for a person
-    running: bool  # a run is under way, or was interrupted
-    unknown: int  # calls whose outcome is unknown
+    running: bool  # a run is under way
+    interrupted: bool  # the process of a run ended before it did: it can be resumed
+    unknown: int  # calls whose outcome is unknown, also because they were under way when their process ended
     state: str | None  # of its newest run; null: it has none
     cost: CostShape | None  # of all its runs, over all timelines; null: the query did not ask for it
 
@@ -133,14 +141,22 @@ def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
     """List threads by id."""
     kept, after = _page_of_threads(call, query)
     waiting = Counter(each.thread for each in call.store.approvals())
-    unknown = Counter(thread for thread, _ in call.store.unclear_calls())
-    running = {thread for thread, record in call.store.open_runs() if record.state == "running"}
+    cut_off = interrupted_runs(call.store)
+    unclear = [*interrupted_calls(call.store, cut_off), *call.store.unclear_calls()]
+    unknown = Counter(thread for thread, _ in unclear)
+    interrupted = {(thread.id, record.id) for thread, record in cut_off}
+    running = {
+        thread
+        for thread, record in call.store.open_runs()
+        if record.state == "running" and (thread, record.id) not in interrupted
+    }
     rows = [
         _row(
             each,
             approvals=waiting[each.id],
             unknown=unknown[each.id],
             running=each.id in running,
+            interrupted=each.id in {thread for thread, _ in interrupted},
             has_cost=query.cost,
         )
         for each in kept
@@ -148,7 +164,9 @@ def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
     return Paged(ThreadRows(threads=rows, more=after is not None, near=[]), after)
 
 
-def _row(thread: Thread, *, approvals: int, unknown: int, running: bool, has_cost: bool) -> ThreadRow:
+def _row(
+    thread: Thread, *, approvals: int, unknown: int, running: bool, interrupted: bool, has_cost: bool
+) -> ThreadRow:
     seen = thread.at()
     said = [entry.text for entry in seen.transcript(limit=_SAID_LAST)]
     return ThreadRow(
@@ -157,6 +175,7 @@ def _row(thread: Thread, *, approvals: int, unknown: int, running: bool, has_cos
         last=shortened(next((text for text in reversed(said) if text), ""), WORDS_MAX),
         approvals=approvals,
         running=running,
+        interrupted=interrupted,
         unknown=unknown,
         state=next((record.state for record in thread.runs(limit=1)), None),
         cost=CostShape.of(thread.cost()) if has_cost else None,

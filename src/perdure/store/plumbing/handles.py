@@ -155,7 +155,9 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 _lock = Lock()
-_noise: list[str] = []  # random digits that are not used yet; reading randomness costs a call of the system
+_noise: list[
+    str
+] = []  # random ends of ids that are not used yet; reading randomness costs a call of the system
 _NOISE_MAX = 64
 _NOISE_DIGITS = 15
 _COUNT_MAX = 0xFFF
@@ -190,11 +192,9 @@ class Ids:
             self._count = count
             if not _noise:
                 digits = os.urandom(_NOISE_MAX * _NOISE_DIGITS // 2).hex()
-                _noise.extend(
-                    [digits[at : at + _NOISE_DIGITS] for at in range(0, len(digits), _NOISE_DIGITS)]
-                )
-            noise = _noise.pop()
-            return f"{self._prefix}{count:03x}-8{noise[:3]}-{noise[3:]}"
+                ends = range(_NOISE_DIGITS, len(digits) + 1, _NOISE_DIGITS)
+                _noise.extend([f"-8{digits[at - 15 : at - 12]}-{digits[at - 12 : at]}" for at in ends])
+            return f"{self._prefix}{count:03x}{_noise.pop()}"
 
 
 def _renew() -> None:

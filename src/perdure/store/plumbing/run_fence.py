@@ -225,7 +225,7 @@ def _check_settled(space: Space, lines: Sequence[str]) -> None:
         raise Conflict(
             f"'{space.label}' has calls that are not settled: {shown}{more}; it was not removed.",
             code="calls_not_settled",
-            advice="Settle them (resume, decide, resolve), or give them up with force.",
+            advice="Settle them (resume, decide, cancel, resolve), or give them up with force.",
             thread=space.label,
             calls=tuple(each.id for each in left),
         )

@@ -81,10 +81,15 @@ def ended_work(space: Space, since: int) -> EndedWork:
 def plan(engine: Engine, policy: RetentionPolicy, now: int) -> RetentionPlan:
     """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
     found = retention.plan(engine, policy, now, open_lines=open_lines, ended_work=ended_work)
+    if policy.is_limited:
+        about = {record.space for _, record in _threads(engine, policy)}
+        found = msgspec.structs.replace(
+            found, spaces=tuple(each for each in found.spaces if each.space in about)
+        )
     since = policy.threads_since(now)
     if since is None:
         return found
-    idle = {each.space: each for each in _idle_threads(engine, since)}
+    idle = {each.space: each for each in _idle_threads(engine, policy, since)}
     others = [each for each in found.spaces if each.space not in idle or idle[each.space].left_alone]
     wanted = sorted((*others, *idle.values()), key=lambda each: each.space)
     return msgspec.structs.replace(found, spaces=tuple(wanted))
@@ -109,9 +114,16 @@ def carry_out(
     )
 
 
-def _idle_threads(engine: Engine, since: int) -> Iterator[SpacePlan]:
-    """Yield the threads that nothing was written to since, and why some of them stay."""
+def _threads(engine: Engine, policy: RetentionPolicy) -> Iterator[tuple[str, directory.Record]]:
+    """Yield the threads that a policy is about, by id."""
     for id, record, _ in directory.threads(space_of(engine, STORE)):
+        if policy.is_about(record.agent, record.owner):
+            yield id, record
+
+
+def _idle_threads(engine: Engine, policy: RetentionPolicy, since: int) -> Iterator[SpacePlan]:
+    """Yield the threads that nothing was written to since, and why some of them stay."""
+    for id, record in _threads(engine, policy):
         space = space_of(engine, record.space)
         try:
             if (_last_written(space) or record.begun_at) >= since:

@@ -14,11 +14,12 @@ from perdure.cli.hints import Subject, explain
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.suggestions import no_agent
 from perdure.cli.input.user_code import SwitchCode
-from perdure.cli.options import EVERYWHERE, ApprovedBy, DryRun, Everywhere, ToBackend
+from perdure.cli.options import EVERYWHERE, ApprovedBy, BaseUrl, DryRun, Everywhere, ToBackend
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
+from perdure.providers.backend import Backend
 from perdure.shapes.threads import ReportShape
 from perdure.store.runs import ThreadMoved, moved
 from perdure.store.store import Store
@@ -75,6 +76,7 @@ def switch(
     /,
     *,
     to: ToBackend,
+    base_url: BaseUrl = None,
     dry_run: DryRun = False,
     reason: Annotated[
         str | None, Parameter(name="--reason", metavar="TEXT", help="The reason to record")
@@ -89,12 +91,13 @@ def switch(
     agent that is declared in code the code decides. Exits with 5 if any thread is refused, also on a dry run.
     """
     backend = meant_backend(to)
+    target = backend if base_url is None else Backend(backend, base_url=base_url)
     with reading(everywhere) if dry_run else writing(everywhere) as store:
         declared = agent_for(store, agent, code)
         results = [
             moved(
                 store.thread(id, agent=declared),
-                backend,
+                target,
                 id=id,
                 dry_run=dry_run,
                 reason=reason,
@@ -102,7 +105,7 @@ def switch(
             )
             for id in _open(store, agent)
         ]
-        default = _default(store, agent, backend, results, dry_run=dry_run)
+        default = _default(store, agent, target, results, dry_run=dry_run)
     return AgentSwitched(
         agent=agent,
         to_backend=backend,
@@ -120,11 +123,15 @@ def _open(store: Store, agent: str) -> list[str]:
     return [thread.id for thread in found if not thread.timelines()[0].sealed]
 
 
-def _default(store: Store, agent: str, backend: str, results: list[ThreadMoved], *, dry_run: bool) -> str:
+def _default(
+    store: Store, agent: str, backend: str | Backend, results: list[ThreadMoved], *, dry_run: bool
+) -> str:
     """Return a sentence that says which backend new threads begin with; change it if every thread was switched."""
     kept = store.definitions.find(agent)
     if kept is None:
         return f"New threads begin on what the code of {agent} says: it is declared there."
+    if isinstance(backend, Backend):
+        return f"New threads begin on {kept.definition.backend} still: a definition holds no address."
     if kept.definition.backend == backend:
         return f"New threads begin on {backend}, as before."
     if not all(each.ok for each in results):

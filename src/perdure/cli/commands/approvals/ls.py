@@ -25,7 +25,7 @@ _COLUMNS = (
     Column("timeline", "line", is_id=True, leaves=3),
     Column("asked", "when", leaves=2),
     Column("tool", "tool", gives_way=True),
-    Column("effect"),
+    Column("effect", leaves=4),
     Column("arguments", gives_way=True),
     Column("until", "when", leaves=1),
     Column("call", is_id=True),

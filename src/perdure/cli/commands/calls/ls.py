@@ -85,7 +85,8 @@ class Calls(CallPage, Answer, frozen=True, kw_only=True):
         if unclear is not None:
             place = (unclear.thread, screen.short_id(unclear.id, ids))
             screen.suggest("Look at one: ", "calls", "show", *place)
-            screen.suggest("Settle it:   ", "calls", "resolve", *place, "OUTCOME", "--why", "TEXT")
+            screen.suggest("Settle it:   ", "calls", "resolve", *place, "done", "--why", "TEXT")
+            screen.say(("             not_done, if it was not done", "quiet"))
 
 
 def ls(

@@ -38,11 +38,15 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
             by = f"  by {each.by}" if each.by else ""
             why = f"  {each.why}" if each.why else ""
             screen.cut("  ", (moment(each.at), "when"), "  ", *way(each.states), (by + why, "quiet"))
+        if call.state == "awaiting_approval":
+            screen.gap()
+            screen.suggest("Decide it: ", "approvals", "show", self.thread, call.id)
         if call.state in UNCLEAR:
             screen.gap()
             place = (self.thread, call.id)
             screen.suggest("Ask its tool: ", "calls", "reconcile", *place, "--code", "MODULE:NAME")
-            screen.suggest("Or say it:    ", "calls", "resolve", *place, "OUTCOME", "--why", "TEXT")
+            screen.suggest("Or say it:    ", "calls", "resolve", *place, "done", "--why", "TEXT")
+            screen.say(("              not_done, if it was not done", "quiet"))
 
 
 def facts_of(call: CallRecordShape) -> list[tuple[str, Any]]:

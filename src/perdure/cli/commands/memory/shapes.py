@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from perdure.cli.input.suggestions import guessing, owner_names
 from perdure.errors import Invalid, NotFound
 from perdure.model.memory import ItemKind
-from perdure.model.names import COMPARED_MAX, id_meant, near
+from perdure.model.names import COMPARED_MAX, did_you_mean, id_meant, near
 from perdure.store.memory import Memory
 from perdure.store.store import Store
 
@@ -21,6 +21,7 @@ __all__ = [
     "AnyScope",
     "ItemId",
     "Owner",
+    "known_memory",
     "memory_with",
     "near_what_was_asked",
 ]
@@ -51,6 +52,19 @@ def memory_with(store: Store, owner: str, item: str) -> Generator[tuple[Memory, 
             known = (each.id for each in memory.items())
             whole = id_meant(item, known, what="item", beginnings=True) or item
         yield memory, whole
+
+
+def known_memory(store: Store, owner: str) -> Memory:
+    """Return the memory of an owner that has one; raises `NotFound` with names that are close."""
+    known = list(owner_names(store))
+    if owner not in known:
+        raise NotFound(
+            f"'{owner}' has no memory; nothing was done.",
+            code="memory_owner_not_found",
+            advice=f"{did_you_mean(owner, known)}See who has one with `perdure memory ls`.",
+            owner=owner,
+        )
+    return store.memory(owner)
 
 
 def near_what_was_asked(store: Store, owner: str, scope: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from perdure.providers.validator import RULES
 
 __all__ = ["ProviderShape", "Providers", "ls"]
 
-_COLUMNS = (Column("provider", "name"), Column("format"), Column("server"), Column("rules", right=True))
+_COLUMNS = (Column("provider", "name"), Column("format"), Column("server of"), Column("rules", right=True))
 
 
 class ProviderShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,10 @@ class Providers(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
-        rows = [(each.name, each.format, each.server, f"{each.rules:,}") for each in self.providers]
+        rows = [
+            (each.name, each.format, each.server if each.server != each.name else "", f"{each.rules:,}")
+            for each in self.providers
+        ]
         screen.table(_COLUMNS, rows)
 
 

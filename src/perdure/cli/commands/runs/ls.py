@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.stores import reading
@@ -15,6 +16,7 @@ from perdure.cli.output.formatting import ago, count, moment
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
+from perdure.model.call import OPEN, CallRecord
 from perdure.model.run import RunRecord, RunState
 from perdure.shapes.ledger import RunPage, RunShape
 from perdure.shapes.lookup import lately
@@ -22,7 +24,7 @@ from perdure.shapes.text import now, stamp
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["RunLsAnswer", "ls"]
+__all__ = ["OpenCall", "RunLsAnswer", "ls"]
 
 _COLUMNS = (
     Column("thread", "name", is_id=True),
@@ -32,10 +34,33 @@ _COLUMNS = (
     Column("why", "quiet", gives_way=True),
     Column("run", is_id=True),
 )
+_CALLS = {
+    "proposed": "not begun",
+    "requested": "not begun",
+    "approved": "approved, not begun",
+    "awaiting_approval": "waits for a decision",
+    "started": "under way",
+    "unknown": "outcome unknown",
+    "needs_human": "outcome unknown",
+}
+
+
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a listed run that has not ended, or whose outcome is unknown."""
+
+    thread: str
+    run: str
+    call: str
+    tool: str
+    state: str
+    words: str  # the tool, and how far its call is
 
 
 class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
     """The runs of a thread, oldest first; without one, those of all threads that have not ended."""
+
+    calls: list[OpenCall]
+    unclear: int  # calls of the whole store, or of the thread, whose outcome is unknown
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
@@ -45,6 +70,7 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
                 if self.thread
                 else "No run is under way, queued, interrupted or waiting."
             )
+            self._show_unclear(screen)
             return
         at_now = now()
         screen.table(
@@ -55,7 +81,7 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
                     each.timeline if each.timeline != "main" else "",
                     state(each.shown_state),
                     _when(each, at_now),
-                    each.why or "",
+                    "; ".join((*((each.why,) if each.why else ()), *self._words(each))),
                     each.id,
                 )
                 for each in self.runs
@@ -63,6 +89,17 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
         )
         if self.more:
             screen.say((f"The last {count(len(self.runs), 'run')}; --limit 0 lists all.", "quiet"))
+        self._show_unclear(screen)
+
+    def _words(self, run: RunShape) -> list[str]:
+        return [each.words for each in self.calls if (each.thread, each.run) == (run.thread, run.id)]
+
+    def _show_unclear(self, screen: Screen) -> None:
+        """Print how many calls have an unknown outcome, and the command that lists them."""
+        if self.unclear:
+            calls = count(self.unclear, "call")
+            screen.say(("! ", "warn"), f"The outcome of {calls} is unknown, and a person has to settle it.")
+            screen.suggest("List them: ", "calls", "ls", *((self.thread,) if self.thread else ()))
 
 
 def ls(
@@ -90,11 +127,30 @@ def ls(
             store.thread(thread, timeline=timeline)  # says which there are, if there is no such one
         found.sort(key=lambda each: each[1].begun_at)
         kept = found[-limit:] if limit else found
+        unclear = [each for each in store.unclear_calls() if thread in (None, each[0])]
         return RunLsAnswer(
             thread=thread,
             runs=[RunShape.now(on, record) for on, record in kept],
             more=len(kept) < len(found),
+            calls=list(_open_calls(kept, unclear)),
+            unclear=len(unclear),
         )
+
+
+def _open_calls(
+    runs: Iterable[tuple[Thread, RunRecord]], unclear: Iterable[tuple[str, CallRecord]]
+) -> Iterator[OpenCall]:
+    """Yield the calls of runs under way that have not ended, and those of any run whose outcome is unknown."""
+    unknown = list(unclear)
+    for thread, record in runs:
+        of_run = [each for name, each in unknown if (name, each.run) == (thread.id, record.id)]
+        if record.state in ("running", "waiting"):
+            of_run += [each for each in thread.calls(run=record.id) if each.state in OPEN]
+        for each in of_run:
+            words = f"{each.tool}: {_CALLS.get(each.state, each.state)}"
+            yield OpenCall(
+                thread=thread.id, run=record.id, call=each.id, tool=each.tool, state=each.state, words=words
+            )
 
 
 def _when(run: RunShape, at_now: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -18,6 +19,15 @@ from perdure.model.head import MAIN
 from perdure.shapes.ledger import OneRun, RunShape
 
 __all__ = ["QueuedRun", "start"]
+
+_DURATION = re.compile(r"\+?([0-9]{1,6})([smhdw])")
+_UNITS = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
 
 
 class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
@@ -45,7 +55,9 @@ def start(
     at: Annotated[
         str | None,
         Parameter(
-            metavar="TIME", help="Not before this time, such as 2026-01-31T09:00+01:00; UTC without a zone"
+            metavar="TIME",
+            help="Not before this time, such as 2026-01-31T09:00+01:00 (UTC without a zone), or so long from now: "
+            "45s, 10m, 1h, 2d, 1w",
         ),
     ] = None,
     agent: Annotated[
@@ -70,13 +82,16 @@ def start(
         return QueuedRun(thread=thread, run=RunShape.now(found, found_run(found, run, None)))
 
 
-def _time(text: str) -> datetime:
+def _time(text: str) -> datetime | timedelta:
+    if (given := _DURATION.fullmatch(text)) is not None:
+        return int(given[1]) * _UNITS[given[2]]
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise Invalid(
             f"{text!r} is not a time; nothing was queued.",
             code="time_invalid",
-            advice="Write it as 2026-01-31T09:00 or 2026-01-31T09:00+01:00.",
+            advice="Write it as 2026-01-31T09:00 or 2026-01-31T09:00+01:00, or as a time from now: 45s, 10m, 1h, 2d, 1w.",
+            time=text,
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

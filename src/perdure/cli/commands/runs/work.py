@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from threading import Event, Lock
 from types import FrameType
 from typing import Annotated
@@ -22,8 +22,10 @@ from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Screen, console
 from perdure.cli.usage import to_be_named
-from perdure.errors import Invalid
+from perdure.errors import Invalid, PerdureError
+from perdure.model.call import UNCLEAR
 from perdure.shapes.text import safe_json
+from perdure.store.store import Store
 from perdure.store.worker import Worked
 
 __all__ = ["CarriedOn", "WorkEnded", "work"]
@@ -37,9 +39,10 @@ class CarriedOn(Answer, frozen=True, kw_only=True):
     status: str | None  # null: it was not carried on
     why: str | None
     approvals: list[str]  # the calls that wait for a decision
+    unclear: list[str]  # the calls whose outcome is unknown, although the run may have ended
 
     @classmethod
-    def of(cls, worked: Worked) -> CarriedOn:
+    def of(cls, worked: Worked, unclear: Sequence[str]) -> CarriedOn:
         """Return what a worker did in the shape of --json."""
         result, error = worked.result, worked.error
         why = result.why if result is not None else None
@@ -49,6 +52,7 @@ class CarriedOn(Answer, frozen=True, kw_only=True):
             status=None if result is None else result.status,
             why=why or (error.message if error is not None else None),
             approvals=[each.call for each in result.approvals] if result is not None else [],
+            unclear=list(unclear),
         )
 
     def show(self, screen: Screen) -> None:
@@ -60,6 +64,10 @@ class CarriedOn(Answer, frozen=True, kw_only=True):
             calls = ", ".join(screen.short_id(each, self.approvals) for each in self.approvals)
             screen.wrap(("Waits for a decision on ", "quiet"), calls, indent=2)
             screen.suggest("  List them: ", "approvals", "ls", self.thread)
+        if self.unclear:
+            calls = count(len(self.unclear), "call")
+            screen.wrap((f"The outcome of {calls} is unknown; a person has to settle it.", "warn"), indent=2)
+            screen.suggest("  List them: ", "calls", "ls", self.thread)
 
 
 class WorkEnded(Answer, frozen=True, kw_only=True):
@@ -107,7 +115,7 @@ def work(
     screen, output, lock = Screen(console(), store=to_be_named(everywhere.store)), sys.stdout, Lock()
 
     def report(worked: Worked) -> None:
-        answer = CarriedOn.of(worked)
+        answer = CarriedOn.of(worked, _unclear(store, worked))
         with lock:
             if everywhere.json:
                 print(safe_json(msgspec.to_builtins(answer), indent=None), file=output, flush=True)
@@ -119,11 +127,20 @@ def work(
     with writing(everywhere) as store, telemetry(store), _stopped_by_signals(stop):
         if not everywhere.json:
             names = ", ".join(each.name for each in agents)
-            screen.say(("Working", "good"), f" for {names}; Ctrl-C stops it.")
+            ends = "ends when nothing is due" if until_idle else "Ctrl-C stops it"
+            screen.say(("Working", "good"), f" for {names}; {ends}.")
             output.flush()
         with redirect_stdout(sys.stderr):  # what the code prints goes elsewhere
             done = store.work(agents, at_once=at_once, until_idle=until_idle, stop=stop, report=report)
     yield WorkEnded(runs=done)
+
+
+def _unclear(store: Store, worked: Worked) -> list[str]:
+    """Return the calls of a run whose outcome is unknown."""
+    with suppress(PerdureError):  # the thread was removed, or is damaged: the line of the run says so
+        calls = store.thread(worked.thread).calls(run=worked.run)
+        return [each.id for each in calls if each.state in UNCLEAR]
+    return []
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 from msgspec import UNSET
 
@@ -13,14 +15,22 @@ from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import MARKS, difference, digest, show_message
-from perdure.cli.output.screen import Part, Screen
+from perdure.cli.output.formatting import count
+from perdure.cli.output.screen import Column, Part, Screen
 from perdure.model.head import MAIN
 from perdure.shapes.text import safe_json, size
 from perdure.shapes.threads import ComparedState, ComparedValue, Comparison, Side
 
-__all__ = ["Compared", "diff"]
+__all__ = ["ChangedPath", "Compared", "ComparedBriefly", "SideCount", "diff"]
 
 _LINES_MAX = 2_000
+_STAT = (
+    Column("path", gives_way=True),
+    Column("lines +", right=True),
+    Column("lines -", right=True),
+    Column("size before", right=True, leaves=2),
+    Column("after", right=True, leaves=1),
+)
 
 
 class Compared(Comparison, Answer, frozen=True, kw_only=True):
@@ -40,6 +50,96 @@ class Compared(Comparison, Answer, frozen=True, kw_only=True):
             _show_side(screen, side)
 
 
+class ChangedPath(msgspec.Struct, frozen=True, kw_only=True):
+    """One path that differs, and by how much."""
+
+    path: str
+    what: str  # added, changed, removed
+    lines_added: int | None  # null: it is no JSON document, or too long to be compared by lines
+    lines_removed: int | None
+    size_before: int | None  # in bytes; null: there was nothing
+    size_after: int | None
+
+
+class SideCount(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two moments, and how much happened only on its side."""
+
+    name: str
+    commit: str | None
+    messages: int
+    calls: int
+
+
+class ComparedBriefly(Answer, frozen=True, kw_only=True):
+    """How much differs between two moments."""
+
+    thread: str
+    same: bool
+    base: str | None  # the last commit that both have in their history
+    a: SideCount
+    b: SideCount
+    state: list[ChangedPath]
+
+    @classmethod
+    def of(cls, compared: Compared) -> ComparedBriefly:
+        """Return the numbers of a comparison."""
+        a, b = (
+            SideCount(name=side.name, commit=side.commit, messages=len(side.messages), calls=len(side.calls))
+            for side in (compared.a, compared.b)
+        )
+        return cls(
+            thread=compared.thread,
+            same=compared.same,
+            base=compared.base,
+            a=a,
+            b=b,
+            state=[_changed_path(each) for each in compared.state],
+        )
+
+    def show(self, screen: Screen) -> None:
+        """Print a line for each path, then the sums."""
+        if self.state:
+            screen.table(
+                _STAT,
+                [
+                    (
+                        (f"{MARKS[each.what]} {each.path}", each.what),
+                        "" if each.lines_added is None else f"+{each.lines_added}",
+                        "" if each.lines_removed is None else f"-{each.lines_removed}",
+                        "" if each.size_before is None else size(each.size_before),
+                        "" if each.size_after is None else size(each.size_after),
+                    )
+                    for each in self.state
+                ],
+            )
+        by_kind = Counter(each.what for each in self.state)
+        kinds = ", ".join(f"{by_kind[what]} {what}" for what in MARKS if by_kind[what])
+        verb = "differs" if len(self.state) == 1 else "differ"
+        screen.say(f"{count(len(self.state), 'path')} {verb}", f": {kinds}." if kinds else ".")
+        for side in (self.a, self.b):
+            screen.say(
+                "only on ",
+                (side.name, "line"),
+                f": {count(side.messages, 'message')}, {count(side.calls, 'call')}, ",
+                digest(side.commit),
+            )
+
+
+def _changed_path(change: ComparedState) -> ChangedPath:
+    before, after = _document(change.before), _document(change.after)
+    lines = (
+        None if before is None or after is None else Counter(style for _, style in difference(before, after))
+    )
+    return ChangedPath(
+        path=change.path,
+        what=change.what,
+        lines_added=None if lines is None else lines["added"],
+        lines_removed=None if lines is None else lines["removed"],
+        size_before=change.before.size if change.before else None,
+        size_after=change.after.size if change.after else None,
+    )
+
+
 def diff(
     thread: ThreadId,
     a: Annotated[str, Parameter(name="A", help="The first commit: a timeline's name or any REF")],
@@ -49,9 +149,13 @@ def diff(
     /,
     *,
     prefix: Annotated[str, Parameter(metavar="PATH", help="Compare only this path and those below it")] = "/",
+    stat: Annotated[
+        bool,
+        Parameter(negative=(), show_default=False, help="Show only how much differs, a line for each path"),
+    ] = False,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
-) -> Compared:
+) -> Compared | ComparedBriefly:
     """Compare two commits: state, messages and tool calls
 
     A moment is a commit (12 digits do), HEAD~n, turn:n, version:n, a message or run id, or a
@@ -62,7 +166,8 @@ def diff(
         one = resolve(found, a)
         other = found.at().digest if b is None else resolve(found, b)
         differing = found.diff(one, other, prefix=prefix)
-        return Compared.of(found, a, b or timeline, differing)
+        compared = Compared.of(found, a, b or timeline, differing)
+        return ComparedBriefly.of(compared) if stat else compared
 
 
 def _show_change(screen: Screen, change: ComparedState) -> None:

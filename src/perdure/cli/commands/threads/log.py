@@ -93,7 +93,8 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
             if turn.why is not None:
                 screen.cut("  ", (f"{turn.status}: ", "bad" if turn.status == "failed" else "warn"), turn.why)
             screen.gap()
-        self._end(screen, len(self.turns), "turn")
+        is_said = all(turn.kind == "message" for turn in self.turns)
+        self._end(screen, len(self.turns), "turn" if is_said else "change")
 
 
 def _ended(turn: TurnShape) -> tuple[Part, ...]:

@@ -18,6 +18,7 @@ from perdure.cli.input.user_code import SwitchCode
 from perdure.cli.options import (
     EVERYWHERE,
     ApprovedBy,
+    BaseUrl,
     DryRun,
     Everywhere,
     OpId,
@@ -30,6 +31,7 @@ from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
 from perdure.errors import Refused
 from perdure.model.head import MAIN
+from perdure.providers.backend import Backend
 from perdure.shapes.threads import SwitchShape
 from perdure.switching.report import Report
 
@@ -54,6 +56,7 @@ def switch(
     /,
     *,
     to: ToBackend,
+    base_url: BaseUrl = None,
     dry_run: DryRun = False,
     reason: Annotated[
         str | None, Parameter(name="--reason", metavar="TEXT", help="The reason to record")
@@ -68,17 +71,18 @@ def switch(
 
     A switch is one commit: undo takes it back. With --dry-run nothing is changed. Exits with 5 if the agent's
     policy refuses it, also on a dry run. Without --code the agent is the one that the store has, or as its last turn
-    recorded it.
+    recorded it. A conversation that is at a server of its own stays there only if --base-url or --code names that server.
     """
     backend = meant_backend(to)
+    target = backend if base_url is None else Backend(backend, base_url=base_url)
     with reading(everywhere) if dry_run else writing(everywhere) as store:
         agent = agent_for(store, store.thread(thread).agent, code)
         found = store.thread(thread, agent=agent, timeline=timeline)
         if dry_run:
-            report = found.check_switch(backend)
+            report = found.check_switch(target)
         else:
             try:
-                report = found.switch(backend, reason=reason, approved_by=approved_by, op_id=op_id)
+                report = found.switch(target, reason=reason, approved_by=approved_by, op_id=op_id)
             except Refused as refused:
                 if not isinstance(refused.report, Report):
                     raise

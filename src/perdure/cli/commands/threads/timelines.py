@@ -171,10 +171,11 @@ OnlyPaths: TypeAlias = Annotated[
     list[str] | None,
     Parameter(
         name="--path",
-        metavar="PATH",
+        metavar="PATH[=SIDE]",
         negative=(),
         show_default=False,
-        help="With --ours or --theirs: only at this path and below it; may be repeated",
+        help="The side at this path and below it: =ours or =theirs. Without one, the side of --ours or --theirs, which "
+        "then counts at such paths only. May be repeated",
     ),
 ]
 
@@ -187,15 +188,26 @@ def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str
             code="options_conflict",
             advice="Give one of them.",
         )
-    if not ours and not theirs:
-        if paths:
-            raise Invalid(
-                "--path was given without a side; nothing was written.",
-                code="option_missing",
-                advice="Add --ours or --theirs.",
-            )
-        return None
-    return dict.fromkeys(paths or ["/"], "ours" if ours else "theirs")
+    prefer: dict[str, Side] = {}
+    bare: list[str] = []
+    for each in paths or ():
+        path, _, named = each.rpartition("=")
+        match named:
+            case "ours" | "theirs" if path:
+                prefer[path] = named
+            case _:
+                bare.append(each)
+    if ours or theirs:
+        side: Side = "ours" if ours else "theirs"
+        everywhere: dict[str, Side] = dict.fromkeys(bare or ["/"], side)
+        return everywhere | prefer
+    if bare:
+        raise Invalid(
+            f"--path {bare[0]} was given without a side; nothing was written.",
+            code="option_missing",
+            advice=f"Write --path {bare[0]}=ours or --path {bare[0]}=theirs, or add --ours or --theirs.",
+        )
+    return prefer or None
 
 
 class MergedLine(MergeShape, Answer, frozen=True, kw_only=True):
@@ -235,7 +247,7 @@ def merge(
     Paths that only one timeline changed merge, and so do paths that both changed to the same value.
     Others are merged by the rule that the agent declares for them, or they are a conflict: the error
     names each, and nothing is written. --ours keeps the value of this timeline where there is a conflict,
-    --theirs takes that of the other, at all paths or only at those that --path names.
+    --theirs takes that of the other, and --path says it for one path: --ours --path /notes=theirs.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
     with writing(everywhere) as store:

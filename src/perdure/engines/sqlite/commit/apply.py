@@ -11,6 +11,7 @@ take over, which can apply any write and raise what the contract says.  A test g
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -39,13 +40,20 @@ from perdure.engines.shared_rules import (
     sealed_head,
     sealed_ledger,
 )
-from perdure.engines.sqlite.commit.caches import ConnectionCache, FirstParentPlace, SealedCell, SpaceEnd
+from perdure.engines.sqlite.commit.caches import (
+    UNWRITTEN,
+    ConnectionCache,
+    FirstParentPlace,
+    SealedCell,
+    SpaceEnd,
+)
 from perdure.engines.sqlite.commit.layout import (
     LOOK_FROM_BYTES,
     WITH_COMMIT,
     Batch,
     Committing,
     OrdinaryRow,
+    OrdinaryWrite,
     Prepared,
     lay,
     prepare,
@@ -75,6 +83,7 @@ from perdure.model.head import MAIN, Head
 __all__ = [
     "AppliedWrite",
     "Applier",
+    "CellsDiffer",
     "op_id_of",
     "recorded_in",
     "Adding",
@@ -207,9 +216,16 @@ class Adding:
 _NO_CELLS: dict[str, SealedCell] = {}
 _NO_KEYS: list[bytes] = []
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
-_CELLS, _CELL = "INSERT OR REPLACE INTO cells VALUES ", "(?,?,?,?,?,?,?),"
+_CELLS, _CELL = "INSERT INTO cells VALUES ", "(?,?,?,?,?,?,?),"
+# A cell that has another revision than its writer expects stays as it is, and is not counted as changed.
+_CHANGED = """ ON CONFLICT DO UPDATE SET revision=excluded.revision, value=excluded.value, listed=excluded.listed,
+position=excluded.position, digest=excluded.digest WHERE revision=excluded.revision-1"""
 _CELLS_AT_ONCE = 16  # by one statement
 _ROW_AND_HEAD = f"{_COMMIT_ROW};{_HEAD}"  # by one call, which lets go of the interpreter's lock once
+
+
+class CellsDiffer(Exception):
+    """A cell is there that was taken to be new; the transaction has to be rolled back, and the cell to be read."""
 
 
 class AppliedWrite(msgspec.Struct, gc=False):
@@ -240,7 +256,7 @@ class Applier:
         self._ahead: dict[int, FirstParentPlace] = {}
         self.has_changed = False  # whether the current write has changed anything yet
 
-    def prepare(self, write: Write) -> Prepared | OrdinaryRow | None:
+    def prepare(self, write: Write) -> Prepared | OrdinaryWrite | None:
         """Lay `write` out before its turn, on any thread; None if something is wrong with it, which `apply` then raises."""
         space = self._spaces.get(write.space)
         try:
@@ -251,10 +267,10 @@ class Applier:
         except (PerdureError, ValueError):
             return None
 
-    def apply(self, write: Write, prepared: Prepared | OrdinaryRow | None) -> AppliedWrite:
+    def apply(self, write: Write, prepared: Prepared | OrdinaryWrite | None) -> AppliedWrite:
         """Check `write` against what is stored and make it true in the open transaction."""
         self.has_changed = False
-        if isinstance(prepared, OrdinaryRow):
+        if isinstance(prepared, OrdinaryWrite):
             applied = self.apply_ordinary(write, prepared)
             if applied is not None:
                 return applied
@@ -287,17 +303,17 @@ class Applier:
 
     # ---- ordinary writes
 
-    def apply_ordinary(self, write: Write, row: OrdinaryRow) -> AppliedWrite | None:
-        """Apply a write whose row was laid out; None, having changed nothing, if the general path has to decide.
+    def apply_ordinary(self, write: Write, laid: OrdinaryWrite) -> AppliedWrite | None:
+        """Apply a write that was laid out; None, having changed nothing, if the general path has to decide.
 
-        Everything that the row was laid out on must still be so: then only what depends on the writes before it in
-        this file is added here, which is its number and its seal.
+        Everything that it was laid out on must still be so: then only what depends on the writes before it in
+        this file is added here, which are the numbers of its rows and its seal.
         """
-        known, index, bases, space, held = self.known, self._rows.index, self._bases, row.space, row.held
+        known, index, bases, space, held = self.known, self._rows.index, self._bases, laid.space, laid.held
         self.has_changed = False
         if known.next_number is None:
             known.look()
-        hold, timeline = row.hold, row.hold.head.timeline
+        hold, timeline, row, first = laid.hold, laid.hold.head.timeline, laid.last, laid.first
         holds, end, number = known.holds.get(space), known.ends.get(space), known.next_number
         recent = index.keys_of(space)
         if (
@@ -305,18 +321,28 @@ class Applier:
             or number is None
             or holds is None
             or holds.get(timeline) is not held
-            or row.epoch != bases.epoch
-            or not recent.keys().isdisjoint(row.keys[: row.objects])
-            or (row.op_key in recent if write.is_new else self._rows_named(space, write.op_id))
+            or laid.epoch != bases.epoch
+            or not recent.keys().isdisjoint(laid.state_keys)
+            or (laid.op_key in recent if write.is_new else self._rows_named(space, write.op_id))
         ):
             return None
         cells = self._cells_of(space, write) if write.fences or write.cells else []
         if cells is None:
             return None
         self.has_changed = True
-        known.next_number = number + 1
-        ledger, columns, (moved, moved_digest, part) = end.ledger, row.columns, row.moved
+        ledger, other, (moved, moved_digest, part) = (
+            end.ledger,
+            None if timeline == MAIN else timeline,
+            laid.moved,
+        )
         seal = end.seal + part - held[2] + sealed_rows(number)
+        columns: tuple[Any, ...] = row.columns
+        if first is not None:
+            self._add_first(first, number, other)
+            number += 1
+            seal += sealed_rows(number)
+            columns = (space, number - 1, columns[2] or number - 1, *columns[3:])
+        known.next_number = number + 1
         position, chain, revisions = 0, None, ()
         if write.entries:
             seal -= sealed_ledger(ledger.position, ledger.chain)
@@ -329,15 +355,15 @@ class Applier:
         writes, raw_chain = end.writes + 1, None if chain is None else bytes.fromhex(chain)
         sealed = (seal & SEAL_MASK).to_bytes(SEAL_BYTES)
         pack = encode_pack(
-            row.items, (*row.op, revisions, position, raw_chain, sealed, writes), whole=row.whole
+            row.items, (*laid.op, revisions, position, raw_chain, sealed, writes), whole=row.whole
         )
-        other = None if timeline == MAIN else timeline
         self._execute(
             _ROW_AND_HEAD, (number, *columns, pack, other, space, timeline, moved, moved_digest, number)
         )
-        bases.note(space, number, row.bases)
+        row.number.row = number  # first: others may read the bases at once
+        bases.take(laid.bases, laid.bases_size)
         index.add(space, number, row.keys)
-        known.note_line(space, write.objects[-1].digest, FirstParentPlace(number, columns[10], *columns[2:8]))
+        known.note_line(space, row.digest, FirstParentPlace(number, columns[10], *columns[2:8]))
         holds[timeline] = hold, number, part
         known.ends[space] = SpaceEnd(seal, writes, ledger)
         receipt = Receipt(
@@ -345,8 +371,21 @@ class Applier:
         )
         return AppliedWrite(receipt, space, [hold])
 
+    def _add_first(self, row: OrdinaryRow, number: int, timeline: str | None) -> None:
+        """Add the first of two rows; its number is there before the second names it."""
+        columns, space = row.columns, row.columns[0]
+        self._execute(
+            _COMMIT_ROW, (number, *columns, encode_pack(row.items, None, whole=row.whole), timeline)
+        )
+        row.number.row = number
+        self._rows.index.add(space, number, row.keys)
+        self.known.note_line(space, row.digest, FirstParentPlace(number, columns[10], *columns[2:8]))
+
     def _cells_of(self, space: int, write: Write) -> list[SealedCell] | None:
-        """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence."""
+        """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence.
+
+        A new one is not read: to insert it tells whether it is there.
+        """
         held = self.known.cells.get(space) or _NO_CELLS
         for fence in write.fences:
             cell = held.get(fence.cell) or self.known.cell(space, write.space, fence.cell)
@@ -354,7 +393,10 @@ class Applier:
                 return None
         cells: list[SealedCell] = []
         for wanted in write.cells:
-            cell = held.get(wanted.name) or self.known.cell(space, write.space, wanted.name)
+            cell = held.get(wanted.name)
+            if cell is None:
+                is_new = not wanted.expected
+                cell = UNWRITTEN if is_new else self.known.cell(space, write.space, wanted.name)
             if cell.revision != wanted.expected:
                 return None
             cells.append(cell)
@@ -517,7 +559,10 @@ class Applier:
         return LedgerRead(position, chain)
 
     def _put_cells(self, space: int, write: Write, cells: list[SealedCell], position: int) -> int:
-        """Store the cells of a write; return how the seal of the space changes, given what they added to it before."""
+        """Store the cells of a write; return how the seal of the space changes, given what they added to it before.
+
+        Raises `CellsDiffer` if one has another revision.
+        """
         change = listed = 0
         bound: list[object] = []
         for wanted, old in zip(write.cells, cells, strict=True):
@@ -540,9 +585,11 @@ class Applier:
         count = len(cells)
         for at in range(0, count, _CELLS_AT_ONCE):
             many = min(count - at, _CELLS_AT_ONCE)
-            self._execute(_CELLS + (_CELL * many)[:-1], bound[7 * at : 7 * (at + many)])
+            self._execute(_CELLS + (_CELL * many)[:-1] + _CHANGED, bound[7 * at : 7 * (at + many)])
+            if self._db.changes() != many:
+                raise CellsDiffer
         if listed:
-            note_listed(self._db, listed)
+            note_listed(self._cursor, listed)
         return change
 
     def _put_head(self, space: int, after: Hold, stored: Object) -> None:

@@ -36,7 +36,7 @@ from perdure.errors import PerdureError
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Digest
 
-__all__ = ["ConnectionCache", "FirstParentPlace", "SealedCell", "SpaceEnd", "Recent"]
+__all__ = ["UNWRITTEN", "ConnectionCache", "FirstParentPlace", "SealedCell", "SpaceEnd", "Recent"]
 
 _T = TypeVar("_T")
 
@@ -353,6 +353,21 @@ class Recent:
         self, questions: Sequence[Question], read: Callable[[Sequence[Question]], Sequence[Answer]]
     ) -> Sequence[Answer]:
         """Answer questions as of one moment, by `read` where they are not known."""
+        change = self._change  # first: later writes may be missed
+        if not self._has_begun and 0 <= self._lock.writes() == self._writes:  # as mostly
+            try:
+                found = list(map(self._seen.__getitem__, questions))
+            except KeyError:
+                pass
+            else:
+                if change == self._change:
+                    return found
+        return self._answered(questions, read)
+
+    def _answered(
+        self, questions: Sequence[Question], read: Callable[[Sequence[Question]], Sequence[Answer]]
+    ) -> Sequence[Answer]:
+        """Answer questions while this process writes, after others have written, or where some are not known."""
         turns, writes = self._turns, -1
         for _ in range(_TRIES):
             change, turns = self._change, self._turns  # first: later writes may be missed
@@ -527,8 +542,9 @@ class Recent:
 
     def unknow(self, write: Write) -> None:
         """Drop what this write changes, before it becomes true."""
-        space = write.space
-        changed: list[Question] = [HeadOf(space, move.timeline) for move in write.moves]
+        space, changed = write.space, list[Question]()
+        for move in write.moves:
+            changed.append(HeadOf(space, move.timeline))
         if write.cells:
             changed += [CellOf(space, cell.name) for cell in write.cells]
         if write.entries:

@@ -28,10 +28,10 @@ import apsw
 from perdure.engines.contract import Receipt, Write
 from perdure.engines.shared_rules import FAILURES, EngineCounters
 from perdure.engines.sqlite import schema
-from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, recorded_in
+from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, CellsDiffer, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
-from perdure.engines.sqlite.commit.layout import OrdinaryRow, Prepared
+from perdure.engines.sqlite.commit.layout import OrdinaryWrite, Prepared
 from perdure.engines.sqlite.commit.seals import Seals
 from perdure.engines.sqlite.connections import Connections
 from perdure.engines.sqlite.database import Database
@@ -60,7 +60,7 @@ class QueuedWrite:
     applied: AppliedWrite | None = None
     error: Exception | None = None
 
-    def __init__(self, write: Write | None, prepared: Prepared | OrdinaryRow | None = None) -> None:
+    def __init__(self, write: Write | None, prepared: Prepared | OrdinaryWrite | None = None) -> None:
         self.write = write  # None: work that has a transaction of its own
         self.prepared = prepared
         self.thread = get_ident()
@@ -249,7 +249,7 @@ class WriteGroup:
             if self._queue:
                 self._gather(ticket)
             group = (ticket, *ticket.others) if ticket.others else (ticket,)
-            is_ordinary = not ticket.others and type(ticket.prepared) is OrdinaryRow
+            is_ordinary = not ticket.others and type(ticket.prepared) is OrdinaryWrite
             try:
                 self._locked(self._commit_one if is_ordinary else self._commit, group, "nothing was written")
             except PerdureError as error:
@@ -387,7 +387,7 @@ class WriteGroup:
         (ticket,) = group
         write, row, recent, known = ticket.write, ticket.prepared, self._recent, self._applier.known
         assert write is not None
-        assert type(row) is OrdinaryRow
+        assert type(row) is OrdinaryWrite
         try:
             if self._db.in_transaction:  # of a writer that was interrupted
                 self._roll_back()
@@ -395,7 +395,7 @@ class WriteGroup:
             if self._data_version() != known.version:
                 self._catch_up()
             applied = self._applier.apply_ordinary(write, row)
-        except PerdureError:
+        except (PerdureError, CellsDiffer):
             self._roll_back()
             applied = None
         except BaseException as error:
@@ -481,6 +481,10 @@ class WriteGroup:
             ticket.applied = ticket.error = None
             try:
                 ticket.applied = self._applier.apply(ticket.write, ticket.prepared)
+            except CellsDiffer:
+                ticket.prepared = None  # the general path reads them
+                self._roll_back()
+                return False
             except PerdureError as refusal:
                 ticket.error = refusal
                 if self._applier.has_changed:

@@ -4,10 +4,10 @@ Compressing objects and laying out rows takes longer than inserting them.  Done 
 other writer, and the writers of a group do it while the leader waits for the disk.  Laying out reads nothing from the
 database.  An error in a write is raised in its turn, after the errors that the contract puts first.
 
-Nearly every write is *ordinary*: one commit on top of one timeline, in one row, with cells and ledger entries beside it.
-`prepare_ordinary` lays out such a row in one pass, with its keys, its place on the line and the record of its move, as
-far as the writer's caches know where the timeline is; whether it still is there is compared under the lock.  `prepare`
-lays out any write.  Both make the same row.
+Nearly every write is *ordinary*: one commit on top of one timeline, or the two that end a run, with cells and ledger
+entries beside them.  `prepare_ordinary` lays out their rows in one pass, with their keys, their places on the line and the
+record of the move, as far as the writer's caches know where the timeline is; whether it still is there is compared under
+the lock.  `prepare` lays out any write.  Both make the same rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from perdure.engines.contract import Buried, Hold, Write
 from perdure.engines.shared_rules import event_labels, sealed_head
-from perdure.engines.sqlite.commit.caches import ConnectionCache, HeldTimeline
+from perdure.engines.sqlite.commit.caches import ConnectionCache, FirstParentPlace, HeldTimeline
 from perdure.engines.sqlite.format.index import (
     KEY_BYTES,
     label_keys,
@@ -30,8 +30,10 @@ from perdure.engines.sqlite.format.index import (
 )
 from perdure.engines.sqlite.format.pack import (
     KINDS,
+    Base,
     Bases,
     PackForm,
+    RowNumber,
     buried,
     pack_changeset,
     pack_commit,
@@ -57,6 +59,7 @@ __all__ = [
     "Batch",
     "Committing",
     "OrdinaryRow",
+    "OrdinaryWrite",
     "Prepared",
     "WITH_COMMIT",
     "lay",
@@ -69,6 +72,7 @@ _OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks 
 _NODE_ROW_BYTES = 7 * 1024  # of nodes, which are read one by one; such a row fits a page
 _KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
 _BODY, _COMMIT, _CHECKPOINT, _NODE = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT, Kind.NODE
+_CHANGESET, _MOVE = Kind.CHANGESET, Kind.MOVE
 # Words are in the commit's own row, where SQL finds them.
 WITH_COMMIT = (_BODY, _CHECKPOINT, Kind.CHANGESET, _COMMIT)
 _BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
@@ -127,7 +131,18 @@ def prepare(objects: tuple[Object, ...], space: int | None, bases: Bases) -> Pre
 
 
 class OrdinaryRow(msgspec.Struct, frozen=True, gc=False):
-    """The row of an ordinary write, with all that follows from the head, the parent and the bases that it was laid out on.
+    """One commit of an ordinary write, as its row has it."""
+
+    digest: Digest
+    columns: tuple[Any, ...]  # from the space to the bodies; a parent or a jump of 0 is the row before
+    items: list[tuple[object, ...]]
+    whole: int  # bytes of those that are stored whole, nodes aside
+    keys: list[bytes]  # all that name the row
+    number: RowNumber  # as its bases have it; it is set when the row is written
+
+
+class OrdinaryWrite(msgspec.Struct, frozen=True, gc=False):
+    """An ordinary write, with all that follows from the head, the parent and the bases that it was laid out on.
 
     It is good as long as the writer's caches have the same head, and the bases the same epoch.
     """
@@ -135,160 +150,203 @@ class OrdinaryRow(msgspec.Struct, frozen=True, gc=False):
     space: int
     epoch: int  # of the bases
     held: HeldTimeline  # where the timeline was
-    columns: tuple[Any, ...]  # of the row, from the space to the bodies
-    items: list[tuple[object, ...]]
-    whole: int  # bytes of those that are stored whole, nodes aside
-    keys: list[bytes]  # all that name the row, those of its objects first
-    objects: int  # how many those are
+    first: OrdinaryRow | None  # of the first of two commits
+    last: OrdinaryRow
+    state_keys: list[bytes]  # those of its values and nodes
     op_key: bytes
     op: tuple[object, ...]  # the fields of an `Op` up to its moves
-    bases: list[tuple[Digest, bytes, int, int]]
+    bases: dict[tuple[int, Digest], Base]  # its values and nodes
+    bases_size: int  # how many bytes they have
     hold: Hold  # the timeline after it
     moved: tuple[str, bytes, int]  # the record of the move, its digest, and what it adds to the seal
 
 
-def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCache) -> OrdinaryRow | None:
-    """Return the row of an ordinary write; None if the write is not ordinary, or `known` lacks its head or its parent.
+def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCache) -> OrdinaryWrite | None:
+    """Lay out an ordinary write; None if the write is not ordinary, or `known` lacks its head or its parent.
 
-    A write is ordinary if it is one commit on top of the head of one timeline, made by our own types.  This is one
-    pass with few calls between its parts, because each commit makes it.
+    A write is ordinary if it is one commit, or two as at the end of a run, on top of the head of one timeline, made by
+    our own types.  This is one pass with few calls between its parts, because each commit makes it.  Raises
+    `ValueError` if a body is not text.
     """
     epoch = bases.epoch  # first: a change after this makes the result out of date
-    objects = write.objects
-    if len(write.moves) != 1 or len(objects) < 2:
+    objects, moves = write.objects, write.moves
+    if len(moves) != 1 or len(objects) < 2:
         return None
-    move, stored, last = write.moves[0], objects[-2], objects[-1]
-    commit, changeset, timeline, to = last.record, stored.record, move.timeline, last.digest
-    holds = known.holds.get(space)
-    held = None if holds is None else holds.get(timeline)
+    move, timeline, last = moves[0], moves[0].timeline, objects[-1]
+    held = known.holds[space].get(timeline) if space in known.holds else None
     before = None if held is None else held[0]
-    if held is None or before is None or type(commit) is not Commit or type(changeset) is not Changeset:
+    if held is None or before is None:
         return None
-    head, previous = before.head, before.move
-    parent = None if head.commit is None else known.lines.get((space, head.commit))
-    jump = None if parent is None else known.cached_jump(parent)
+    head, previous, to = before.head, before.move, last.digest
+    parent = known.lines.get((space, head.commit)) if head.commit else None
     if (
         parent is None
-        or jump is None
         or before.sealed
         or move.seal
         or move.act is not _COMMIT_ACT
         or head != move.expected
-        or commit.parents != (head.commit,)
-        or commit.depth != parent.depth + 1
-        or commit.changeset != stored.digest
         or move.to != to
         or (move.previous is not None and move.previous != previous)
     ):
         return None
-    laid = _lay_ordinary(objects, space, bases)
-    if laid is None:
-        return None
-    items, keys, bodies, stands, spans, whole = laid
-    text, taken = pack_changeset(changeset, stored.body)
-    items.append((_CHANGESET_AT, _CHANGESET_FORM, taken))
-    items.append((_COMMIT_AT, _COMMIT_FORM, pack_commit(commit, changeset)))
-    keys += _raw(stored.digest[:_KEY_DIGITS]), _raw(to[:_KEY_DIGITS])
-    count = len(keys)
-    where, run = _name_ordinary(keys, changeset, spans), None if commit.run is None else run_key(commit.run)
-    is_same_run = run is not None and run == parent.run
-    if not is_same_run and commit.run is not None:
-        keys += label_keys(commit.run)
-    op_key, other_key = op_keys(write.op_id)
-    keys += op_key, other_key, version_key(timeline, head.version + 1)
-    place = commit.depth, parent.turn + (not is_same_run), parent.sequence + parent.events
-    line = space, parent.row, jump, *place, len(changeset.events), run
-    content = _raw(to), _raw(commit.root), text, where, bodies
-    columns = *line, b"".join(keys), commit.at, *content
-    hold, op, moved = _move_ordinary(write, before)
-    return OrdinaryRow(
-        space, epoch, held, columns, items, whole, keys, count, op_key, op, stands, hold, moved
-    )
-
-
-def _lay_ordinary(
-    objects: tuple[Object, ...], space: int, bases: Bases
-) -> (
-    tuple[
-        list[tuple[object, ...]],
-        list[bytes],
-        str | None,
-        list[tuple[Digest, bytes, int, int]],
-        dict[Digest, tuple[int, int]],
-        int,
-    ]
-    | None
-):
-    """Return what the row of an ordinary write holds of its objects, those of the commit aside; None if it is not ordinary.
-
-    These are items, keys, bodies, what later objects may be stored against, the places of texts, and the bytes stored whole.
-    """
+    above, first = head.commit, None
     items: list[tuple[object, ...]] = []
     keys: list[bytes] = []
-    bodies: str | None = None
-    stands: list[tuple[Digest, bytes, int, int]] = []
+    state_keys: list[bytes] = []
+    added: dict[tuple[int, Digest], Base] = {}
+    number = RowNumber()
     spans: dict[Digest, tuple[int, int]] = {}
-    start, whole, size = 0, 0, len(objects[-2].body) + len(objects[-1].body)
-    for found in objects[:-2]:
+    bodies: str | None = None
+    start, whole, state_size, size = 0, 0, 0, len(objects[-2].body) + len(last.body)
+    for at, found in enumerate(objects[:-2]):
         kind, digest, body = found.kind, found.digest, found.body
         length = len(body)
         size += length
-        keys.append(_raw(digest[:_KEY_DIGITS]))
         if kind is _BODY or kind is _CHECKPOINT:
-            text = _plain_text(body)
-            if text is None:
+            if b"\0" in body:
                 return None
+            keys.append(_raw(digest[:_KEY_DIGITS]))
             items.append((_KIND_AT[kind], _BODIES_FORM, b"", length))
-            bodies = text if bodies is None else bodies + text
+            bodies = body.decode() if bodies is None else bodies + body.decode()
             spans[digest] = start, length
             start += length
-        elif length >= LOOK_FROM_BYTES or kind in WITH_COMMIT:
+        elif kind is _CHANGESET and first is None and objects[at + 1].kind is _COMMIT:
+            continue  # the row that it ends has both
+        elif kind is _COMMIT and first is None and at:
+            first = _commit_row(
+                found,
+                objects[at - 1],
+                above,
+                parent,
+                space,
+                known,
+                items,
+                keys,
+                spans,
+                bodies,
+                whole,
+                number,
+                (),
+            )
+            if first is None:
+                return None
+            above, parent = digest, FirstParentPlace(0, _raw(digest), *first.columns[2:8])
+            items, keys, spans, bodies, whole, number, start = [], [], {}, None, 0, RowNumber(), 0
+        elif (
+            length >= LOOK_FROM_BYTES
+            or kind in WITH_COMMIT
+            or (first is not None and (space, digest) in added)
+        ):
             return None
         else:
+            key = _raw(digest[:_KEY_DIGITS])
+            keys.append(key)
+            state_keys.append(key)
             fields, depth = bases.against(_KIND_AT[kind], space, found)
-            stands.append((digest, body, len(items), depth))
+            added[space, digest] = number, len(items), depth, body
+            state_size += length
             items.append(fields)
             if fields[1] == _WHOLE_FORM and kind is not _NODE:
                 whole += length
     if size >= _OWN_ROW_FROM_BYTES:
         return None
-    return items, keys, bodies or None, stands, spans, whole
-
-
-def _name_ordinary(
-    keys: list[bytes], changeset: Changeset, spans: dict[Digest, tuple[int, int]]
-) -> str | None:
-    """Add the keys of the labels that its events give a commit; return where their words are, as `spans_of` does."""
-    events = changeset.events
-    if len(events) == 1 and type(events[0]) is MessageAppended:  # as in most commits
-        event = events[0]
-        keys += label_keys(event.id)
-        words = None if event.vendor is not None else spans.get(event.body)
-        return spans_of(changeset, spans.get) if words is None else f"[[0,{words[0]},{words[1]},0,0]]"
-    _label(keys, changeset)
-    return spans_of(changeset, spans.get) if spans else None
-
-
-def _move_ordinary(write: Write, before: Hold) -> tuple[Hold, tuple[object, ...], tuple[str, bytes, int]]:
-    """Return the timeline after an ordinary write, the fields of its `Op` up to the move, and the record of the move."""
-    head, previous, to, op_id = before.head, before.move, write.objects[-1].digest, write.op_id
-    timeline, version = head.timeline, head.version + 1
-    record = MoveRecord(
-        timeline=timeline,
-        version=version,
-        act=_COMMIT_ACT,
-        op_id=op_id,
-        from_=head.commit,
-        to=to,
-        previous=previous,
+    op_id, version = write.op_id, head.version + 1
+    op_key, other_key = op_keys(op_id)
+    named = op_key, other_key, version_key(timeline, version)
+    row = _commit_row(
+        last, objects[-2], above, parent, space, known, items, keys, spans, bodies, whole, number, named
     )
-    body = encode_move(record)
-    digest = digest_of(Kind.MOVE, body)
+    if row is None:
+        return None
+    # The move of the head, as `record_of` makes it, and its stored form, which has the fields of a `StoredMove`.
+    record = encode_move(
+        MoveRecord(
+            timeline=timeline,
+            version=version,
+            act=_COMMIT_ACT,
+            op_id=op_id,
+            from_=head.commit,
+            to=to,
+            previous=previous,
+        )
+    )
+    moved = digest_of(_MOVE, record)
+    from_ = True if first is None or head.commit is None else _raw(head.commit)
     raw_previous = None if previous is None else _raw(previous)
-    # The fields of a `StoredMove`.
-    stored = _COMMITS, timeline, version, short(op_id), True, True, raw_previous, False
-    moved = body.decode(), _raw(digest), sealed_head(timeline, digest)
-    return Hold(Head(timeline, version, to), False, digest), (b"", _raw(write.intent), (stored,)), moved
+    stored_move = _COMMITS, timeline, version, short(op_id), from_, True, raw_previous, False
+    return OrdinaryWrite(
+        space,
+        epoch,
+        held,
+        first,
+        row,
+        state_keys,
+        op_key,
+        (b"", _raw(write.intent), (stored_move,)),
+        added,
+        state_size,
+        Hold(Head(timeline, version, to), False, moved),
+        (record.decode(), _raw(moved), sealed_head(timeline, moved)),
+    )
+
+
+def _commit_row(
+    found: Object,
+    stored: Object,
+    above: Digest | None,
+    parent: FirstParentPlace,
+    space: int,
+    known: ConnectionCache,
+    items: list[tuple[object, ...]],
+    keys: list[bytes],
+    spans: dict[Digest, tuple[int, int]],
+    bodies: str | None,
+    whole: int,
+    number: RowNumber,
+    named: tuple[bytes, ...],
+) -> OrdinaryRow | None:
+    """Return the row of a commit, `found`, with its changeset, `stored`, on top of the commit `above`; None if it is not ordinary.
+
+    What the row holds beside them was laid out; `named` are the keys of the write, if the row completes it.
+    """
+    commit, changeset, jump = found.record, stored.record, known.cached_jump(parent)
+    if (
+        type(commit) is not Commit
+        or type(changeset) is not Changeset
+        or jump is None
+        or commit.parents != (above,)
+        or commit.depth != parent.depth + 1
+        or commit.changeset != stored.digest
+    ):
+        return None
+    text, taken = pack_changeset(changeset, stored.body)
+    items.append((_CHANGESET_AT, _CHANGESET_FORM, taken))
+    items.append((_COMMIT_AT, _COMMIT_FORM, pack_commit(commit, changeset)))
+    keys += _raw(stored.digest[:_KEY_DIGITS]), _raw(found.digest[:_KEY_DIGITS])
+    _label(keys, changeset)
+    run = None if commit.run is None else run_key(commit.run)
+    is_same_run = run is not None and run == parent.run
+    if not is_same_run and commit.run is not None:
+        keys += label_keys(commit.run)
+    keys += named
+    columns = (
+        space,
+        parent.row,
+        jump,
+        commit.depth,
+        parent.turn + (not is_same_run),
+        parent.sequence + parent.events,
+        len(changeset.events),
+        run,
+        b"".join(keys),
+        commit.at,
+        _raw(found.digest),
+        _raw(commit.root),
+        text,
+        spans_of(changeset, spans.get) if spans else None,
+        bodies or None,
+    )
+    return OrdinaryRow(found.digest, columns, items, whole, keys, number)
 
 
 def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
@@ -319,8 +377,14 @@ def spans_of(changeset: Changeset | None, span: Callable[[Digest], tuple[int, in
 
     These are the words of a message, the arguments of a call and a checkpoint, so that stock `sqlite3` can show them.
     """
+    events = () if changeset is None else changeset.events
+    if (
+        len(events) == 1 and type(event := events[0]) is MessageAppended and event.vendor is None
+    ):  # as in most
+        words = span(event.body)
+        return None if words is None else f"[[0,{words[0]},{words[1]},0,0]]"
     found: list[tuple[int, int, int, int, int]] = []
-    for at, event in enumerate(() if changeset is None else changeset.events):
+    for at, event in enumerate(events):
         if isinstance(event, MessageAppended) and (words := span(event.body)) is not None:
             vendor = span(event.vendor) if event.vendor is not None else None
             found.append((at, *words, *(vendor or _NOWHERE)))

@@ -19,7 +19,7 @@ import msgspec
 from perdure.engines import shared_rules
 from perdure.engines.contract import Cell
 from perdure.engines.shared_rules import damaged
-from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.database import Database, RowCursor
 from perdure.engines.sqlite.format.pack import Op, encode_pack
 from perdure.engines.sqlite.format.rows import LogRow, Rows
 from perdure.errors import Corrupt
@@ -220,7 +220,7 @@ def _space_part(number: object, name: object) -> int:
     return int.from_bytes(sha256(b"perdure/1\0space\0" + text).digest()[:8])
 
 
-def note_listed(db: Database, change: int) -> None:
+def note_listed(db: Database | RowCursor, change: int) -> None:
     """Change the sum of the listed cells of all spaces."""
     db.execute("UPDATE meta SET value=(value+?)&? WHERE name='listed'", (change & _META_MASK, _META_MASK))
 

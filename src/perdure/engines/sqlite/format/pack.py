@@ -73,6 +73,8 @@ __all__ = [
     "joined",
     "why_of",
     "Bases",
+    "Base",
+    "RowNumber",
     "BODY",
     "Columns",
     "ExtractedFields",
@@ -617,7 +619,15 @@ _ENTRY_BYTES = 300
 _FROM_BYTES = 128
 _NODE_KIND, _LIST_KIND = Kind.NODE, Kind.LIST
 
-_Base: TypeAlias = tuple[int, int, int, bytes]  # row, index, differences below it, bytes
+
+class RowNumber(msgspec.Struct, gc=False):
+    """The number of a row, which it gets when it is written."""
+
+    row: int = 0
+
+
+Base: TypeAlias = tuple[RowNumber, int, int, bytes]
+"""An object that others may be stored against: its row, its item, how many differences are below it, its bytes."""
 
 
 class Bases:
@@ -629,8 +639,8 @@ class Bases:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._young: dict[tuple[int, Digest], _Base] = {}
-        self._old: dict[tuple[int, Digest], _Base] = {}
+        self._young: dict[tuple[int, Digest], Base] = {}
+        self._old: dict[tuple[int, Digest], Base] = {}
         self._held = 0
         self.epoch = 0  # a write that was prepared before it last changed must be prepared again
 
@@ -642,7 +652,7 @@ class Bases:
             name = space, base_name
             base = self._young.get(name) or self._old.get(name)
             if base is not None:
-                row, index, depth, old = base
+                at, index, depth, old = base
                 if found.kind is _NODE_KIND or found.kind is _LIST_KIND:
                     if depth < _NODE_DEPTH_MAX:
                         if found.shared is None:
@@ -651,23 +661,25 @@ class Bases:
                             head, tail = found.shared
                             middle = body[head : size - tail]
                         if 2 * len(middle) + 40 < size:
-                            return (kind, _DIFFERENCE, middle, 0, row, index, head, tail), depth + 1
+                            return (kind, _DIFFERENCE, middle, 0, at.row, index, head, tail), depth + 1
                 elif depth < _DEPTH_MAX:
                     data = deflated(old, body)
                     if 4 * len(data) < 3 * size:
-                        return (kind, _DEFLATED, data, 0, row, index), depth + 1
+                        return (kind, _DEFLATED, data, 0, at.row, index), depth + 1
         return (kind, _WHOLE, body), 0
 
     def note(self, space: int, row: int, written: list[tuple[Digest, bytes, int, int]]) -> None:
         """Note objects that were written to that row: digest and bytes of each, its item, and its depth."""
-        young, held = self._young, self._held
-        for digest, body, index, depth in written:
-            held += len(body) + _ENTRY_BYTES
-            if held > _BYTES_MAX // 2:
-                self._old, self._young, held = young, {}, 0
-                young = self._young
-            young[space, digest] = row, index, depth, body
-        self._held = held
+        at = RowNumber(row)
+        new = {(space, digest): (at, index, depth, body) for digest, body, index, depth in written}
+        self.take(new, sum([len(each[1]) for each in written]))
+
+    def take(self, new: dict[tuple[int, Digest], Base], size: int) -> None:
+        """Note objects that were written, whose row has its number; `size` is how many bytes they have."""
+        self._young.update(new)
+        self._held += size + _ENTRY_BYTES * len(new)
+        if self._held > _BYTES_MAX // 2:
+            self._old, self._young, self._held = self._young, {}, 0
 
     def forget(self) -> None:
         """Drop all, because rows were rolled back or changed in place."""

@@ -1,0 +1,159 @@
+"""`perdure memory log`, `undo` and `redo`: the history of an owner's memory, and the way back and forth in it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.commands.memory.shapes import Owner, known_memory
+from perdure.cli.input.stores import reading, writing
+from perdure.cli.options import EVERYWHERE, Everywhere, Limit, OpId
+from perdure.cli.output.answer import Answer, cut_off
+from perdure.cli.output.display import digest
+from perdure.cli.output.formatting import count, moment
+from perdure.cli.output.screen import Column, Screen
+from perdure.errors import NotFound
+from perdure.model.memory import parse_version_path
+from perdure.model.patch import Clear, Put
+from perdure.shapes.text import stamp
+from perdure.shapes.threads import HeadShape
+from perdure.store.memory import Memory
+from perdure.store.plumbing.revisions import LogEntry
+
+__all__ = ["MemoryCommit", "MemoryLog", "MemoryMoved", "log", "redo", "undo"]
+
+_COLUMNS = (
+    Column("items", "name", gives_way=True),
+    Column("reason", gives_way=True),
+    Column("by", leaves=2),
+    Column("when", "when", leaves=1),
+    Column("commit", "digest"),
+)
+
+
+class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a memory."""
+
+    commit: str
+    reason: str
+    at: str
+    run: str | None  # that wrote it; null: none did
+    thread: str | None  # that wrote it; null: it was written directly
+    items: list[str]  # that it added, changed or forgot
+
+
+class MemoryLog(Answer, frozen=True, kw_only=True):
+    """The changes of an owner's memory, newest first."""
+
+    owner: str
+    commits: list[MemoryCommit]
+    more: bool  # whether there are older ones beyond the limit
+
+    def show(self, screen: Screen) -> None:
+        """Print a table."""
+        if not self.commits:
+            screen.say("The memory of ", (self.owner, "name"), " has no changes.")
+            return
+        screen.table(
+            _COLUMNS,
+            [
+                (", ".join(each.items), each.reason, each.thread or "", moment(each.at), digest(each.commit))
+                for each in self.commits
+            ],
+        )
+        if self.more:
+            screen.say((f"The last {count(len(self.commits), 'change')}; --limit 0 shows all.", "quiet"))
+
+
+class MemoryMoved(Answer, frozen=True, kw_only=True):
+    """The head of a memory after an undo or a redo."""
+
+    owner: str
+    did: str  # undone, redone
+    items: int  # that are remembered now
+    head: HeadShape
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        screen.say(
+            f"{self.did.capitalize()}: the memory of ",
+            (self.owner, "name"),
+            f" has {count(self.items, 'item')}, version {self.head.version}, ",
+            digest(self.head.commit),
+        )
+
+
+def log(*, owner: Owner, limit: Limit = 20, everywhere: Everywhere = EVERYWHERE) -> MemoryLog:
+    """Show the changes of an owner's memory, newest first
+
+    A change that was undone is not listed; redo brings it back.
+    """
+    with reading(everywhere) as store:
+        found = known_memory(store, owner).log(limit=limit + 1 if limit else None)
+        shown, more = cut_off(found, limit)
+        return MemoryLog(owner=owner, commits=[_commit(each) for each in shown], more=more)
+
+
+def undo(
+    *,
+    owner: Owner,
+    changes: Annotated[int, Parameter(name="--changes", metavar="N", help="How many changes to undo")] = 1,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> MemoryMoved:
+    """Undo the last change of an owner's memory
+
+    Nothing is lost: redo reverses it. What a thread has written is also taken back by an undo of that thread.
+    """
+    with writing(everywhere) as store:
+        memory = known_memory(store, owner)
+        return _moved(memory, "undone", HeadShape.of(memory.undo(changes, op_id=op_id)))
+
+
+def redo(*, owner: Owner, op_id: OpId = None, everywhere: Everywhere = EVERYWHERE) -> MemoryMoved:
+    """Reverse the last undo of an owner's memory"""
+    with writing(everywhere) as store:
+        memory = known_memory(store, owner)
+        try:
+            head = memory.redo(op_id=op_id)
+        except NotFound as error:
+            if error.code != "nothing_to_redo":
+                raise
+            raise NotFound(
+                f"the memory of '{owner}' has no undo to redo, or something was written after it; nothing was moved.",
+                code="memory_redo_not_found",
+                advice=f"`perdure memory log --owner {owner}` shows what there is.",
+                owner=owner,
+            ) from error
+        return _moved(memory, "redone", HeadShape.of(head))
+
+
+def _moved(memory: Memory, did: str, head: HeadShape) -> MemoryMoved:
+    return MemoryMoved(owner=memory.owner, did=did, items=sum(1 for _ in memory.items()), head=head)
+
+
+def _commit(entry: LogEntry) -> MemoryCommit:
+    return MemoryCommit(
+        commit=entry.digest,
+        reason=entry.reason,
+        at=stamp(entry.at),
+        run=entry.run,
+        thread=entry.author,
+        items=_items(entry),
+    )
+
+
+def _items(entry: LogEntry) -> list[str]:
+    """Return the ids of the items that a commit wrote, each once."""
+    found: list[str] = []
+    for op in entry.patch.ops:
+        match op:
+            case Put(path=path):
+                found.append(parse_version_path(path)[0])
+            case Clear(prefix=prefix):
+                found.append(prefix.removesuffix("/").rpartition("/")[2])
+            case _:
+                continue
+    return list(dict.fromkeys(found))
