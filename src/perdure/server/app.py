@@ -27,7 +27,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
-from perdure.aio.handles import runs_under_way
+from perdure.aio.streaming import runs_under_way
 from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool

@@ -115,17 +115,17 @@ class EventStream:
         drained: asyncio.Event | None = None,
         is_allowed: Callable[[], Awaitable[bool]] | None = None,
         headers: Iterable[tuple[bytes, bytes]] = (),
-        when_cut: bytes | None = None,
         begin: Callable[[], Awaitable[None]] | None = None,
+        when_cut: bytes | None = None,
         idle_seconds: float = IDLE_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
         check_seconds: float = CHECK_SECONDS,
     ) -> None:
         """Send `frames`; `drained` ends the stream, `is_allowed` is asked now and then whether it may go on.
 
+        `begin` is awaited first: what it raises is answered with a problem document and its status.
         `when_cut`: a stream that is ended before its frames has no end, the connection is closed instead; a server that
         does not lend its connection sends this frame before the end.  None: the end is as good as any.
-        `begin` is awaited first: what it raises is answered with a problem document and its status.
         """
         self._begin = begin
         self._frames, self._drained, self._is_allowed = frames, drained, is_allowed

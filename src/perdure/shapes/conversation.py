@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -38,6 +39,7 @@ __all__ = [
     "GraphNode",
     "GraphPage",
     "losses_of",
+    "input_at",
     "place_name",
     "step_losses",
     "turn_name",
@@ -216,6 +218,13 @@ def place_name(turn: int, *, is_apart: bool) -> str:
     if not turn:
         return ""
     return f"after turn {turn}" if is_apart else f"in turn {turn}"
+
+
+def input_at(seen: View) -> str:
+    """Return what the user said in the turn of the commit that is seen; empty: no message, or it is forgotten."""
+    with suppress(Forgotten):
+        return next((turn.input for turn in seen.turns(limit=1)), "")
+    return ""
 
 
 class LossShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 from perdure.errors import Conflict, NotFound
 from perdure.model.message import view
 from perdure.model.run import Cost, Usage
-from perdure.runtime.events import Committed, Happened, WaitingCall
+from perdure.runtime.events import Happened
 from perdure.shapes.conversation import MessageShape, StepLossShape, step_losses
 from perdure.shapes.text import in_json, now, stamp
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a list of runs does not load what runs an agent
     from perdure.model.run import RunRecord
     from perdure.model.ticket import Decision, Ticket
     from perdure.projections.transcript import TranscriptEntry
+    from perdure.runtime.events import Committed, WaitingCall
     from perdure.runtime.session.result import Result
     from perdure.store.runs import ChildRun
     from perdure.store.thread import Thread
@@ -527,7 +528,7 @@ class EventShape(msgspec.Struct, frozen=True, kw_only=True):
             cursor=event.cursor,
             commit=event.commit,
             run=event.run,
-            reason=event.reason if isinstance(event, Committed) else None,
+            reason=None if isinstance(event, Happened) else event.reason,
             event=msgspec.to_builtins(happened.event) if happened else None,
             message=view(message) if message else None,
             approval=TicketShape.waiting(happened.waiting) if happened and happened.waiting else None,
