@@ -89,11 +89,18 @@ class ForkServer:
         return ours
 
     def run(
-        self, words: Sequence[str], *, check: bool = False, **settings: Any
+        self,
+        words: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stderr: int | None = None,
+        check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, as `subprocess.run` does with the words behind `python`, and capture what it prints."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            with ForkedProcess(self, words, **{"stdout": out, "stderr": err, **settings}) as process:
+            said = err if stderr is None else stderr
+            with ForkedProcess(self, words, cwd=cwd, env=env, stdout=out, stderr=said) as process:
                 code = process.wait()
             printed = [_read(each) for each in (out, err)]
         done = subprocess.CompletedProcess(list(words), code, *printed)
