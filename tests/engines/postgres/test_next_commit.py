@@ -172,3 +172,21 @@ class TestAnEditedSeal:
         tell(pen, 4)
         postgres.sql(f"UPDATE perdure.spaces SET seal = seal + 1 WHERE tenant = '{url.rpartition('=')[2]}'")
         return pen
+
+
+def test_a_prepared_statement_takes_a_number_where_it_had_none(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server gives a parameter its type when it prepares: commits after an edit follow commits without one."""
+    sent = Sent(monkeypatch)
+    with perdure.open(new_url()) as store:
+        plain, edited = store.thread("plain", agent="a"), store.thread("edited", agent="a")
+        edited.put("/by-hand.json", 1)
+        for thread in (plain, edited):
+            for number in range(6):
+                with thread.change("said") as change:
+                    change.say("user", f"Turn {number}.")
+
+        assert len(edited.transcript()) == 6
+        assert store.verify().ok
+    assert sent.short >= 8

@@ -84,7 +84,7 @@ WITH turn AS MATERIALIZED (
 ), l AS (
     INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
         op_id, intent, previous, pack, state, needs)
-    SELECT $1, s.id, $3::int + 1, $15, $16::int, $17::int, $18::int, $19::int, $20::bigint, $21::int, $22::int,
+    SELECT $1, s.id, $3::int + 1, $15, $16::int, $17::int, $18::int, $19::int, $20::bigint, $21::int, $22::bigint::int,
         $23::bigint, $24, $25, '\\x01'::bytea || $10, $26, $27, $28::bytea FROM s
 ), k AS (
     INSERT INTO perdure.keys (tenant, space, key, row_id)
