@@ -33,7 +33,10 @@ def opened(path: Path) -> Generator[sqlite3.Connection]:
             yield connection
         finally:
             connection.close()
-    except (sqlite3.Error, UnicodeError) as error:  # damaged names are no text, not even in an error of SQLite
+    except (
+        sqlite3.Error,
+        UnicodeError,
+    ) as error:  # damaged names are no text, not even in an error of SQLite
         raise Corrupt(
             f"SQLite cannot read {path}: {error}; nothing more was imported from it.",
             code="import_database_unreadable",

@@ -68,6 +68,7 @@ from perdure.integrations.langgraph.checkpoints import (
     line_of,
     name_of,
     side_line,
+    spoken,
     thread_id_of,
     write_order,
     writes_path,
@@ -450,10 +451,8 @@ class Saver(BaseCheckpointSaver[str]):
             self._commit(line, record, checkpoint, tip[1], head=tip[0])
             return
         head = line.head
-        if tip is not None and tip[0] == head:
-            latest = tip[1]
-        else:
-            latest = self._threads.at(line.at(head), thread_id, namespace)
+        is_known = tip is not None and tip[0] == head
+        latest = tip[1] if tip and is_known else self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
             if latest is not None and source == "input" and not is_of_task(namespace):
@@ -550,7 +549,7 @@ class Saver(BaseCheckpointSaver[str]):
                     with side.change("messages") as change:
                         if number == 0:
                             retract(change, new)
-                        transcribe(change, new, end, partial(_spoken, side, change.head))
+                        transcribe(change, new, end, partial(spoken, side, change.head))
                 said = new._replace(gone=[], is_anew=False)
                 _, stored = self._write(side, record, checkpoint, below, (digest, said), side.head)
                 after = line.expecting(head).undo(to=side.at().log(limit=1)[0])
@@ -622,7 +621,7 @@ class Saver(BaseCheckpointSaver[str]):
         path, after = channel_path(self._messages), new.after
         if record.namespace == "":
             retract(change, new)
-            transcribe(change, new, len(after), partial(_spoken, line, change.head))
+            transcribe(change, new, len(after), partial(spoken, line, change.head))
         added = len(after) - len(new.before)
         if digest is None or not 0 < new.shared == len(new.before) or not 0 < added <= _APPENDED_MAX:
             return change.put(path, cast("Json", after.stored))
@@ -698,8 +697,3 @@ class Saver(BaseCheckpointSaver[str]):
 
     def _holder(self) -> str:
         return self._engine().holder()
-
-
-def _spoken(line: Thread, head: Head | None) -> set[str]:
-    """Return the ids of the messages of a transcript."""
-    return {each.id for each in line.at(head).transcript()} if head is not None and head.commit else set()
