@@ -58,6 +58,7 @@ __all__ = [
     "line_of",
     "name_of",
     "side_line",
+    "spoken",
     "thread_id_of",
     "write_order",
     "writes_path",
@@ -537,6 +538,11 @@ def _empty(line: Thread, planned: Thread | None = None) -> None:
     """
     (planned or line).undo(to=None)
     line.put(_EMPTIED, value=True)  # a commit, so that no redo leads back
+
+
+def spoken(line: Thread, head: Head | None) -> set[str]:
+    """Return the ids of the messages of a transcript."""
+    return {each.id for each in line.at(head).transcript()} if head is not None and head.commit else set()
 
 
 def thread_id_of(thread: Thread) -> str | None:

@@ -68,6 +68,7 @@ from perdure.integrations.langgraph.checkpoints import (
     line_of,
     name_of,
     side_line,
+    spoken,
     thread_id_of,
     write_order,
     writes_path,
@@ -81,7 +82,6 @@ from perdure.integrations.langgraph.transcript import (
     elements_of,
     missed,
     retract,
-    spoken_on,
     transcribe,
 )
 from perdure.model import names
@@ -429,7 +429,7 @@ class Saver(BaseCheckpointSaver[str]):
             updated=encode(given.get("updated_channels")),
             metadata=encode(dict(get_checkpoint_metadata(config, metadata))),
             pending_sends=encode(given["pending_sends"]) if given.get("pending_sends") else None,
-            holder=self._engine().holder(),
+            holder=self._holder(),
             has_work=has_work(given),
         )
 
@@ -451,10 +451,8 @@ class Saver(BaseCheckpointSaver[str]):
             self._commit(line, record, checkpoint, tip[1], head=tip[0])
             return
         head = line.head
-        if tip is not None and tip[0] == head:
-            latest = tip[1]
-        else:
-            latest = self._threads.at(line.at(head), thread_id, namespace)
+        is_known = tip is not None and tip[0] == head
+        latest = tip[1] if tip and is_known else self._threads.at(line.at(head), thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
             if latest is not None and source == "input" and not is_of_task(namespace):
@@ -491,7 +489,7 @@ class Saver(BaseCheckpointSaver[str]):
         if not record.has_work:
             return
         thread_id, namespace = record.thread_id, record.namespace
-        is_own = record.holder is not None and record.holder == self._engine().holder()
+        is_own = record.holder is not None and record.holder == self._holder()
         run = self._memory.run_of(thread_id, namespace, record.id)
         if is_own and (run is None or run is config.get("metadata")):
             return
@@ -551,7 +549,7 @@ class Saver(BaseCheckpointSaver[str]):
                     with side.change("messages") as change:
                         if number == 0:
                             retract(change, new)
-                        transcribe(change, new, end, partial(spoken_on, side, change.head))
+                        transcribe(change, new, end, partial(spoken, side, change.head))
                 said = new._replace(gone=[], is_anew=False)
                 _, stored = self._write(side, record, checkpoint, below, (digest, said), side.head)
                 after = line.expecting(head).undo(to=side.at().log(limit=1)[0])
@@ -623,7 +621,7 @@ class Saver(BaseCheckpointSaver[str]):
         path, after = channel_path(self._messages), new.after
         if record.namespace == "":
             retract(change, new)
-            transcribe(change, new, len(after), partial(spoken_on, line, change.head))
+            transcribe(change, new, len(after), partial(spoken, line, change.head))
         added = len(after) - len(new.before)
         if digest is None or not 0 < new.shared == len(new.before) or not 0 < added <= _APPENDED_MAX:
             return change.put(path, cast("Json", after.stored))
@@ -696,3 +694,6 @@ class Saver(BaseCheckpointSaver[str]):
 
     def _engine(self) -> Any:
         return self._threads.store._resources.engine  # pyright: ignore[reportPrivateUsage]
+
+    def _holder(self) -> str:
+        return self._engine().holder()
