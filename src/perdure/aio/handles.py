@@ -34,6 +34,7 @@ from perdure.aio.proxy import (
     as_it_is,
     begins_first,
     handed,
+    next_news,
     seen_through,
 )
 from perdure.errors import Busy, NotFound, RunFailed
@@ -482,13 +483,13 @@ async def _events_of(
     """Yield the events of a run; leaving the iteration does not stop the run."""
     try:
         while not watching.ready.is_set():
-            await _next(news)
+            await next_news(news)
         while not watching.is_over:
             # The event that said that the run has begun may have been set for its first items, too.
             for event in await work(lambda: list(watching.news(0))):
                 yield event
             if not watching.is_over:
-                await _next(news)
+                await next_news(news)
         await asyncio.wait((task,))
         await asyncio.sleep(0)  # until the task's callback has run
         for event in await work(lambda: list(watching.rest())):
@@ -513,17 +514,11 @@ async def _followed(
                     async with asyncio.timeout(_WAIT_SECONDS):  # `wait_for` may lose a cancellation
                         await news.wait()
             else:
-                await env.store_runtime.news.wait(
-                    env.space, following.seen, following.wait_seconds, event=news
-                )
+                seconds = following.wait_seconds
+                await env.store_runtime.news.wait(env.space, following.seen, seconds, event=news)
             news.clear()
     finally:
         following.close()
-
-
-async def _next(news: asyncio.Event) -> None:
-    await news.wait()
-    news.clear()
 
 
 class Definitions(HeldProxy[agents.Definitions]):

@@ -29,6 +29,7 @@ __all__ = [
     "as_it_is",
     "begins_first",
     "handed",
+    "next_news",
     "seen_through",
 ]
 
@@ -267,3 +268,9 @@ def begins_first(method: Callable[_P, AsyncGenerator[_R | None]]) -> Callable[_P
         return EventIterator(method(*args, **options))
 
     return begun
+
+
+async def next_news(news: asyncio.Event) -> None:
+    """Wait for the next news, and take them."""
+    await news.wait()
+    news.clear()
