@@ -7,30 +7,27 @@ that a hang is a failure.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import pytest
 
 from tests.crash.campaign import sized
 from tests.crash.forked_runs import ACTS, CHILD_ENDED, MOMENTS
+from tests.forked import ForkedProcess, commands
 
-WAIT_SECONDS = 300.0  # far beyond what any program takes
 HANG_SECONDS = 6.0  # so long a program is watched that hangs
 
 
 def command(name: str, path: Path, *arguments: object) -> list[str]:
-    """How a program is started."""
-    start = [sys.executable, "-m", "tests.crash.forked_runs", name, str(path / "store.db")]
-    return [*start, *map(str, arguments)]
+    """How a program is started, behind `python`."""
+    return ["-m", "tests.crash.forked_runs", name, str(path / "store.db"), *map(str, arguments)]
 
 
 def program(name: str, path: Path, *arguments: object) -> dict[str, Any]:
-    """What a program printed; raises `TimeoutExpired` if it does not end."""
-    start = command(name, path, *arguments)
-    done = subprocess.run(start, capture_output=True, timeout=WAIT_SECONDS, check=False, text=True)
+    """What a program printed; raises `TimeoutError` if it does not end."""
+    done = commands().run(command(name, path, *arguments))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert (found.get("repeated", []), found.get("faults", [])) == ([], [])
@@ -61,15 +58,13 @@ def hangs(directory: Path) -> bool:
     """Whether a parent goes on for ever whose child closed the loops that it inherited."""
     directory.mkdir()
     start = command("after_child", directory, "leaves", "control")
-    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
+    with ForkedProcess(commands(), start, stdout=PIPE, stderr=DEVNULL) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline().strip() == CHILD_ENDED
         try:
             parent.wait(HANG_SECONDS)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             return True
-        finally:
-            parent.kill()
     return False
 
 

@@ -26,8 +26,8 @@ from tests.crash.processes import running
 
 Durability: TypeAlias = Literal["power_loss", "process_crash"]
 
-LIVES_AT_EACH_POINT = sized(4, 80)
-LIVES_AT_RANDOM = sized(28, 1_000)
+LIVES_AT_EACH_POINT = sized(2, 80)
+LIVES_AT_RANDOM = sized(14, 1_000)
 LIVES_OF_A_STORE = 13  # after so many kills another store is begun
 
 # The promise is "under a second".  Opening takes some milliseconds; of all the times the median is judged,

@@ -13,6 +13,9 @@ from perdure.model.canonical import Json
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.lists import LIST_BYTES_MIN, StoredList, build, decode_node
 from tests.coded import raises
+from tests.crash.campaign import sized
+
+ELEMENTS = sized(6_000, 20_000)
 
 
 def letters(seed: int, count: int, size: int) -> list[Json]:
@@ -133,15 +136,17 @@ def test_an_edit_in_any_place_makes_few_objects(place: int) -> None:
     assert lists.read(stored.fetch, stored[after.top.digest]) == canonical.encode(items)
 
 
-@pytest.mark.parametrize("item", [0, "a", "x" * 600, "y" * 5_000])
+@pytest.mark.parametrize(
+    "item", [0, "a", "x" * 600, "y" * 5_000], ids=["number", "letter", "600 bytes", "5,000 bytes"]
+)
 def test_equal_elements_make_no_deep_tree(item: Json) -> None:
     """A node has at least eight children, unless it is the last, whatever the digests are."""
-    tree = built([item] * 20_000)
+    tree = built([item] * ELEMENTS)
 
     assert tree.objects[tree.top.digest].body[0] <= 5
     assert len(tree.objects) < 200
     assert lists.read(Objects(tree.objects).fetch, tree.objects[tree.top.digest]) == canonical.encode(
-        [item] * 20_000
+        [item] * ELEMENTS
     )
 
 
@@ -218,7 +223,7 @@ def test_a_tree_whose_hashes_are_right_and_whose_counts_are_not_is_refused() -> 
 
 def test_an_append_refuses_a_node_that_goes_on_after_its_end() -> None:
     """Its hash and its counts are right, but no list has this tree: a second child would have to be in another node."""
-    tree = built(letters(3, 20_000, 300))
+    tree = built(letters(3, ELEMENTS, 300))
     level = [each.body for each in tree.objects.values() if each.kind is Kind.LIST and each.body[0] == 0]
     first = next(body for body in level if 8 * 40 < len(body) < 128 * 40 and body[-40] < 8)
     joined = Object.of(Kind.LIST, first + first[1:41])

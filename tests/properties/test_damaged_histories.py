@@ -21,7 +21,7 @@ LOOK = ToolSpec(name="look", parameters={"type": "object", "properties": {"city"
 RESULT = ToolResult("call_1", "success", (Text("rain"),))
 UNPAIRED = {"ollama-chat"}  # the servers that take a result without its call
 DEEP = bool(os.environ.get("PERDURE_DEEP"))
-CASES = 3_000 if DEEP else 40  # for each of nine targets: 27,000 in a deep run, each for two models
+CASES = 3_000 if DEEP else 15  # for each of nine targets: 27,000 in a deep run, each for two models
 RELAXED = settings(max_examples=CASES, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 

@@ -386,7 +386,7 @@ class Course(RuleBasedStateMachine):
 
 
 SETTINGS = settings(
-    max_examples=sized(10, 1_500), stateful_step_count=sized(30, 60), deadline=None, print_blob=True
+    max_examples=sized(6, 1_500), stateful_step_count=sized(30, 60), deadline=None, print_blob=True
 )
 
 

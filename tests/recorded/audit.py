@@ -20,7 +20,7 @@ from perdure.providers.contract import Loss, Rendered
 from tests.recorded.leaves import Leaf, Said, given, is_account, walk
 from tests.recorded.transformations import EQUAL, REPAIRS, SPELLED, WHOLE
 
-__all__ = ["false", "silent"]
+__all__ = ["audited", "false", "silent"]
 
 # Options that say the same as their absence, and how choices are spelled.
 _DEFAULTS = {"n": 1, "parallel_tool_calls": True, "temperature": 1, "tool_choice": "auto", "top_p": 1}
@@ -68,8 +68,22 @@ def silent(context: Context, rendered: Rendered, *, own: bool = False) -> list[s
 
     That server has no field for the citations of its answers, and misses nothing.
     """
+    return _silent(_Audit(context, rendered, own=own))
+
+
+def false(context: Context, rendered: Rendered) -> list[str]:
+    """The losses of what the request holds unchanged."""
+    return _false(_Audit(context, rendered))
+
+
+def audited(context: Context, rendered: Rendered, *, own: bool = False) -> tuple[list[str], list[str]]:
+    """Both: what is silent, and what is false."""
     audit = _Audit(context, rendered, own=own)
-    leaves = list(given(context))
+    return _silent(audit), _false(audit)
+
+
+def _silent(audit: _Audit) -> list[str]:
+    leaves = list(given(audit.context))
     absent = [leaf for leaf in leaves if audit.is_silent(leaf)]
     return [
         f"{leaf.where} {'/'.join(leaf.path)} {leaf.value!s:.60}"
@@ -77,10 +91,8 @@ def silent(context: Context, rendered: Rendered, *, own: bool = False) -> list[s
     ]
 
 
-def false(context: Context, rendered: Rendered) -> list[str]:
-    """The losses of what the request holds unchanged."""
-    audit = _Audit(context, rendered)
-    return [f"{loss.kind} {loss.where} {loss.what}" for loss in rendered.losses if not audit.is_real(loss)]
+def _false(audit: _Audit) -> list[str]:
+    return [f"{loss.kind} {loss.where} {loss.what}" for loss in audit.losses if not audit.is_real(loss)]
 
 
 def _at(where: str, pattern: str = "messages") -> tuple[int, str] | None:

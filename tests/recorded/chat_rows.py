@@ -20,6 +20,7 @@ from perdure.providers import adapter as adapter_of
 from perdure.providers.contract import Reply
 from tests.crash.campaign import sized
 from tests.recorded.chat_meaning import differences
+from tests.recorded.pairs import sampled
 from tests.recorded.wire import Facts, Record, Wire, pieces
 
 __all__ = ["ChatRows", "chunked", "provider_of", "read", "round_trip", "unlike", "unread", "unread_facts"]
@@ -31,11 +32,18 @@ def provider_of(record: Record) -> str:
 
 
 def read(adapter: Adapter, record: Record) -> Reply:
-    """The answer of a record."""
-    provider = provider_of(record)
-    if record.is_stream:
-        return adapter.parse_stream([record.body], provider=provider)
-    return adapter.parse(record.response, provider=provider)
+    """The answer of a record, read once."""
+    key = (adapter.api, record.id)
+    if key not in _read:
+        provider = provider_of(record)
+        if record.is_stream:
+            _read[key] = adapter.parse_stream([record.body], provider=provider)
+        else:
+            _read[key] = adapter.parse(record.response, provider=provider)
+    return _read[key]
+
+
+_read: dict[tuple[str, str], Reply] = {}
 
 
 def unread(adapter: Adapter, wire: Wire, *apis: str) -> set[str]:
@@ -144,7 +152,11 @@ class ChatRows:
         self, adapter: Adapter, streams: list[Record], seed: int
     ) -> None:
         """Pieces of any size tell the same, in the same order, as the whole."""
-        differ = [each.id for each in streams if chunked(adapter, each, seed) != read(adapter, each)]
+        differ = [
+            each.id
+            for each in sampled(streams, every=3)
+            if chunked(adapter, each, seed) != read(adapter, each)
+        ]
 
         assert differ == []
 
@@ -152,7 +164,7 @@ class ChatRows:
         self, adapter: Adapter, streams: list[Record]
     ) -> None:
         """Even characters that are cut in two are put together."""
-        short = [record for record in streams if len(record.body) < 20_000][:40]
+        short = [record for record in streams if len(record.body) < 20_000][: sized(15, 40)]
 
         assert short
         assert [each.id for each in short if chunked(adapter, each, 0) != read(adapter, each)] == []

@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from perdure.model.context import Context
 from perdure.providers import adapter
+from perdure.providers.contract import Reply
 from perdure.providers.registry import APIS
 from tests.recorded.wire import Record, Wire
 
-__all__ = ["DEEP", "MODELS", "OTHERS", "SOURCES", "contexts", "sampled"]
+__all__ = ["DEEP", "MODELS", "OTHERS", "SOURCES", "context_of", "contexts", "read_as", "reply", "sampled"]
 
 DEEP = bool(os.environ.get("PERDURE_DEEP"))
 SOURCES = (*APIS, "groq-chat")
@@ -44,18 +45,33 @@ def contexts(wire: Wire, source: str, *, every: int = 1, start: int = 0) -> Iter
     """What was asked in a format and taken, as contexts: all in a deep run, else each `every`-th from `start` on."""
     taken = [record for record in wire.requests(source) if record.status == 200]
     for record in taken if DEEP else taken[start::every]:
-        yield record, _context(record)
+        yield record, context_of(record)
 
 
 _read: dict[str, Context] = {}
 
 
-def _context(record: Record) -> Context:
+def context_of(record: Record) -> Context:
+    """What a record asked, read once."""
     if record.id not in _read:
         body = record.request or {}
         reading = adapter(read_as(record.api))
         _read[record.id] = reading.read_request(body, model=record.model, provider=record.provider)
     return _read[record.id]
+
+
+_replies: dict[str, Reply] = {}
+
+
+def reply(record: Record) -> Reply:
+    """The answer of a record, read once."""
+    if record.id not in _replies:
+        reading = adapter(read_as(record.api))
+        if record.is_stream:
+            _replies[record.id] = reading.parse_stream([record.body], provider=record.provider)
+        else:
+            _replies[record.id] = reading.parse(record.response, provider=record.provider)
+    return _replies[record.id]
 
 
 def sampled(found: Sequence[T], *, every: int) -> Sequence[T]:

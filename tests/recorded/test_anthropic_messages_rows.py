@@ -152,7 +152,7 @@ def test_a_stream_byte_by_byte_is_the_same(wire: Wire) -> None:
     """Every byte may come alone."""
     streams = [each for each in accepted(wire) if each.is_stream and len(each.body) < 30_000]
 
-    for record in streams[::4]:
+    for record in streams[:: sized(12, 4)]:
         assert read(record, seed=0) == read(record)
 
 

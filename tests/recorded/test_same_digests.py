@@ -18,6 +18,7 @@ from perdure.model.digest import Kind, digest_of
 from perdure.model.message import Message, encode_message
 from perdure.providers import adapter
 from perdure.providers.registry import APIS
+from tests.crash.campaign import sized
 from tests.recorded.frames import frames_of
 from tests.recorded.pairs import sampled
 from tests.recorded.test_there_and_back import TRANSCRIPT
@@ -60,7 +61,7 @@ def streams(wire: Wire, api: str) -> list[Record]:
 @pytest.mark.parametrize("api", APIS)
 def test_chunks_do_not_matter(wire: Wire, api: str) -> None:
     """A stream in any pieces is the same message, byte for byte."""
-    for record in streams(wire, api):
+    for record in sampled(streams(wire, api), every=3):
         body = frames_of(record.response) if (api, record.response_format) == FRAMED else record.body
         whole = adapter(api).parse_stream([body], provider=record.provider).message
         cut = adapter(api).parse_stream(pieces(body, seed=5), provider=record.provider).message
@@ -73,10 +74,10 @@ def test_the_order_of_keys_does_not_matter(wire: Wire, api: str) -> None:
     """Requests and answers with their keys shuffled are the same messages, byte for byte."""
     chance = random.Random(7)
 
-    for record in sampled([each for each in wire.requests(api) if each.status == 200], every=2):
+    for record in sampled([each for each in wire.requests(api) if each.status == 200], every=4):
         body = record.request or {}
         assert (record.id, asked(record, shuffled(body, chance))) == (record.id, asked(record, body))
-    for record in sampled([each for each in wire.answers(api) if each.id in wire.facts], every=2):
+    for record in sampled([each for each in wire.answers(api) if each.id in wire.facts], every=4):
         if not record.is_stream:
             answered = shuffled(record.response, chance)
             assert (record.id, said(record, answered)) == (record.id, said(record, record.response))
@@ -110,10 +111,10 @@ def test_the_process_does_not_matter(wire: Wire) -> None:
             check=True,
             text=True,
         ).stdout.splitlines()
-        for seed in ("1", "2")
+        for seed in sized(("1",), ("1", "2"))
     ]
 
-    assert lines[0] == lines[1] == list(told(wire))
+    assert [*lines, list(told(wire))] == [lines[0]] * (len(lines) + 1)
     assert len(lines[0]) > 150
 
 

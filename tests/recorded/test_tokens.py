@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from perdure.model.context import Context
-from perdure.providers import adapter, tokens
+from perdure.providers import tokens
 from perdure.providers.registry import APIS
 from perdure.providers.token_measures import FAMILIES, Family, family
+from tests.recorded.pairs import context_of
 from tests.recorded.wire import Record, Wire
 
 COVERED = 0.95
@@ -72,9 +73,7 @@ def measured(wire: Wire) -> Iterator[Measured]:
         facts = wire.facts.get(record.id)
         if facts is None or not facts.input_tokens or not record.model or record.request is None:
             continue
-        context = adapter(record.api).read_request(
-            record.request, model=record.model, provider=record.provider
-        )
+        context = context_of(record)
         if is_text(record, context):
             tooled = bool(context.tools or isinstance(context.options.get("output"), dict))
             estimate = tokens.count(context, model=f"{record.provider}:{record.model}")

@@ -213,8 +213,8 @@ def _format(given: BackendRef, models: Catalog) -> Target | None:
     if isinstance(given, str):
         return _named(given, models)
     try:
-        return registry.target(given.backend, models)
-    except (NotFound, Invalid):
+        return registry.find_target(given.backend, models)
+    except Invalid:  # it could mean several
         return None
 
 

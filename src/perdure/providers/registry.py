@@ -26,7 +26,7 @@ from perdure.providers.contract import Adapter
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-__all__ = ["APIS", "GROUP", "Target", "adapter", "in_full", "providers", "target"]
+__all__ = ["APIS", "GROUP", "Target", "adapter", "find_target", "in_full", "providers", "target"]
 
 GROUP = "perdure.adapters"
 
@@ -81,14 +81,10 @@ def target(backend: str, models: Catalog | None = None) -> Target:
 
     Raises `Invalid` if the text names no backend, `NotFound` for an unknown provider.
     """
-    name, colon, model = backend.partition(":")
-    known = _provider(name) if colon and model else None
-    if known is not None:
-        return Target(*known, model)
-    found = (models or catalog.shipped()).resolve(backend) if backend else None
+    found = find_target(backend, models)
     if found is not None:
-        provider, _, model = found.partition(":")
-        return Target(*(_provider(provider) or ("openai-chat", provider)), model)
+        return found
+    name, colon, model = backend.partition(":")
     if not colon or not name or not model:
         raise Invalid(
             f"'{backend}' names no backend; nothing was done.",
@@ -104,6 +100,19 @@ def target(backend: str, models: Catalog | None = None) -> Target:
         provider=name,
         known=known,
     )
+
+
+def find_target(backend: str, models: Catalog | None = None) -> Target | None:
+    """Return the same, or None if the text names no backend that is known; raises `Invalid` if it could mean several."""
+    name, colon, model = backend.partition(":")
+    known = _provider(name) if colon and model else None
+    if known is not None:
+        return Target(*known, model)
+    found = (models or catalog.shipped()).resolve(backend) if backend else None
+    if found is None:
+        return None
+    provider, _, model = found.partition(":")
+    return Target(*(_provider(provider) or ("openai-chat", provider)), model)
 
 
 def in_full(backend: str, models: Callable[[], Catalog]) -> str:

@@ -17,7 +17,7 @@ from perdure.model.digest import Kind, digest_of
 from perdure.testing import Script, say, use
 from tests.runtime.runs.injecting import Wire, opened
 
-MANY = 120
+MANY = 80
 FEW = 25  # cells; what is looked for, and some to find it
 
 

@@ -13,6 +13,7 @@ import perdure
 from perdure import Agent, Store, Thread, aio
 from perdure.runtime.session.result import Result
 from perdure.testing import Script, say, step, use
+from tests.crash.campaign import sized
 
 EFFECTS = ["read_only", "local_write", "external_write"]
 
@@ -154,9 +155,9 @@ def test_an_async_tool_that_takes_too_long_is_stopped(store: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "bytes", "json"])
-def test_a_result_of_50_mb_is_kept_whole_and_shown_in_part(store: Store, kind: str) -> None:
-    """The conversation holds a preview and a reference; the artifact holds every byte."""
-    size = 50_000_000
+def test_a_result_of_many_megabytes_is_kept_whole_and_shown_in_part(store: Store, kind: str) -> None:
+    """The conversation holds a preview and a reference; the artifact holds every byte: of 50 MB in a deep run."""
+    size = sized(5_000_000, 50_000_000)
     given: Any = {"text": "x" * size, "bytes": b"\x00" * size, "json": ["y" * 1_000] * (size // 1_000)}[kind]
 
     def large() -> Any:

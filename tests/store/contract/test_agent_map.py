@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +15,7 @@ from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
 from perdure.history.space import TimelineContext
 from perdure.model.event import AgentChanged, ConflictCovered
 from perdure.store.plumbing import directory
+from tests.forked import commands
 
 
 def test_it_is_read_and_written_like_a_thread(store: Store, other: Store) -> None:
@@ -274,7 +273,7 @@ def test_sigkill_between_the_writes(tmp_path: Path) -> None:
         "with store.thread('t', agent='a').change('both') as change:\n"
         "    change.agent.put('/n.json', 1)\n"
     )
-    run = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    run = commands().run(["-c", program, str(path)])
 
     with perdure.open(path) as store:
         assert run.returncode == -9

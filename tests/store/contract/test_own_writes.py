@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 import perdure
 from perdure import Head, Store, Thread
 from perdure.errors import StaleHead
+from tests.forked import commands
 
 
 def test_a_block_sees_its_own_writes_and_nobody_else_does(thread: Thread, other: Store) -> None:
@@ -203,8 +202,6 @@ def test_another_process_sees_the_last_head(tmp_path: Path) -> None:
         thread.put("/n.json", "before")
         with thread.change("open") as change:
             change.put("/n.json", "inside")
-            run = subprocess.run(
-                [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-            )
+            run = commands().run(["-c", program, str(path)], check=True)
 
     assert run.stdout == "before\n"

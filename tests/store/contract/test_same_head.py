@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 import perdure
 from perdure import Store, Thread
 from perdure.errors import StaleHead
+from tests.forked import ForkedProcess, commands
 
 
 def test_two_blocks_on_one_head(thread: Thread, other: Store) -> None:
@@ -53,12 +53,7 @@ def test_two_processes_on_one_head(tmp_path: Path) -> None:
         thread = store.thread("trip-42", agent="planner")
         thread.put("/n.json", 0)
         writers = [
-            subprocess.Popen(
-                [sys.executable, "-c", WRITER, str(path), name, "10"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            ForkedProcess(commands(), ["-c", WRITER, str(path), name, "10"], stdin=PIPE, stdout=PIPE)
             for name in ("one", "two")
         ]
         outcomes: list[list[str]] = []

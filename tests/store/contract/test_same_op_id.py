@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import perdure
 from perdure import Store, Thread
 from perdure.errors import InDoubt, OpReused
 from tests.coded import raises
+from tests.forked import commands
 
 
 def add_milk(thread: Thread, op_id: str, *, item: str = "milk") -> perdure.Change:
@@ -177,10 +176,7 @@ def test_it_is_so_from_another_process(tmp_path: Path) -> None:
         "    change.put('/todos.json', [*change.get('/todos.json', default=[]), 'milk'])\n"
         "print(change.head.commit, change.head.version)\n"
     )
-    runs = [
-        subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-        for _ in range(3)
-    ]
+    runs = [commands().run(["-c", program, str(path)], check=True) for _ in range(3)]
 
     with perdure.open(path) as store:
         assert store.thread("t").get("/todos.json") == ["milk"]

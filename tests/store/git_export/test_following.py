@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 
 import pytest
 
@@ -15,6 +14,7 @@ from perdure import Store
 from perdure.errors import Conflict, NotFound
 from perdure.store import git_export
 from tests.coded import raises
+from tests.forked import ForkedProcess, commands
 from tests.store.git_export.looking import branches, clean, git, opened
 
 
@@ -79,27 +79,14 @@ def test_a_process_that_is_killed_at_any_moment_is_gone_on_from(store: Store, tm
     thread = store.thread("trip", agent="planner")
     for number in range(300):
         thread.put(f"/{number % 7}", number)
-    words = [
-        sys.executable,
-        "-m",
-        "perdure",
-        "export",
-        "trip",
-        "--git",
-        "g",
-        "--follow",
-        "--store",
-        "store.db",
-    ]
+    words = ["-m", "perdure", "export", "trip", "--git", "g", "--follow", "--store", "store.db"]
 
-    for wait in (0.35, 0.45, 0.55, 0.65, 0.8):
-        process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for number in range(20):
-            thread.put("/more", number)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.communicate(timeout=wait)
-        process.kill()
-        process.communicate()
+    for wait in (0.02, 0.05, 0.1, 0.2, 0.4):
+        with ForkedProcess(commands(), words, cwd=tmp_path, stdout=DEVNULL, stderr=DEVNULL) as process:
+            for number in range(20):
+                thread.put("/more", number)
+            with pytest.raises(TimeoutError):
+                process.wait(wait)
     git_export.export(thread, tmp_path / "g")
     git_export.export(thread, tmp_path / "whole")
 
@@ -108,23 +95,15 @@ def test_a_process_that_is_killed_at_any_moment_is_gone_on_from(store: Store, tm
 
 
 def following(*more: str) -> list[str]:
-    """The command, in a process that hears Ctrl-C: whoever runs the tests in the background may have them ignore it."""
-    words = ["export", "trip", "--git", "g", "--follow", "--store", "store.db", *more]
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    return [sys.executable, "-c", f"{heard}; from perdure.cli import main; main({words!r})"]
+    """The command; a forked process hears Ctrl-C, though the tests may run in the background and ignore it."""
+    return ["-m", "perdure", "export", "trip", "--git", "g", "--follow", "--store", "store.db", *more]
 
 
 def test_the_command_follows_until_it_is_interrupted(store: Store, tmp_path: Path) -> None:
     """It says what it wrote, goes on as commits arrive from another process, and ends with the signal."""
     thread = store.thread("trip", agent="planner")
     thread.put("/a", 1)
-    process = subprocess.Popen(
-        following("--json"),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = ForkedProcess(commands(), following("--json"), cwd=tmp_path, stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
 
     with process:
@@ -146,9 +125,7 @@ def test_people_are_told_that_there_is_more_to_come(store: Store, tmp_path: Path
     """What was there, how to stop, and then a line for each branch that moves."""
     thread = store.thread("trip", agent="planner")
     thread.put("/a", 1)
-    process = subprocess.Popen(
-        following(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = ForkedProcess(commands(), following(), cwd=tmp_path, stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
 
     with process:

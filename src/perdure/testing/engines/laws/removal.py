@@ -179,7 +179,7 @@ class RemovalLaws(EngineSubject):
 
     def test_many_objects_are_forgotten_at_once(self, engine: Engine) -> None:
         """The size of a batch is not bounded by what a database takes as parameters."""
-        many = [value(f"value {number}") for number in range(3_000)]
+        many = [value(f"value {number}") for number in range(1_100)]
         engine.apply(write("op", *many))
 
         engine.forget(
