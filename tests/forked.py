@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import IO, Any, Self, TextIO
 
-__all__ = ["ForkServer", "ForkedProcess", "commands"]
+__all__ = ["PIPE", "ForkServer", "ForkedProcess", "Subprocess", "commands"]
 
 ROOT = Path(__file__).parents[1]
 PIPE = subprocess.PIPE
@@ -89,11 +89,18 @@ class ForkServer:
         return ours
 
     def run(
-        self, words: Sequence[str], *, check: bool = False, **settings: Any
+        self,
+        words: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stderr: int | None = None,
+        check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, as `subprocess.run` does with the words behind `python`, and capture what it prints."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            with ForkedProcess(self, words, **{"stdout": out, "stderr": err, **settings}) as process:
+            said = err if stderr is None else stderr
+            with ForkedProcess(self, words, cwd=cwd, env=env, stdout=out, stderr=said) as process:
                 code = process.wait()
             printed = [_read(each) for each in (out, err)]
         done = subprocess.CompletedProcess(list(words), code, *printed)
@@ -101,8 +108,29 @@ class ForkServer:
         return done
 
 
+class Subprocess:
+    """What a program that starts other Pythons uses of the module `subprocess`, with a server that forks them."""
+
+    PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+
+    def __init__(self, server: ForkServer) -> None:
+        self._server = server
+
+    def Popen(  # noqa: N802
+        self, command: Sequence[str], *, stdout: int | None = None, stderr: int, text: bool = True
+    ) -> ForkedProcess:
+        """Start what `subprocess.Popen` would start."""
+        assert (command[0], text) == (sys.executable, True)
+        return ForkedProcess(self._server, command[1:], stdout=stdout, stderr=stderr)
+
+    def run(self, command: Sequence[str], *, check: bool, stderr: int) -> subprocess.CompletedProcess[str]:
+        """Run what `subprocess.run` would run."""
+        assert (command[0], check) == (sys.executable, False)
+        return self._server.run(command[1:], stderr=stderr)
+
+
 class ForkedProcess:
-    """A program of `server`, with the settings and methods of `subprocess.Popen`; leaving the block kills it."""
+    """A program of `server`, with the settings and methods of `subprocess.Popen`; an error in the block kills it."""
 
     def __init__(
         self,
@@ -142,8 +170,9 @@ class ForkedProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Kill it, if it has not ended."""
-        self.kill()
+        """Wait for its end; after an error, kill it first."""
+        if kind is not None:
+            self.kill()
         self.wait()
         self._close()
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import os
 import re
@@ -52,7 +53,11 @@ class House:
     def __init__(self, root: Path = SOURCE) -> None:
         self.root = root
         self.files = {self._name(path): path for path in sorted(root.rglob("*.py"))}
-        self.trees = {name: ast.parse(path.read_text()) for name, path in self.files.items()}
+        gc.disable()  # nothing that is made here is garbage, and the search for it would take most of the time
+        try:
+            self.trees = {name: ast.parse(path.read_text()) for name, path in self.files.items()}
+        finally:
+            gc.enable()
 
     def _name(self, path: Path) -> str:
         parts = path.relative_to(self.root.parent).with_suffix("").parts

@@ -31,9 +31,9 @@ _MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', mono
 _SANS = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
 
-def pictures() -> dict[str, str]:
-    """Return each picture under the name of its file."""
-    return {"thread.svg": thread(), "demo.svg": demo(record())}
+def pictures(recorded: list[str]) -> dict[str, str]:
+    """Return each picture under the name of its file, with a demo that was recorded."""
+    return {"thread.svg": thread(), "demo.svg": demo(recorded)}
 
 
 def photograph() -> bytes:
@@ -250,7 +250,7 @@ def _span(start: int, words: str, style: Style) -> str:
 def main() -> None:
     """Write each picture, and say what was written."""
     DIRECTORY.mkdir(exist_ok=True)
-    for name, text in pictures().items():
+    for name, text in pictures(record()).items():
         (DIRECTORY / name).write_text(text, encoding="utf-8")
         print(f"{name}: {len(text.encode()):,} bytes")
     missing = browser.missing()

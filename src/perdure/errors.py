@@ -190,13 +190,13 @@ class Decided(Conflict):
 
 
 class Sealed(Conflict):
-    """The timeline takes no more writes.  Nothing was written."""
+    """The timeline takes no more writes.  Nothing was written to it."""
 
-    def __init__(self, timeline: str) -> None:
-        """Name the sealed timeline."""
-        self.timeline = timeline
+    def __init__(self, timeline: str, because: str = "", *, left: str = "nothing was written") -> None:
+        """Name the sealed timeline; `because` and `left` say what the ledger has, and what was not done."""
+        self.timeline, self.because = timeline, because
         super().__init__(
-            f"timeline '{timeline}' is sealed; nothing was written.",
+            f"timeline '{timeline}' is sealed{', and ' + because if because else ''}; {left}.",
             advice="Fork it, or promote it, to go on from there.",
         )
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.source import ROOT, SOURCE
+from tests.forked import ForkServer
 
 LINT = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
 
@@ -26,11 +26,18 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def broken_contracts(project: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """Processes that have imported the linter, and nothing of the package."""
+    with ForkServer("importlinter.cli") as server:
+        yield server
+
+
+def broken_contracts(forks: ForkServer, project: Path) -> list[str]:
     """The names of the contracts that `project` breaks."""
-    command = [sys.executable, "-P", "-c", LINT, "--no-cache", "--no-logo"]
+    command = ["-c", LINT, "--no-cache", "--no-logo"]
     environment = os.environ | {"PYTHONPATH": str(project / "src"), "NO_COLOR": "1", "COLUMNS": "200"}
-    ended = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    ended = forks.run(command, cwd=project, env=environment)
     broken = [line.partition(" BROKEN")[0] for line in ended.stdout.splitlines() if " BROKEN" in line]
     assert bool(broken) == bool(ended.returncode), ended.stdout + ended.stderr
     return broken
@@ -57,8 +64,10 @@ def broken_contracts(project: Path) -> list[str]:
         ("switching/vendor.py", "import openai", "A vendor's SDK appears only in its transport"),
     ],
 )
-def test_a_forbidden_import_is_found(copy: Path, module: str, line: str, contract: str) -> None:
+def test_a_forbidden_import_is_found(
+    forks: ForkServer, copy: Path, module: str, line: str, contract: str
+) -> None:
     """Each contract fails on one line that breaks it, and no other contract does."""
     (copy / "src" / "perdure" / module).write_text(f"{line}\n")
 
-    assert broken_contracts(copy) == [contract]
+    assert broken_contracts(forks, copy) == [contract]

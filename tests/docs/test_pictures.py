@@ -14,9 +14,15 @@ HINT = "run `make pictures`"
 
 
 @pytest.fixture(scope="module")
-def drawn() -> dict[str, str]:
+def recorded() -> list[str]:
+    """A demo, recorded now."""
+    return record()
+
+
+@pytest.fixture(scope="module")
+def drawn(recorded: list[str]) -> dict[str, str]:
     """Each picture, drawn now."""
-    return pictures()
+    return pictures(recorded)
 
 
 @pytest.mark.parametrize("name", ["thread.svg", "demo.svg"])
@@ -49,8 +55,8 @@ def test_a_picture_is_small_and_loads_nothing(name: str) -> None:
     assert set(re.findall(r"\w+://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}
 
 
-def test_a_changed_line_of_the_demo_would_be_found(drawn: dict[str, str]) -> None:
-    """Control: the recording follows what the command prints."""
-    lines = [line.replace("Start both again", "Begin both again") for line in record()]
+def test_a_changed_line_of_the_demo_would_be_found(recorded: list[str], drawn: dict[str, str]) -> None:
+    """Control: the picture follows what the command prints."""
+    lines = [line.replace("Start both again", "Begin both again") for line in recorded]
 
     assert demo(lines) != drawn["demo.svg"]

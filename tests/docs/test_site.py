@@ -55,9 +55,11 @@ def test_the_site_has_every_page_and_can_be_searched(project: Path) -> None:
 
 
 def test_a_link_or_an_anchor_that_leads_nowhere_fails_the_build(project: Path) -> None:
-    """The control: the same site with one link to a page, and one to an anchor, that is not there."""
-    index = project / "docs" / "index.md"
-    index.write_text(index.read_text() + "\n[gone](how-to/gone.md) [there](reference/limits.md#gone)\n")
+    """The control: a site of two pages, with one link to a page, and one to an anchor, that is not there."""
+    for page in (project / "docs").rglob("*.md"):
+        page.unlink()
+    (project / "docs" / "other.md").write_text("# There\n")
+    (project / "docs" / "index.md").write_text("# Here\n\n[gone](how-to/gone.md) [there](other.md#gone)\n")
 
     built = build(project)
 

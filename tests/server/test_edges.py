@@ -40,11 +40,24 @@ def test_a_path_that_no_file_can_have_is_not_found(client: Client, path: str) ->
 @pytest.mark.parametrize(
     "cursor", ["9" * 5000 + ".0." + "a" * 64, "0.0." + "z" * 64, "0.0." + "é" * 64, "٣.0." + "a" * 64, "x"]
 )
-def test_a_cursor_that_names_no_place_is_a_problem_in_the_stream(client: Client, cursor: str) -> None:
-    """The stream says so and ends."""
-    events = list(client.events(f"{THREAD}/events?wait=false&after={quote(cursor)}"))
+def test_a_cursor_that_names_no_place_is_a_problem_document(client: Client, cursor: str) -> None:
+    """A text of any length that is none, too; no stream begins."""
+    reply = client.get(f"{THREAD}/events?wait=false&after={quote(cursor)}")
+    named = client.get(f"{THREAD}/events", Last_Event_ID="x")
 
-    assert [(event.type, event.data["code"]) for event in events] == [("error", "cursor_invalid")]
+    assert (reply.status, reply.json["code"]) == (422, "cursor_invalid")
+    assert (named.status, named.json["code"]) == (422, "cursor_invalid")
+    assert reply.headers["content-type"].startswith("application/problem+json")
+
+
+def test_what_is_not_there_or_does_not_fit_says_what_to_send(client: Client) -> None:
+    """The two errors that everybody meets first carry advice."""
+    absent, odd = client.get("/v1/threads/nobody"), client.post("/v1/threads/chat/run", {"tex": "Hello"})
+
+    assert (absent.status, absent.json["code"]) == (404, "thread_not_found")
+    assert "POST /v1/threads" in absent.json["advice"]
+    assert (odd.status, odd.json["code"]) == (422, "body_invalid")
+    assert "/v1/openapi.json" in odd.json["advice"]
 
 
 def test_a_stream_that_fails_says_so_and_tells_no_more() -> None:

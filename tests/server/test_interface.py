@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from perdure.server import openapi
 from perdure.store.store import Store
 from tests.crash.campaign import DEEP, SEED, sized
+from tests.forked import ForkServer
 from tests.server.client import TOKEN, Client, assistant, serving
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -38,18 +39,22 @@ def test_every_shape_that_is_named_is_described() -> None:
 
 
 @pytest.mark.parametrize("secret", [TOKEN, None])
-def test_generated_requests_meet_no_surprise(store: Store, secret: str | None, tmp_path: Path) -> None:
+def test_generated_requests_meet_no_surprise(
+    forks: ForkServer, store: Store, secret: str | None, tmp_path: Path
+) -> None:
     """Whatever the document allows, and much that it does not: only statuses and shapes that it names, and no 5xx."""
     with serving(store, assistant()) as client:
         store.thread("0", agent="assistant", owner="ann").put("/0", [1])
 
-        found = generated(client, secret, tmp_path)
+        found = generated(forks, client, secret, tmp_path)
 
     assert found.returncode == 0, found.stdout[-5_000:]
     assert "passed" in found.stdout
 
 
-def test_an_answer_that_fails_is_found(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_answer_that_fails_is_found(
+    forks: ForkServer, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Control: a handler with a defect makes the same requests fail."""
     module = import_module("perdure.server.app")
     encoded = module.encoded
@@ -60,21 +65,28 @@ def test_an_answer_that_fails_is_found(store: Store, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "encoded", broken)
 
     with serving(store) as client:
-        found = generated(client, TOKEN, tmp_path, "--include-path", "/healthz")
+        found = generated(forks, client, TOKEN, tmp_path, "--include-path", "/healthz")
 
     assert found.returncode != 0
     assert "Server error" in found.stdout
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """Processes that have imported schemathesis."""
+    with ForkServer("schemathesis.cli", "schemathesis.engine") as server:
+        yield server
+
+
 def generated(
-    client: Client, secret: str | None, place: Path, *options: str
+    forks: ForkServer, client: Client, secret: str | None, place: Path, *options: str
 ) -> subprocess.CompletedProcess[str]:
     """Let schemathesis make requests, by themselves and in sequences, and check every answer."""
     headers = [] if secret is None else ["-H", f"Authorization: Bearer {secret}"]
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-    return subprocess.run(
+    return forks.run(
         [
-            *(str(Path(sys.executable).with_name("schemathesis")), "run"),
+            *("-c", "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())", "run"),
             f"http://127.0.0.1:{client.port}{openapi.ADDRESS}",
             *headers,
             *("--exclude-path-regex", STREAMS, "--checks", checks, "--no-color"),
@@ -86,8 +98,5 @@ def generated(
             *("--generation-database", "none"),
             *options,
         ],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=place,
     )

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from perdure import Thread
 from perdure.cli.commands.demo import command, langgraph_story, payments, switching
 from perdure.cli.commands.demo.bank import Bank
 from perdure.cli.commands.demo.screen import Stage
+from tests.forked import ForkServer, Subprocess, commands
 from tests.surfaces.shell import Shell
 
 TOLD = [
@@ -60,6 +62,20 @@ HAS_MODEL = switching.available()
 def without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripted backends stand in for the local model, except where a test says otherwise."""
     monkeypatch.setattr(switching, "available", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def forking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes that the story kills are forked; `tests/docs/test_pictures.py` runs the demo as it is."""
+    for module in (command, payments):
+        monkeypatch.setattr(module, "subprocess", Subprocess(commands()))
+
+
+@pytest.fixture(scope="module")
+def langgraph_forks() -> Iterator[ForkServer]:
+    """Processes that have imported LangGraph."""
+    with ForkServer("perdure.integrations.langgraph.sample_graphs", "perdure.cli.run") as server:
+        yield server
 
 
 @pytest.mark.deep
@@ -124,9 +140,8 @@ def test_the_commands_that_it_ends_with_work(
     """Six of them look inside, and the last one serves the page: by the program's name, or by the module where that is
     not on the path."""
     monkeypatch.setattr(command, "which", lambda _name: found)
-    commands = [words for line in empty.ok("demo").out.splitlines() if (words := typed(line))]
+    *looking, serving = [words for line in empty.ok("demo").out.splitlines() if (words := typed(line))]
 
-    *looking, serving = commands
     assert len(looking) == 6
     assert serving[:2] == ["serve", "--store"]
     for words in looking:
@@ -245,9 +260,10 @@ def test_the_writer_is_really_killed(empty: Shell) -> None:
 
 
 @pytest.fixture
-def short_story(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_story(langgraph_forks: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The story with LangGraph, with fewer turns."""
     pytest.importorskip("langgraph.checkpoint.sqlite")
+    monkeypatch.setattr(langgraph_story, "subprocess", Subprocess(langgraph_forks))
     told = partial(langgraph_story.tell_langgraph, turns=20)
     monkeypatch.setattr(langgraph_story, "tell_langgraph", told)
 

@@ -20,10 +20,11 @@ from perdure.testing import Script, say
 LISTING = """
 import sys
 from perdure.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as end:
-    assert not end.code, end.code
+for command in sys.argv[1:]:
+    try:
+        main(command.split())
+    except SystemExit as end:
+        assert not end.code, (command, end.code)
 print("\\nloaded:", *sys.modules)
 """
 DRIVERS = {"apsw", "openai", "anthropic", "google.genai", "boto3", "mistralai"}
@@ -85,9 +86,9 @@ UNREAD = RUN | {
 }
 
 
-def loaded_by(command: str, directory: Path) -> set[str]:
-    """The modules that are loaded when `perdure` has run `command` in a fresh interpreter."""
-    return loaded_in(directory, LISTING, *command.split())
+def loaded_by(directory: Path, *commands: str) -> set[str]:
+    """The modules that are loaded when `perdure` has run the commands in a fresh interpreter."""
+    return loaded_in(directory, LISTING, *commands)
 
 
 def loaded_in(directory: Path, *program: str) -> set[str]:
@@ -115,10 +116,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "-h", "help", "", "threads --help", "help runs"])
-def test_the_version_and_the_first_page_load_no_library(command: str, tmp_path: Path) -> None:
+def test_the_version_and_the_first_page_load_no_library(tmp_path: Path) -> None:
     """Both are printed by plain code: parsing words and drawing tables is not loaded for them."""
-    assert loaded_by(command, tmp_path) & (LIBRARIES | STORE) == set()
+    printed = ("--version", "--help", "-h", "help", "", "threads --help", "help runs")
+
+    assert loaded_by(tmp_path, *printed) & (LIBRARIES | STORE) == set()
 
 
 @pytest.mark.parametrize("command", ["--version", "--help"])
@@ -143,7 +145,7 @@ def test_a_full_disk_under_the_output_is_told_in_words(command: str, tmp_path: P
 
 def test_another_page_of_help_loads_the_libraries(tmp_path: Path) -> None:
     """Control: the names are right."""
-    assert loaded_by("init --help", tmp_path) & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
+    assert loaded_by(tmp_path, "init --help") & LIBRARIES == LIBRARIES - {"asyncio", "importlib.metadata"}
 
 
 @pytest.mark.parametrize("width", [WIDTH_MIN, 60, 79, 80, 81, 100, 139, 200])
@@ -215,15 +217,15 @@ def test_opening_a_store_and_reading_a_value_loads_nothing_else(directory: Path)
     assert loaded & (UNREAD | DRIVERS - {"apsw"}) == set()
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "threads --help"])
-def test_help_loads_no_engine_and_no_store(command: str, tmp_path: Path) -> None:
+def test_help_loads_no_engine_and_no_store(tmp_path: Path) -> None:
     """A command that touches no store loads only the command line."""
-    assert loaded_by(command, tmp_path) & (STORE | DRIVERS) == set()
+    assert loaded_by(tmp_path, "--version", "--help", "threads --help") & (STORE | DRIVERS) == set()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_reading_loads_nothing_that_runs_an_agent(directory: Path) -> None:
+    """Commands that read load the store, and neither runs nor switches nor a provider's SDK."""
+    loaded = loaded_by(
+        directory,
         "threads ls",
         "threads log rent",
         "threads show rent",
@@ -233,11 +235,7 @@ def test_help_loads_no_engine_and_no_store(command: str, tmp_path: Path) -> None
         "runs ls rent",
         "calls ls rent",
         "memory ls",
-    ],
-)
-def test_reading_loads_nothing_that_runs_an_agent(command: str, directory: Path) -> None:
-    """A command that reads loads the store, and neither runs nor switches nor a provider's SDK."""
-    loaded = loaded_by(command, directory)
+    )
 
     assert "perdure.store.thread" in loaded
     assert loaded & (RUN | DRIVERS - {"apsw"}) == set()
@@ -254,22 +252,21 @@ UNLISTED = {
 }
 
 
-@pytest.mark.parametrize("command", ["threads ls", "runs ls"])
-def test_a_listing_loads_nothing_that_switches_or_asks_a_server(command: str, directory: Path) -> None:
+def test_a_listing_loads_nothing_that_switches_or_asks_a_server(directory: Path) -> None:
     """Neither tokens nor switches are counted in a list, and no completion is installed."""
-    assert loaded_by(command, directory) & UNLISTED == set()
+    assert loaded_by(directory, "threads ls", "runs ls") & UNLISTED == set()
 
 
 def test_what_a_listing_leaves_out_is_loaded_where_it_is_needed(directory: Path) -> None:
     """Control: the names are right."""
-    loaded = loaded_by("threads context rent --to openai:gpt-5.6", directory)
+    loaded = loaded_by(directory, "threads context rent --to openai:gpt-5.6")
 
     assert {"perdure.context.plan", "perdure.providers.tokens"} <= loaded
 
 
 def test_a_command_that_needs_the_run_loads_it(directory: Path) -> None:
     """Control: the names of the run are right, and a module that was loaded would be found."""
-    loaded = loaded_by("threads context rent --to openai:gpt-5.6", directory)
+    loaded = loaded_by(directory, "threads context rent --to openai:gpt-5.6")
 
     assert {"perdure.runtime.inference", "perdure.runtime.session.environment"} <= loaded & RUN
     assert "apsw" in loaded

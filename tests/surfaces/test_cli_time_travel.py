@@ -367,3 +367,47 @@ def test_a_path_without_a_side_merges_nothing(shell: Shell) -> None:
     assert ended.code == 2
     assert "--path /notes=ours" in ended.err
     assert shell.ok("threads", "show", "shopping", "--json").json["commit"] == before
+
+
+def totals(path: Path) -> None:
+    """Three turns that write a total, the second below zero, and an edit by hand afterwards."""
+
+    @perdure.tool(effect="local_write")
+    def set_total(value: int, call: perdure.Call) -> str:
+        call.put("/total.json", value)
+        return "ok"
+
+    steps = [item for value in (1, -9, -8) for item in (use("set_total", value=value), say("Done."))]
+    with perdure.open(path) as store:
+        thread = store.thread("sums", agent=Agent("adder", backend=Script(*steps), tools=[set_total]))
+        for words in ("Begin with one.", "The total is minus nine.", "Add one."):
+            thread.run(words)
+        thread.put("/note.json", "by hand")
+
+
+def test_bisect_log_and_blame_name_a_turn_by_the_words_of_its_user(empty: Shell) -> None:
+    """Not by the reason of the commit that wrote the value; an edit by hand is after a turn, not in it."""
+    totals(empty.store)
+
+    first = empty.ok("threads", "bisect", "sums", "--path", "/total.json", "--below", "0").out
+    log = empty.ok("state", "log", "sums", "/total.json").out
+    blame = empty.ok("state", "blame", "sums", "/total.json").out
+    edit = empty.ok("state", "blame", "sums", "/note.json").out
+
+    assert "in turn 2, 'The total is minus nine.'" in first
+    assert [words in log for words in ("Begin with one.", "The total is minus nine.", "Add one.")] == [
+        True
+    ] * 3
+    assert "3, 'Add one.'" in blame
+    assert "after 3, 'put'" in edit
+    assert "tool_results_committed" not in first + log + blame
+
+
+def test_bisect_on_a_path_without_a_value_says_so(empty: Shell) -> None:
+    """The control is the opposite question, which has an answer."""
+    totals(empty.store)
+
+    refused = empty("threads", "bisect", "sums", "--path", "/totl.json", "--below", "0", "--json")
+
+    assert (refused.code, refused.error["code"]) == (2, "path_absent_at_end")
+    empty.ok("threads", "bisect", "sums", "--path", "/totl.json", "--absent")

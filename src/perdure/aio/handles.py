@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from os import PathLike
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
@@ -23,9 +30,11 @@ from perdure.aio.proxy import (
     AsyncWrappedMethod,
     HeldProxy,
     as_it_is,
+    begins_first,
     handed,
     seen_through,
 )
+from perdure.aio.streaming import begin_run, events_of, followed
 from perdure.errors import Busy, NotFound, RunFailed
 from perdure.history.changes.values import Given as GivenValue
 from perdure.history.writer import OnConflict
@@ -57,6 +66,7 @@ from perdure.store.plumbing.run_fence import Chain
 
 if TYPE_CHECKING:
     from perdure.store.copy import CopyReport
+    from perdure.store.upkeep.compare import StoreComparison
     from perdure.store.upkeep.restore import RestoreReport
     from perdure.store.worker import Worked
 
@@ -69,13 +79,9 @@ __all__ = [
     "Definitions",
     "Memory",
     "open",
-    "runs_under_way",
 ]
 
 _WORKERS = 16
-_WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
-
-_running: set[asyncio.Task[Result]] = set()  # the event loop itself holds a task only weakly
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -291,6 +297,7 @@ class Thread(_TimelineProxy[thread.Thread]):
             retry=retry,
         )
 
+    @begins_first
     async def stream(
         self,
         input: Input = None,
@@ -301,7 +308,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         head_policy: HeadPolicy = "each_step",
         on_failure: OnFailure = "restore",
         retry: bool = True,
-    ) -> AsyncIterator[Happening]:
+    ) -> AsyncGenerator[Happening | None]:
         """Run the agent and yield events as they happen.  Leaving the loop does not stop the run; `cancel` does.
 
         Raises, where the stream is read, what `run` raises.
@@ -321,7 +328,10 @@ class Thread(_TimelineProxy[thread.Thread]):
         async for event in self._watched(env, going_on):
             yield event
 
-    async def follow(self, after: str | None = None, *, wait: bool = False) -> AsyncIterator[Happening]:
+    @begins_first
+    async def follow(
+        self, after: str | None = None, *, wait: bool = False
+    ) -> AsyncGenerator[Happening | None]:
         """Yield the events of this timeline after a cursor, from any process; None begins with the live run.
 
         Ends when no run lives here; with `wait` it goes on for the next one.  Raises `Invalid` for what
@@ -331,7 +341,8 @@ class Thread(_TimelineProxy[thread.Thread]):
         news = asyncio.Event()
         wake = waker(asyncio.get_running_loop(), news)
         following = await self.off_loop(lambda: Following(env, after, wait=wait, wake=wake))
-        async for event in _followed(env, self.off_loop, following, news):
+        yield None  # it has begun, although no event may come for long
+        async for event in followed(env, self.off_loop, following, news):
             yield event
 
     async def resume(self, run: str | None = None) -> Result:
@@ -342,7 +353,8 @@ class Thread(_TimelineProxy[thread.Thread]):
         """
         return await control.resume(await self._env(), run)
 
-    async def resume_stream(self, run: str | None = None) -> AsyncIterator[Happening]:
+    @begins_first
+    async def resume_stream(self, run: str | None = None) -> AsyncGenerator[Happening | None]:
         """Resume a run and yield its events from here on; the last one has the result, unless the run fails.
 
         Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
@@ -411,8 +423,8 @@ class Thread(_TimelineProxy[thread.Thread]):
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
         watching = await self.off_loop(lambda: Watching(env, waker(loop, news)))
-        task = _begin(work(begun=watching.begun), watching)
-        async for event in _events_of(self.off_loop, watching, news, task):
+        task = begin_run(work(begun=watching.begun), watching)
+        async for event in events_of(self.off_loop, watching, news, task):
             yield event
 
     async def _env(self) -> RunEnvironment:
@@ -426,88 +438,6 @@ class Thread(_TimelineProxy[thread.Thread]):
         return msgspec.structs.replace(
             env, run_blocking=partial(seen_through, self.tool_threads), owns_thread=False, parent_run=parent
         )
-
-
-class _Work(Protocol):
-    """How blocking work is done."""
-
-    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]:
-        """Return the result of `work`."""
-        ...
-
-
-def runs_under_way() -> set[asyncio.Task[Result]]:
-    """Return the runs that streams began on this event loop and that have not ended; their readers may have left."""
-    loop = asyncio.get_running_loop()
-    return {task for task in _running if task.get_loop() is loop}
-
-
-def _begin(run: Coroutine[Any, Any, Result], watching: Watching) -> asyncio.Task[Result]:
-    """Run `run` as a task of its own, which does not end with its watcher."""
-    task = asyncio.create_task(run)
-    _running.add(task)
-
-    def ended(task: asyncio.Task[Result]) -> None:
-        _running.discard(task)
-        if task.cancelled():
-            watching.ended(None, asyncio.CancelledError())
-        elif task.exception() is not None:
-            watching.ended(None, task.exception())
-        else:
-            watching.ended(task.result(), None)
-
-    task.add_done_callback(ended)
-    return task
-
-
-async def _events_of(
-    work: _Work, watching: Watching, news: asyncio.Event, task: asyncio.Task[Result]
-) -> AsyncIterator[Happening]:
-    """Yield the events of a run; leaving the iteration does not stop the run."""
-    try:
-        while not watching.ready.is_set():
-            await _next(news)
-        while not watching.is_over:
-            # The event that said that the run has begun may have been set for its first items, too.
-            for event in await work(lambda: list(watching.news(0))):
-                yield event
-            if not watching.is_over:
-                await _next(news)
-        await asyncio.wait((task,))
-        await asyncio.sleep(0)  # until the task's callback has run
-        for event in await work(lambda: list(watching.rest())):
-            yield event
-        yield watching.end()
-    finally:
-        watching.leave()
-
-
-async def _followed(
-    env: RunEnvironment, work: _Work, following: Following, news: asyncio.Event
-) -> AsyncIterator[Happening]:
-    """Yield the events of a timeline as they are committed."""
-    try:
-        while (events := await work(lambda: following.step(0))) is not None:
-            for event in events:
-                yield event
-            if events:
-                continue
-            if following.is_watching:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_WAIT_SECONDS):  # `wait_for` may lose a cancellation
-                        await news.wait()
-            else:
-                await env.store_runtime.news.wait(
-                    env.space, following.seen, following.wait_seconds, event=news
-                )
-            news.clear()
-    finally:
-        following.close()
-
-
-async def _next(news: asyncio.Event) -> None:
-    await news.wait()
-    news.clear()
 
 
 class Definitions(HeldProxy[agents.Definitions]):
@@ -550,6 +480,10 @@ class Store(HeldProxy[store.Store]):
     news = AsyncMethod(store.Store.news)
     costs = AsyncMethod(store.Store.costs)
     evaluate = AsyncMethod(store.Store.evaluate)
+
+    async def compare(self, other: Store) -> StoreComparison:
+        """Compare this store with another by their heads: which threads, maps and memories differ, and which has more."""
+        return await self.off_loop(lambda: self._held.compare(other._held))
 
     async def copy_to(
         self, target: str | PathLike[str] | Store, *, threads: Sequence[str] | None = None

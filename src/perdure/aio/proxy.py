@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import wraps
 from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -22,8 +24,10 @@ __all__ = [
     "AsyncWrappedMethod",
     "AsyncProperty",
     "AsyncProxy",
+    "EventIterator",
     "HeldProxy",
     "as_it_is",
+    "begins_first",
     "handed",
     "seen_through",
 ]
@@ -221,3 +225,45 @@ def _look(doing: asyncio.Future[Any]) -> None:
     """Read the error of work whose caller was cancelled, so that the loop does not log it."""
     if not doing.cancelled():
         doing.exception()
+
+
+class EventIterator(AsyncIterator[_R]):
+    """Events as they happen; `begin` raises what keeps the first of them from coming."""
+
+    def __init__(self, items: AsyncGenerator[_R | None]) -> None:
+        """Yield `items`; a None among them only says that it has begun."""
+        self._items = items
+        self._first: list[_R] = []
+        self._has_begun = False
+
+    async def begin(self) -> None:
+        """Wait until it has begun; raise what reading it would raise then."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        with suppress(StopAsyncIteration):
+            first = await anext(self._items)
+            self._first += [] if first is None else [first]
+
+    async def __anext__(self) -> _R:
+        """Return the next event."""
+        self._has_begun = True
+        if self._first:
+            return self._first.pop()
+        while (item := await anext(self._items)) is None:
+            pass
+        return item
+
+    async def aclose(self) -> None:
+        """Stop reading; a run goes on."""
+        await self._items.aclose()
+
+
+def begins_first(method: Callable[_P, AsyncGenerator[_R | None]]) -> Callable[_P, EventIterator[_R]]:
+    """Return a method that gives what a generator yields as an `EventIterator`."""
+
+    @wraps(method)
+    def begun(*args: _P.args, **options: _P.kwargs) -> EventIterator[_R]:
+        return EventIterator(method(*args, **options))
+
+    return begun

@@ -206,7 +206,7 @@ ALONE = {
     "backup": Alone("Back up the store to a new file, while it is in use", "Care"),
     "restore": Alone("Restore the store from a backup, after a check of it", "Care"),
     "copy": Alone("Copy a store, or some of its threads, into another store", "Care"),
-    "compare": Alone("Compare two stores: what differs, and which has more", "Care"),
+    "compare": Alone("Compare two stores: what differs, and which has more", "Care", "copy:compare"),
     "gc": Alone("Delete what your retention policy no longer keeps", "Care"),
 }
 

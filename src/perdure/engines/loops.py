@@ -20,8 +20,8 @@ import msgspec
 
 from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry, Step
 from perdure.errors import Conflict, Corrupt, Unavailable
-from perdure.model.commit import MoveRecord
-from perdure.model.digest import Digest
+from perdure.model.commit import MoveRecord, encode_move
+from perdure.model.digest import Digest, Kind, digest_of
 
 __all__ = [
     "ATTEMPTS_MAX",
@@ -158,12 +158,27 @@ def holds(engine: Engine, space: str) -> Iterator[Hold]:
 
 
 def moves(engine: Engine, space: str, timeline: str, *, before: int | None = None) -> Iterator[MoveRecord]:
-    """Yield the moves of a timeline, newest first, with versions below `before` (None: all)."""
-    return pages(
+    """Yield the moves of a timeline, newest first, with versions below `before` (None: all).
+
+    Raises `Corrupt` at a move that is not the one that the next newer one names.
+    """
+    newer: MoveRecord | None = None
+    for move in pages(
         lambda version, limit: engine.moves(space, timeline, before=version, limit=limit),
         before,
         lambda move: move.version,
-    )
+    ):
+        is_next = newer is not None and newer.version == move.version + 1
+        if newer is not None and is_next and digest_of(Kind.MOVE, encode_move(move)) != newer.previous:
+            raise Corrupt(
+                f"the move of timeline '{timeline}' to version {move.version} does not match its digest; nothing was read.",
+                code="move_damaged",
+                advice="Run `perdure verify`.",
+                timeline=timeline,
+                version=move.version,
+            )
+        yield move
+        newer = move
 
 
 def entries(

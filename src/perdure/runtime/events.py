@@ -13,9 +13,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from perdure.errors import Invalid
+from perdure.model.call import CallRecord
 from perdure.model.digest import Digest
 from perdure.model.event import Event, RunFinished
 from perdure.model.message import Message
+from perdure.model.ticket import Ticket
 
 __all__ = [
     "CallProgress",
@@ -28,6 +30,7 @@ __all__ = [
     "RunEnded",
     "TextDelta",
     "TextSoFar",
+    "WaitingCall",
 ]
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})\.([0-9a-f]{64})")
@@ -58,6 +61,15 @@ class Cursor(msgspec.Struct, frozen=True):
         return cls(int(match[1]), Digest(match[3]), int(match[2]))
 
 
+class WaitingCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that waits for a decision: the question, and the arguments that it is about."""
+
+    thread: str  # the id of the thread that has the call
+    ticket: Ticket
+    record: CallRecord
+    arguments: str | None  # JSON text; None: forgotten
+
+
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
     """A durable event: a message, a call's progress, the run's beginning or end."""
 
@@ -66,6 +78,7 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
     run: str | None = None
     message: Message | None = None  # the message, where one was appended
+    waiting: WaitingCall | None = None  # the question, where a call began to wait
 
     @property
     def type(self) -> str:
@@ -165,6 +178,7 @@ class RunEnded(msgspec.Struct, frozen=True):
 
     result: Any  # a Result
     cursor: str | None = None
+    waiting: tuple[WaitingCall, ...] = ()  # what the run waits for
 
     @property
     def type(self) -> str:

@@ -26,11 +26,13 @@ from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound, Unavailable
 from perdure.history import reader
 from perdure.history.space import Space
+from perdure.ledger import calls, decisions, tickets
 from perdure.model.commit import Act, MoveRecord
 from perdure.model.digest import Digest
-from perdure.model.event import Event, MessageAppended
+from perdure.model.event import Event, MessageAppended, ToolCallSuspended
 from perdure.model.head import Head
 from perdure.model.message import Message, decode_message
+from perdure.model.ticket import Ticket
 from perdure.runtime.events import (
     CallProgress,
     Committed,
@@ -40,6 +42,7 @@ from perdure.runtime.events import (
     Live,
     RunEnded,
     TextSoFar,
+    WaitingCall,
 )
 from perdure.runtime.run.start import Started
 from perdure.runtime.session import lease as leases
@@ -188,6 +191,7 @@ class Follower:
             event=event,
             run=step.commit.run,
             message=self._words(event) if isinstance(event, MessageAppended) else None,
+            waiting=waiting_call(self._space, event.ticket) if isinstance(event, ToolCallSuspended) else None,
         )
 
     def _words(self, event: MessageAppended) -> Message | None:
@@ -273,7 +277,14 @@ class Watching:
         if self.error is not None:
             raise self.error
         assert self.result is not None, "a run that is over has a result or an error"
-        return RunEnded(self.result, self.follower.cursor)
+        found = [self._asked(ticket) for ticket in self.result.approvals]
+        waiting = tuple(each for each in found if each is not None)
+        return RunEnded(self.result, self.follower.cursor, waiting)
+
+    def _asked(self, ticket: Ticket) -> WaitingCall | None:
+        """Return what a ticket asks, of this thread or of the thread of a child run."""
+        inside, _ = decisions.place_of(self._env.space, ticket.id, self._env.timeline)
+        return waiting_call(inside, ticket.id)
 
     def _tell(self) -> None:
         self.ready.set()
@@ -382,6 +393,19 @@ class Following:
         self._lease = leases.current(space, timeline)
         if self._lease is None or self._lease.run != feed.run or not self._is_live():
             self._env.store_runtime.feeds.drop(space.name, timeline, feed)
+
+
+def waiting_call(space: Space, ticket: str) -> WaitingCall | None:
+    """Return the call that a ticket is about, with its question; None if the thread does not have it."""
+    asked = tickets.find(space, ticket)
+    held = None if asked is None else calls.find(space, asked.ticket.call)
+    if asked is None or held is None:
+        return None
+    try:
+        arguments = space.body(asked.ticket.args).decode()
+    except Forgotten:
+        arguments = None
+    return WaitingCall(thread=space.label, ticket=asked.ticket, record=held.record, arguments=arguments)
 
 
 def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[Happening]:

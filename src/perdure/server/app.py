@@ -27,14 +27,14 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
-from perdure.aio.handles import runs_under_way
+from perdure.aio.streaming import runs_under_way
 from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
 from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
 from perdure.server.keys import Audit, AuditEntry, Keys
-from perdure.server.problems import MEDIA_TYPE, HttpProblem, problem_of
+from perdure.server.problems import HttpProblem, problem_response
 from perdure.server.request import (
     REPEATED,
     cookie_name,
@@ -284,7 +284,7 @@ class HttpServer:
             answer = await self._answer(scope, receive, counted)
         except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
             had_precondition = any(name == b"if-match" for name, _ in scope["headers"])
-            answer = _problem(error, had_precondition=had_precondition)
+            answer = problem_response(error, had_precondition=had_precondition)
         status = answer.status_code if isinstance(answer, Response) else 200
         self.requests[method if method in _METHODS else "OTHER", counted[0], status] += 1
         if isinstance(answer, Response):
@@ -583,11 +583,6 @@ def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception
             )
             problem.__cause__ = error
             done.set_exception(problem)
-
-
-def _problem(error: BaseException, *, had_precondition: bool) -> Response:
-    document, headers = problem_of(error, had_precondition=had_precondition)
-    return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
 
 
 _VIEWS = frozenset(

@@ -346,6 +346,7 @@ def _given(tool: _McpTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise Invalid(
             f"the arguments of '{tool.name}' do not fit it: {spelled(str(error))[:300]}; nothing was done.",
             code="body_invalid",
+            advice="The list of tools has the schema of its arguments.",
         ) from error
     return {name: value for name, value in msgspec.structs.asdict(found).items() if value is not None}
 

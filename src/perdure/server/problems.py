@@ -13,13 +13,14 @@ from math import ceil
 from typing import Any, cast
 
 import msgspec
+from starlette.responses import Response
 
 from perdure import errors
 from perdure.errors import PerdureError
 from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
-__all__ = ["MEDIA_TYPE", "STATUSES", "HttpProblem", "Problem", "problem_of"]
+__all__ = ["MEDIA_TYPE", "STATUSES", "HttpProblem", "Problem", "problem_of", "problem_response"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -93,6 +94,12 @@ def problem_of(error: BaseException, *, had_precondition: bool = False) -> tuple
         after = error.facts.get("retry_after")
         headers["Retry-After"] = str(max(1, ceil(after))) if isinstance(after, int | float) else "1"
     return _document(error, status, _facts(error)), headers
+
+
+def problem_response(error: BaseException, *, had_precondition: bool = False) -> Response:
+    """Return the answer to a request that led to an error."""
+    document, headers = problem_of(error, had_precondition=had_precondition)
+    return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
 
 
 def _document(error: PerdureError, status: int, facts: dict[str, Any]) -> Problem:

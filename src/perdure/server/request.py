@@ -153,4 +153,5 @@ def decode_body(kind: Any, content: bytes, call: HttpCall) -> Any:
         raise Invalid(
             f"the body does not fit this request: {spelled(str(error))[:300]}; nothing was done.",
             code="body_invalid",
+            advice="GET /v1/openapi.json describes the body of every request.",
         ) from error

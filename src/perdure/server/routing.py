@@ -274,7 +274,12 @@ class HttpCall:
 
 def no_thread(id: str) -> NotFound:
     """Return the error for a thread that is not there, or not for this credential; no other id is named."""
-    return NotFound(f"there is no thread '{id}'; nothing was done.", code="thread_not_found", thread=id)
+    return NotFound(
+        f"there is no thread '{id}'; nothing was done.",
+        code="thread_not_found",
+        advice="Begin it with POST /v1/threads, or list the threads with GET /v1/threads.",
+        thread=id,
+    )
 
 
 class Router:

@@ -23,11 +23,12 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
+from perdure.aio.proxy import EventIterator
 from perdure.errors import NotFound
 from perdure.runtime.events import Committed, Happened, Happening, RunEnded
 from perdure.runtime.session.result import Result
-from perdure.server.problems import problem_of
-from perdure.shapes.conversation import EventShape
+from perdure.server.problems import problem_of, problem_response
+from perdure.shapes.ledger import EventShape, TicketShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.store import Store
 
@@ -68,7 +69,12 @@ def frame_of(event: Happening, ended: Callable[[Any], object] | None = None) -> 
     if isinstance(event, Happened | Committed):
         return frame(event.type, EventShape.of(event), id=event.cursor)
     if isinstance(event, RunEnded):
-        result = {"status": event.result.status, "text": event.result.text, "run": event.result.run}
+        result = {
+            "status": event.result.status,
+            "text": event.result.text,
+            "run": event.result.run,
+            "approvals": [TicketShape.waiting(each) for each in event.waiting],
+        }
         return frame(event.type, {"type": event.type, "result": ended(event.result) if ended else result})
     fields = {name: value for name, value in msgspec.structs.asdict(event).items() if name != "cursor"}
     return frame(event.type, {"type": event.type, **fields})
@@ -109,6 +115,7 @@ class EventStream:
         drained: asyncio.Event | None = None,
         is_allowed: Callable[[], Awaitable[bool]] | None = None,
         headers: Iterable[tuple[bytes, bytes]] = (),
+        begin: Callable[[], Awaitable[None]] | None = None,
         when_cut: bytes | None = None,
         idle_seconds: float = IDLE_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
@@ -116,9 +123,11 @@ class EventStream:
     ) -> None:
         """Send `frames`; `drained` ends the stream, `is_allowed` is asked now and then whether it may go on.
 
+        `begin` is awaited first: what it raises is answered with a problem document and its status.
         `when_cut`: a stream that is ended before its frames has no end, the connection is closed instead; a server that
         does not lend its connection sends this frame before the end.  None: the end is as good as any.
         """
+        self._begin = begin
         self._frames, self._drained, self._is_allowed = frames, drained, is_allowed
         self._when_cut = when_cut
         self._headers = [*HEADERS, *headers]
@@ -127,6 +136,12 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; a client that reads nothing for too long is cut off."""
+        if self._begin is not None:
+            try:
+                await self._begin()
+            except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
+                await problem_response(error)(scope, receive, send)
+                return
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         leaving = asyncio.ensure_future(_gone(receive))
         draining = asyncio.ensure_future(self._drained.wait()) if self._drained is not None else None
@@ -229,8 +244,12 @@ async def _gone(receive: Receive) -> None:
 
 
 def events(stream: AsyncIterator[Happening]) -> EventStream:
-    """Return any stream of `perdure.aio` as a response of server-sent events, for one's own ASGI application."""
-    return EventStream(frames(stream))
+    """Return any stream of `perdure.aio` as a response of server-sent events, for one's own ASGI application.
+
+    What keeps it from beginning, such as a text that is no cursor or other words under a known id, is answered with a
+    problem document and its status; later errors are the last event.
+    """
+    return EventStream(frames(stream), begin=stream.begin if isinstance(stream, EventIterator) else None)
 
 
 class Subscriber:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -10,7 +11,6 @@ import msgspec
 from perdure.errors import Forgotten
 from perdure.model.message import view
 from perdure.model.patch import Clear, Delete, Edit, Put, Replace
-from perdure.runtime.events import Committed, Happened
 from perdure.shapes.text import shortened, stamp
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ __all__ = [
     "TurnLog",
     "CommitLog",
     "TranscriptPage",
-    "EventShape",
     "GraphNode",
     "GraphPage",
     "losses_of",
+    "input_at",
     "place_name",
     "step_losses",
     "turn_name",
@@ -220,6 +220,13 @@ def place_name(turn: int, *, is_apart: bool) -> str:
     return f"after turn {turn}" if is_apart else f"in turn {turn}"
 
 
+def input_at(seen: View) -> str:
+    """Return what the user said in the turn of the commit that is seen; empty: no message, or it is forgotten."""
+    with suppress(Forgotten):
+        return next((turn.input for turn in seen.turns(limit=1)), "")
+    return ""
+
+
 class LossShape(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was converted, repaired or dropped: where in the conversation, what, and why."""
 
@@ -332,33 +339,6 @@ class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
             commit=seen.digest,
             messages=[MessageShape.of(entry) for entry in found[-limit:]],
             more=len(found) > limit,
-        )
-
-
-class EventShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One durable event of a timeline, or the commit that holds those before it."""
-
-    type: str  # as in the catalogue of events; `committed` for a commit
-    cursor: str  # to go on after it
-    commit: str
-    run: str | None
-    reason: str | None  # of a commit
-    event: dict[str, Any] | None
-    message: dict[str, Any] | None  # the words, where a message was appended
-
-    @classmethod
-    def of(cls, event: Happened | Committed) -> Self:
-        """Return the event as programs read it."""
-        happened = event if isinstance(event, Happened) else None
-        message = happened.message if happened else None
-        return cls(
-            type=event.type,
-            cursor=event.cursor,
-            commit=event.commit,
-            run=event.run,
-            reason=event.reason if isinstance(event, Committed) else None,
-            event=msgspec.to_builtins(happened.event) if happened else None,
-            message=view(message) if message else None,
         )
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import msgspec
 
 from perdure.errors import Conflict, NotFound
+from perdure.model.message import view
 from perdure.model.run import Cost, Usage
+from perdure.runtime.events import Happened
 from perdure.shapes.conversation import MessageShape, StepLossShape, step_losses
 from perdure.shapes.text import in_json, now, stamp
 
@@ -22,12 +24,14 @@ if TYPE_CHECKING:  # a list of runs does not load what runs an agent
     from perdure.model.run import RunRecord
     from perdure.model.ticket import Decision, Ticket
     from perdure.projections.transcript import TranscriptEntry
+    from perdure.runtime.events import Committed, WaitingCall
     from perdure.runtime.session.result import Result
     from perdure.store.runs import ChildRun
     from perdure.store.thread import Thread
     from perdure.switching.report import Report
 
 __all__ = [
+    "EventShape",
     "StopShape",
     "CostShape",
     "RunShape",
@@ -469,14 +473,25 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, thread: Thread, ticket: Ticket, *, at_now: int) -> TicketShape:
         """Return the ticket as programs read it, with the call that it is about."""
         traced = thread.trace(ticket.id, history=False)
+        return cls._made(thread.id, ticket, traced.record, traced.asked, at_now)
+
+    @classmethod
+    def waiting(cls, call: WaitingCall) -> TicketShape:
+        """Return the question of a call as a stream has it."""
+        return cls._made(call.thread, call.ticket, call.record, call.arguments, now())
+
+    @classmethod
+    def _made(
+        cls, thread: str, ticket: Ticket, record: CallRecord, arguments: str | None, at_now: int
+    ) -> TicketShape:
         return cls(
-            thread=thread.id,
+            thread=thread,
             id=ticket.id,
             call=ticket.call,
             tool=ticket.tool,
-            effect=traced.record.effect,
-            idempotent=traced.record.idempotent,
-            arguments=in_json(traced.asked),
+            effect=record.effect,
+            idempotent=record.idempotent,
+            arguments=in_json(arguments),
             action=ticket.action,
             message=ticket.message,
             timeline=ticket.timeline,
@@ -488,6 +503,35 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
             resume=ticket.resume,
             parameters=in_json(ticket.parameters),
             response_schema=in_json(ticket.response_schema),
+        )
+
+
+class EventShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One durable event of a timeline, or the commit that holds those before it."""
+
+    type: str  # as in the catalogue of events; `committed` for a commit
+    cursor: str  # to go on after it
+    commit: str
+    run: str | None
+    reason: str | None  # of a commit
+    event: dict[str, Any] | None
+    message: dict[str, Any] | None  # the words, where a message was appended
+    approval: TicketShape | None  # the question, where a call began to wait
+
+    @classmethod
+    def of(cls, event: Happened | Committed) -> Self:
+        """Return the event as programs read it."""
+        happened = event if isinstance(event, Happened) else None
+        message = happened.message if happened else None
+        return cls(
+            type=event.type,
+            cursor=event.cursor,
+            commit=event.commit,
+            run=event.run,
+            reason=None if isinstance(event, Happened) else event.reason,
+            event=msgspec.to_builtins(happened.event) if happened else None,
+            message=view(message) if message else None,
+            approval=TicketShape.waiting(happened.waiting) if happened and happened.waiting else None,
         )
 
 

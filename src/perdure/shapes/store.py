@@ -16,7 +16,7 @@ from perdure.history.verify import VerifyReport
 from perdure.memory import Found
 from perdure.model.memory import Remembered, Source
 from perdure.model.run import Cost, Usage
-from perdure.shapes.conversation import MessageShape
+from perdure.shapes.conversation import MessageShape, input_at
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import preview, stamp
 from perdure.store.agents import AgentMap, Kept
@@ -138,7 +138,9 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
     preview: str
     commit: str
     turn: int
+    apart: bool  # it belongs to no message: an edit, a switch, a merge or a cherry-pick, after that turn
     reason: str
+    input: str  # what the user said in its turn; empty: it belongs to no message
     at: str
     author: str | None
     run: str | None
@@ -151,13 +153,16 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
         found = seen.blame(path)
         then = seen.at(found.commit)
         last = then.transcript(limit=1) if found.message is not None else ()
+        entry = then.log(limit=1)[0]
         return cls(
             **whose(line),
             path=path,
             preview=preview(seen, seen.entry(path)),
             commit=found.commit,
-            turn=then.log(limit=1)[0].turn,
+            turn=entry.turn,
+            apart=entry.is_apart,
             reason=found.reason,
+            input=input_at(then),
             at=stamp(found.at),
             author=found.author,
             run=found.run,

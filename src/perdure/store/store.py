@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from perdure.store.copy import CopyReport
     from perdure.store.evaluation import Evaluation, Trial
     from perdure.store.memory import Memory
+    from perdure.store.upkeep import compare as comparison
     from perdure.store.upkeep import retention
+    from perdure.store.upkeep.compare import StoreComparison
     from perdure.store.worker import Worked
 else:
     held = deferred("perdure.ledger.held")
@@ -64,6 +66,7 @@ else:
     result = deferred("perdure.runtime.session.result")
     copies = deferred("perdure.store.copy")
     evaluation = deferred("perdure.store.evaluation")
+    comparison = deferred("perdure.store.upkeep.compare")
     memory_handle = deferred("perdure.store.memory")
     retention = deferred("perdure.store.upkeep.retention")
     workers = deferred("perdure.store.worker")
@@ -388,6 +391,10 @@ class Store:
             return copies.copy(source, into, address=self.url, threads=threads, clock=clock)
         finally:
             into.close()
+
+    def compare(self, other: Store) -> StoreComparison:
+        """Compare this store with another by their heads: which threads, maps and memories differ, and which has more."""
+        return comparison.compare(self, other)
 
     def held(self) -> list[str]:
         """Return the ids of the threads that came from another store and were not released, sorted."""

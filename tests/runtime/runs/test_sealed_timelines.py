@@ -9,7 +9,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, Thread
-from perdure.errors import Sealed
+from perdure.errors import Sealed, StaleHead
 from perdure.runtime import event_loop
 from perdure.runtime.run import control
 from perdure.runtime.run.take import take
@@ -141,6 +141,30 @@ def test_a_call_by_hand_is_refused_before_it_is_made(store: Store, post: Post) -
     assert [each.id for each in thread.calls()] == ["before"]
     assert thread.call(send, {"number": 1}, id="before").text == "sent"  # the first result, as ever
     assert post.sent == [1]
+
+
+@pytest.mark.parametrize(("act", "kind"), [("seal", Sealed), ("undo", StaleHead)])
+@pytest.mark.parametrize(("fails", "state"), [(False, "succeeded"), (True, "unknown")])
+def test_a_call_by_hand_that_is_made_when_its_timeline_is_sealed_is_named(
+    store: Store, act: str, kind: type[Sealed | StaleHead], *, fails: bool, state: str
+) -> None:
+    """The error does not say that nothing was done: it says what the ledger has of the call."""
+    thread = store.thread("by-hand", agent="clerk")
+    thread.put("/a.json", 1)
+
+    @perdure.tool(effect="external_write")
+    def send() -> str:
+        """Send something while another program seals the timeline, or undoes its turn."""
+        getattr(store.thread("by-hand"), act)()
+        if fails:
+            raise ConnectionError("reset")
+        return "sent"
+
+    with pytest.raises(kind) as refused:
+        thread.call(send, {}, id="c1")
+
+    assert [each.state for each in thread.calls()] == [state]
+    assert f"'c1' is {state}" in refused.value.because
 
 
 def test_no_input_is_queued_there(thread: Thread) -> None:

@@ -81,6 +81,7 @@ from perdure.integrations.langgraph.transcript import (
     elements_of,
     missed,
     retract,
+    spoken_on,
     transcribe,
 )
 from perdure.model import names
@@ -428,7 +429,7 @@ class Saver(BaseCheckpointSaver[str]):
             updated=encode(given.get("updated_channels")),
             metadata=encode(dict(get_checkpoint_metadata(config, metadata))),
             pending_sends=encode(given["pending_sends"]) if given.get("pending_sends") else None,
-            holder=self._holder(),
+            holder=self._engine().holder(),
             has_work=has_work(given),
         )
 
@@ -490,7 +491,7 @@ class Saver(BaseCheckpointSaver[str]):
         if not record.has_work:
             return
         thread_id, namespace = record.thread_id, record.namespace
-        is_own = record.holder is not None and record.holder == self._holder()
+        is_own = record.holder is not None and record.holder == self._engine().holder()
         run = self._memory.run_of(thread_id, namespace, record.id)
         if is_own and (run is None or run is config.get("metadata")):
             return
@@ -550,7 +551,7 @@ class Saver(BaseCheckpointSaver[str]):
                     with side.change("messages") as change:
                         if number == 0:
                             retract(change, new)
-                        transcribe(change, new, end, partial(_spoken, side, change.head))
+                        transcribe(change, new, end, partial(spoken_on, side, change.head))
                 said = new._replace(gone=[], is_anew=False)
                 _, stored = self._write(side, record, checkpoint, below, (digest, said), side.head)
                 after = line.expecting(head).undo(to=side.at().log(limit=1)[0])
@@ -622,7 +623,7 @@ class Saver(BaseCheckpointSaver[str]):
         path, after = channel_path(self._messages), new.after
         if record.namespace == "":
             retract(change, new)
-            transcribe(change, new, len(after), partial(_spoken, line, change.head))
+            transcribe(change, new, len(after), partial(spoken_on, line, change.head))
         added = len(after) - len(new.before)
         if digest is None or not 0 < new.shared == len(new.before) or not 0 < added <= _APPENDED_MAX:
             return change.put(path, cast("Json", after.stored))
@@ -695,11 +696,3 @@ class Saver(BaseCheckpointSaver[str]):
 
     def _engine(self) -> Any:
         return self._threads.store._resources.engine  # pyright: ignore[reportPrivateUsage]
-
-    def _holder(self) -> str:
-        return self._engine().holder()
-
-
-def _spoken(line: Thread, head: Head | None) -> set[str]:
-    """Return the ids of the messages of a transcript."""
-    return {each.id for each in line.at(head).transcript()} if head is not None and head.commit else set()

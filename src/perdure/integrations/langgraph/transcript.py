@@ -27,6 +27,7 @@ from perdure.errors import Invalid
 from perdure.integrations.langgraph.codec import MARK, Codec, is_message
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.head import Head
 from perdure.model.limits import Limits
 from perdure.model.message import (
     Block,
@@ -40,6 +41,7 @@ from perdure.model.message import (
 )
 from perdure.projections.transcript import TranscriptEntry
 from perdure.store.change import Change
+from perdure.store.thread import Thread
 
 __all__ = [
     "ListChange",
@@ -50,6 +52,7 @@ __all__ = [
     "full_at",
     "missed",
     "retract",
+    "spoken_on",
     "transcribe",
 ]
 
@@ -495,3 +498,8 @@ def _blocks(content: Any) -> Iterable[Block]:
             given = cast("Mapping[str, Any]", block)
             text = given.get("text")
             yield Text(text if isinstance(text, str) else f"[{given.get('type', 'content')}]")
+
+
+def spoken_on(line: Thread, head: Head | None) -> set[str]:
+    """Return the ids of the messages of a transcript."""
+    return {each.id for each in line.at(head).transcript()} if head is not None and head.commit else set()

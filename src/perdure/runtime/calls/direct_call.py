@@ -29,7 +29,7 @@ from perdure.ledger import calls, tickets
 from perdure.ledger.calls import VersionedCall
 from perdure.ledger.held import check_released
 from perdure.model import names
-from perdure.model.call import SETTLED, CallRecord, CallState
+from perdure.model.call import SETTLED, UNCLEAR, CallRecord, CallState
 from perdure.model.canonical import Json
 from perdure.model.message import ToolCall, ToolResult
 from perdure.model.ticket import Ticket
@@ -290,9 +290,9 @@ def _commit(round_context: RoundContext, pending_call: PendingCall) -> None:
                 raise
             journal.discard()
             _announce(round_context, pending_call)
-        except StaleHead as stale:
+        except (StaleHead, Sealed) as refused:
             _record_question(round_context, pending_call)
-            raise _with_outcome(stale, pending_call) from stale
+            raise _with_outcome(refused, pending_call) from refused
         else:
             return
 
@@ -316,16 +316,21 @@ def _record_question(round_context: RoundContext, pending_call: PendingCall) -> 
             pending_call.written()
 
 
-def _with_outcome(stale: StaleHead, pending_call: PendingCall) -> StaleHead:
-    """Return the same error; if the ledger has the outcome of the call, the error says so."""
-    if pending_call.transition is not None or pending_call.record.state not in SETTLED:
-        return stale
+def _with_outcome(refused: StaleHead | Sealed, pending_call: PendingCall) -> StaleHead | Sealed:
+    """Return the same error; if the ledger has the call, the error says what is known of it there."""
+    recorded = pending_call.recorded.record.state if pending_call.has_entered else None
+    if recorded not in SETTLED and recorded not in UNCLEAR:
+        return refused
     changes = pending_call.changes.patch is not None or pending_call.changes.agent_patch is not None
+    because = f"call '{pending_call.call.id}' is {recorded} in the ledger"
+    left = "what it changes in the state was not applied" if changes else "nothing was committed"
+    if isinstance(refused, Sealed):
+        return Sealed(refused.timeline, because, left=left)
     return StaleHead(
-        stale.expected,
-        stale.actual,
-        because=f"call '{pending_call.call.id}' is {pending_call.record.state} in the ledger",
-        left="what it changes in the state was not applied" if changes else "nothing was committed",
+        refused.expected,
+        refused.actual,
+        because=because,
+        left=left,
         advice="Make it again with the same id: it is not run again, and its changes are applied then."
         if changes
         else "Make it again with the same id for its result: it is not run again.",

@@ -27,7 +27,9 @@ async def follow(call: HttpCall, query: EventsQuery) -> EventStream:
     """Stream the events of a timeline: durable ones once and in order, and text as it is written."""
     after = call.headers.get("last-event-id") or query.after
     handle = await opened(call, query.timeline)
-    return call.server.stream(call, frames(handle.follow(after, wait=query.wait)))
+    happenings = handle.follow(after, wait=query.wait)
+    await happenings.begin()  # a text that is no cursor is an answer of its own, not an event
+    return call.server.stream(call, frames(happenings))
 
 
 @route("GET", "/v1/events", "read", media="text/event-stream")

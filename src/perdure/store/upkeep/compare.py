@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
@@ -17,8 +17,10 @@ from perdure.errors import NotFound
 from perdure.model.digest import Digest
 from perdure.model.head import Head
 from perdure.store.memory import Memory
-from perdure.store.store import Store
 from perdure.store.timeline import Line
+
+if TYPE_CHECKING:
+    from perdure.store.store import Store
 
 __all__ = ["Differing", "Kind", "StoreComparison", "compare"]
 

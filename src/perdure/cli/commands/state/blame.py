@@ -24,7 +24,7 @@ class Blamed(BlameShape, Answer, frozen=True, kw_only=True):
         """Print what is known, a line each."""
         screen.cut((self.path, "title"), "  ", self.preview)
         facts: list[tuple[str, Part | None]] = [
-            ("turn", f"{self.turn or 'before the first'}, '{self.reason}'"),
+            ("turn", self._place()),
             ("when", moment(self.at)),
             ("author", self.author),
             ("run", self.run),
@@ -33,6 +33,11 @@ class Blamed(BlameShape, Answer, frozen=True, kw_only=True):
             ("commit", digest(self.commit)),
         ]
         screen.facts([(name, fact) for name, fact in facts if fact])
+
+    def _place(self) -> str:
+        number = str(self.turn) if self.turn else "before the first"
+        after = "after " if self.apart and self.turn else ""
+        return f"{after}{number}, '{' '.join(self.input.split()) or self.reason}'"
 
     def _said(self) -> str | None:
         if self.message is None:

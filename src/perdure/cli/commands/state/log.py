@@ -30,6 +30,7 @@ from perdure.errors import Forgotten
 from perdure.history.changes.patch_builder import Touched
 from perdure.history.tree import Entry
 from perdure.model.head import MAIN
+from perdure.shapes.conversation import input_at
 from perdure.shapes.store import StateOf, whose
 from perdure.shapes.text import preview, stamp
 from perdure.store.plumbing.revisions import LogEntry
@@ -41,7 +42,7 @@ _PAGE = 100
 _COLUMNS = (
     Column("turn", right=True),
     Column("value", gives_way=True),
-    Column("reason", "name", gives_way=True),
+    Column("said, or reason", "name", gives_way=True),
     Column("when", "when", leaves=1),
     Column("commit", "digest"),
 )
@@ -53,6 +54,7 @@ class PathVersion(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     turn: int  # in which, or after which, it was written; 0: before the first message
     reason: str
+    input: str  # what the user said in its turn; empty: it belongs to no message
     at: str
     run: str | None
     digest: str | None
@@ -76,7 +78,7 @@ class PathLog(StateOf, Answer, frozen=True, kw_only=True):
                 (
                     str(each.turn or ""),
                     _shown(each),
-                    each.reason,
+                    " ".join(each.input.split()) or each.reason,
                     moment(each.at),
                     digest(each.commit),
                 )
@@ -131,11 +133,12 @@ def _versions(seen: View, path: str, written: Sequence[LogEntry]) -> Iterator[Pa
     """
     last = seen
     for entry in written:
-        yield _version(entry, path, (last, seen.at(entry)))
+        then = seen.at(entry)
+        yield _version(entry, path, (last, then), input_at(then))
         last = seen.at(entry.parents[0] if entry.parents else None)
 
 
-def _version(entry: LogEntry, path: str, moments: Sequence[View]) -> PathVersion:
+def _version(entry: LogEntry, path: str, moments: Sequence[View], said: str) -> PathVersion:
     held = shown = None
     is_forgotten = True
     for then in moments:
@@ -147,6 +150,7 @@ def _version(entry: LogEntry, path: str, moments: Sequence[View]) -> PathVersion
         commit=entry.digest,
         turn=entry.turn,
         reason=entry.reason,
+        input=said,
         at=stamp(entry.at),
         run=entry.run,
         digest=held.value if held else None,

@@ -24,13 +24,15 @@ from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.head import MAIN
-from perdure.shapes.conversation import CommitShape, place_name
+from perdure.shapes.conversation import CommitShape, input_at, place_name
+from perdure.shapes.text import shortened
 from perdure.store.view import View
 
 __all__ = ["Turned", "bisect", "Question"]
 
 
 _Test: TypeAlias = Callable[[Json], bool]
+_WORDS_MAX = 60  # characters of the user's words
 _FLAG = Parameter(negative=(), show_default=False)
 
 
@@ -142,17 +144,20 @@ class Turned(Answer, frozen=True, kw_only=True):
     path: str
     question: str
     commit: CommitShape
+    input: str  # what the user said in its turn; empty: it belongs to no message
 
     def show(self, screen: Screen) -> None:
         """Print which turn it was, and how to look at it."""
         found = self.commit
         turn = place_name(found.turn, is_apart=found.apart)
-        where = (
-            f" first {self.question} {turn}{', ' if turn else 'at '}'{found.reason}', {moment(found.at)}, "
-        )
+        where = f" first {self.question} {turn}{', ' if turn else 'at '}'{self._words}', {moment(found.at)}, "
         screen.say((self.path, "name"), where, digest(found.digest))
         before = found.parents[0][:12] if found.parents else "version:0"
         screen.suggest("See it: ", "threads", "diff", self.thread, before, found.digest[:12])
+
+    @property
+    def _words(self) -> str:
+        return shortened(" ".join(self.input.split()), _WORDS_MAX) if self.input else self.commit.reason
 
 
 def bisect(
@@ -187,11 +192,20 @@ def bisect(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         old = None if good is None else resolve(found, good)
-        first = view_at(found, bad).bisect(asked, good=old)
+        seen = view_at(found, bad)
+        if not question.absent and not _holds(seen, question.path):
+            raise Invalid(
+                f"{question.path} has no value at the new end, so nothing was searched.",
+                code="path_absent_at_end",
+                advice="Name a commit that has it with --bad, or ask with --absent when it was removed.",
+                path=question.path,
+            )
+        first = seen.bisect(asked, good=old)
         return Turned(
             thread=found.id,
             timeline=timeline,
             path=question.path,
             question=words,
             commit=CommitShape.of(first),
+            input=input_at(found.at(first)),
         )

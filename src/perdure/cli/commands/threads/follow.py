@@ -14,7 +14,7 @@ from perdure.cli.output.display import digest, words_of
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
 from perdure.runtime.events import Committed, Happened
-from perdure.shapes.conversation import EventShape
+from perdure.shapes.ledger import EventShape
 from perdure.shapes.text import shortened
 
 __all__ = ["Event", "follow"]

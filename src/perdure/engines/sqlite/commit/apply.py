@@ -330,11 +330,8 @@ class Applier:
         if cells is None:
             return None
         self.has_changed = True
-        ledger, other, (moved, moved_digest, part) = (
-            end.ledger,
-            None if timeline == MAIN else timeline,
-            laid.moved,
-        )
+        ledger, other = end.ledger, None if timeline == MAIN else timeline
+        moved, moved_digest, part = laid.moved
         seal = end.seal + part - held[2] + sealed_rows(number)
         columns: tuple[Any, ...] = row.columns
         if first is not None:
@@ -352,18 +349,14 @@ class Applier:
         if cells:
             seal += self._put_cells(space, write, cells, position)
             revisions = tuple([cell.expected + 1 for cell in write.cells])
-        writes, raw_chain = end.writes + 1, None if chain is None else bytes.fromhex(chain)
-        sealed = (seal & SEAL_MASK).to_bytes(SEAL_BYTES)
-        pack = encode_pack(
-            row.items, (*laid.op, revisions, position, raw_chain, sealed, writes), whole=row.whole
-        )
-        self._execute(
-            _ROW_AND_HEAD, (number, *columns, pack, other, space, timeline, moved, moved_digest, number)
-        )
-        row.number.row = number  # first: others may read the bases at once
-        bases.take(laid.bases, laid.bases_size)
-        index.add(space, number, row.keys)
-        known.note_line(space, row.digest, FirstParentPlace(number, columns[10], *columns[2:8]))
+        raw_chain = None if chain is None else bytes.fromhex(chain)
+        sealed, writes = (seal & SEAL_MASK).to_bytes(SEAL_BYTES), end.writes + 1
+        op = (*laid.op, revisions, position, raw_chain, sealed, writes)
+        pack = encode_pack(row.items, op, whole=row.whole)
+        head = space, timeline, moved, moved_digest, number
+        self._execute(_ROW_AND_HEAD, (number, *columns, pack, other, *head))
+        self._note_row(row, number, columns)
+        bases.take(laid.bases)
         holds[timeline] = hold, number, part
         known.ends[space] = SpaceEnd(seal, writes, ledger)
         receipt = Receipt(
@@ -372,14 +365,17 @@ class Applier:
         return AppliedWrite(receipt, space, [hold])
 
     def _add_first(self, row: OrdinaryRow, number: int, timeline: str | None) -> None:
-        """Add the first of two rows; its number is there before the second names it."""
-        columns, space = row.columns, row.columns[0]
-        self._execute(
-            _COMMIT_ROW, (number, *columns, encode_pack(row.items, None, whole=row.whole), timeline)
-        )
-        row.number.row = number
-        self._rows.index.add(space, number, row.keys)
-        self.known.note_line(space, row.digest, FirstParentPlace(number, columns[10], *columns[2:8]))
+        """Insert the first of two rows."""
+        pack = encode_pack(row.items, None, whole=row.whole)
+        self._execute(_COMMIT_ROW, (number, *row.columns, pack, timeline))
+        self._note_row(row, number, row.columns)
+
+    def _note_row(self, row: OrdinaryRow, number: int, columns: tuple[Any, ...]) -> None:
+        """Note a row that was inserted, and where its commit is."""
+        row.number.row = number  # before others can read its bases
+        self._rows.index.add(columns[0], number, row.keys)
+        line = FirstParentPlace(number, columns[10], *columns[2:8])
+        self.known.note_line(columns[0], row.digest, line)
 
     def _cells_of(self, space: int, write: Write) -> list[SealedCell] | None:
         """Return the cells that an ordinary write changes, as they are; None if one has another revision, or a fence.

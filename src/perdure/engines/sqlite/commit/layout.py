@@ -13,6 +13,7 @@ the lock.  `prepare` lays out any write.  Both make the same rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -72,7 +73,7 @@ _OWN_ROW_FROM_BYTES = 32 * 1024  # so that reading a small object never unpacks 
 _NODE_ROW_BYTES = 7 * 1024  # of nodes, which are read one by one; such a row fits a page
 _KIND_AT = {kind: at for at, kind in enumerate(KINDS)}
 _BODY, _COMMIT, _CHECKPOINT, _NODE = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT, Kind.NODE
-_CHANGESET, _MOVE = Kind.CHANGESET, Kind.MOVE
+_MOVE = Kind.MOVE
 # Words are in the commit's own row, where SQL finds them.
 WITH_COMMIT = (_BODY, _CHECKPOINT, Kind.CHANGESET, _COMMIT)
 _BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
@@ -81,6 +82,7 @@ _KEY_DIGITS = 2 * KEY_BYTES
 LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
 _encoder = msgspec.json.Encoder()
 _raw = bytes.fromhex
+_body_of = attrgetter("body")
 # Read once: an attribute of a class costs as much as a call.
 _WHOLE_FORM, _BODIES_FORM = PackForm.WHOLE, PackForm.BODIES
 _CHANGESET_FORM, _COMMIT_FORM = PackForm.CHANGESET, PackForm.COMMIT
@@ -156,7 +158,6 @@ class OrdinaryWrite(msgspec.Struct, frozen=True, gc=False):
     op_key: bytes
     op: tuple[object, ...]  # the fields of an `Op` up to its moves
     bases: dict[tuple[int, Digest], Base]  # its values and nodes
-    bases_size: int  # how many bytes they have
     hold: Hold  # the timeline after it
     moved: tuple[str, bytes, int]  # the record of the move, its digest, and what it adds to the seal
 
@@ -165,19 +166,19 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
     """Lay out an ordinary write; None if the write is not ordinary, or `known` lacks its head or its parent.
 
     A write is ordinary if it is one commit, or two as at the end of a run, on top of the head of one timeline, made by
-    our own types.  This is one pass with few calls between its parts, because each commit makes it.  Raises
-    `ValueError` if a body is not text.
+    our own types.  There are few calls between its parts, because each commit makes them.  Raises `ValueError` if a
+    body is not text.
     """
     epoch = bases.epoch  # first: a change after this makes the result out of date
     objects, moves = write.objects, write.moves
     if len(moves) != 1 or len(objects) < 2:
         return None
-    move, timeline, last = moves[0], moves[0].timeline, objects[-1]
+    move, timeline = moves[0], moves[0].timeline
     held = known.holds[space].get(timeline) if space in known.holds else None
     before = None if held is None else held[0]
     if held is None or before is None:
         return None
-    head, previous, to = before.head, before.move, last.digest
+    head = before.head
     parent = known.lines.get((space, head.commit)) if head.commit else None
     if (
         parent is None
@@ -185,114 +186,80 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
         or move.seal
         or move.act is not _COMMIT_ACT
         or head != move.expected
-        or move.to != to
-        or (move.previous is not None and move.previous != previous)
+        or move.to != objects[-1].digest
+        or (move.previous is not None and move.previous != before.move)
+        or sum(map(len, map(_body_of, objects))) >= _OWN_ROW_FROM_BYTES
     ):
         return None
-    above, first = head.commit, None
-    items: list[tuple[object, ...]] = []
-    keys: list[bytes] = []
     state_keys: list[bytes] = []
     added: dict[tuple[int, Digest], Base] = {}
+    above, first = head.commit, None
+    for at in range(1, len(objects) - 2):
+        if objects[at].kind is _COMMIT:
+            first = _lay_ordinary(
+                objects[: at + 1], above, parent, space, bases, known, state_keys, added, ()
+            )
+            if first is None:
+                return None
+            above, parent = first.digest, FirstParentPlace(0, first.columns[10], *first.columns[2:8])
+            objects = objects[at + 1 :]
+            break
+    op_key, other_key = op_keys(write.op_id)
+    named = op_key, other_key, version_key(timeline, head.version + 1)
+    last = _lay_ordinary(objects, above, parent, space, bases, known, state_keys, added, named)
+    if last is None or len(added) != len(state_keys):  # else both rows have the same object
+        return None
+    hold, op, moved = _move_ordinary(write, before, is_one=first is None)
+    return OrdinaryWrite(space, epoch, held, first, last, state_keys, op_key, op, added, hold, moved)
+
+
+def _lay_ordinary(
+    objects: tuple[Object, ...],
+    above: Digest | None,
+    parent: FirstParentPlace,
+    space: int,
+    bases: Bases,
+    known: ConnectionCache,
+    state_keys: list[bytes],
+    added: dict[tuple[int, Digest], Base],
+    named: tuple[bytes, ...],
+) -> OrdinaryRow | None:
+    """Return the row of these objects, of which the last is a commit on top of the commit `above`; None if they are not ordinary.
+
+    Its values and nodes are added to `state_keys` and `added`; `named` are the keys of the write, if the row completes it.
+    """
+    items: list[tuple[object, ...]] = []
+    keys: list[bytes] = []
     number = RowNumber()
     spans: dict[Digest, tuple[int, int]] = {}
     bodies: str | None = None
-    start, whole, state_size, size = 0, 0, 0, len(objects[-2].body) + len(last.body)
-    for at, found in enumerate(objects[:-2]):
+    start = whole = 0
+    for found in objects[:-2]:
         kind, digest, body = found.kind, found.digest, found.body
-        length = len(body)
-        size += length
+        key, length = _raw(digest[:_KEY_DIGITS]), len(body)
+        keys.append(key)
         if kind is _BODY or kind is _CHECKPOINT:
             if b"\0" in body:
                 return None
-            keys.append(_raw(digest[:_KEY_DIGITS]))
             items.append((_KIND_AT[kind], _BODIES_FORM, b"", length))
             bodies = body.decode() if bodies is None else bodies + body.decode()
             spans[digest] = start, length
             start += length
-        elif kind is _CHANGESET and first is None and objects[at + 1].kind is _COMMIT:
-            continue  # the row that it ends has both
-        elif kind is _COMMIT and first is None and at:
-            first = _commit_row(
-                found,
-                objects[at - 1],
-                above,
-                parent,
-                space,
-                known,
-                items,
-                keys,
-                spans,
-                bodies,
-                whole,
-                number,
-                (),
-            )
-            if first is None:
-                return None
-            above, parent = digest, FirstParentPlace(0, _raw(digest), *first.columns[2:8])
-            items, keys, spans, bodies, whole, number, start = [], [], {}, None, 0, RowNumber(), 0
-        elif (
-            length >= LOOK_FROM_BYTES
-            or kind in WITH_COMMIT
-            or (first is not None and (space, digest) in added)
-        ):
+        elif length >= LOOK_FROM_BYTES or kind in WITH_COMMIT:
             return None
         else:
-            key = _raw(digest[:_KEY_DIGITS])
-            keys.append(key)
-            state_keys.append(key)
             fields, depth = bases.against(_KIND_AT[kind], space, found)
+            state_keys.append(key)
             added[space, digest] = number, len(items), depth, body
-            state_size += length
             items.append(fields)
             if fields[1] == _WHOLE_FORM and kind is not _NODE:
                 whole += length
-    if size >= _OWN_ROW_FROM_BYTES:
-        return None
-    op_id, version = write.op_id, head.version + 1
-    op_key, other_key = op_keys(op_id)
-    named = op_key, other_key, version_key(timeline, version)
-    row = _commit_row(
-        last, objects[-2], above, parent, space, known, items, keys, spans, bodies, whole, number, named
-    )
-    if row is None:
-        return None
-    # The move of the head, as `record_of` makes it, and its stored form, which has the fields of a `StoredMove`.
-    record = encode_move(
-        MoveRecord(
-            timeline=timeline,
-            version=version,
-            act=_COMMIT_ACT,
-            op_id=op_id,
-            from_=head.commit,
-            to=to,
-            previous=previous,
-        )
-    )
-    moved = digest_of(_MOVE, record)
-    from_ = True if first is None or head.commit is None else _raw(head.commit)
-    raw_previous = None if previous is None else _raw(previous)
-    stored_move = _COMMITS, timeline, version, short(op_id), from_, True, raw_previous, False
-    return OrdinaryWrite(
-        space,
-        epoch,
-        held,
-        first,
-        row,
-        state_keys,
-        op_key,
-        (b"", _raw(write.intent), (stored_move,)),
-        added,
-        state_size,
-        Hold(Head(timeline, version, to), False, moved),
-        (record.decode(), _raw(moved), sealed_head(timeline, moved)),
-    )
+    columns = _commit_columns(objects, above, parent, space, known, items, keys, spans, bodies, named)
+    return None if columns is None else OrdinaryRow(objects[-1].digest, columns, items, whole, keys, number)
 
 
-def _commit_row(
-    found: Object,
-    stored: Object,
+def _commit_columns(
+    objects: tuple[Object, ...],
     above: Digest | None,
     parent: FirstParentPlace,
     space: int,
@@ -301,14 +268,10 @@ def _commit_row(
     keys: list[bytes],
     spans: dict[Digest, tuple[int, int]],
     bodies: str | None,
-    whole: int,
-    number: RowNumber,
     named: tuple[bytes, ...],
-) -> OrdinaryRow | None:
-    """Return the row of a commit, `found`, with its changeset, `stored`, on top of the commit `above`; None if it is not ordinary.
-
-    What the row holds beside them was laid out; `named` are the keys of the write, if the row completes it.
-    """
+) -> tuple[Any, ...] | None:
+    """Return the columns of a row, and add its changeset and its commit to its items and keys; None if it is not ordinary."""
+    stored, found = objects[-2], objects[-1]
     commit, changeset, jump = found.record, stored.record, known.cached_jump(parent)
     if (
         type(commit) is not Commit
@@ -329,24 +292,39 @@ def _commit_row(
     if not is_same_run and commit.run is not None:
         keys += label_keys(commit.run)
     keys += named
-    columns = (
-        space,
-        parent.row,
-        jump,
-        commit.depth,
-        parent.turn + (not is_same_run),
-        parent.sequence + parent.events,
-        len(changeset.events),
-        run,
-        b"".join(keys),
-        commit.at,
-        _raw(found.digest),
-        _raw(commit.root),
-        text,
-        spans_of(changeset, spans.get) if spans else None,
-        bodies or None,
+    turn, sequence = parent.turn + (not is_same_run), parent.sequence + parent.events
+    place = space, parent.row, jump, commit.depth, turn, sequence, len(changeset.events), run
+    words = spans_of(changeset, spans.get) if spans else None
+    raw, root = _raw(found.digest), _raw(commit.root)
+    return (*place, b"".join(keys), commit.at, raw, root, text, words, bodies or None)
+
+
+def _move_ordinary(
+    write: Write, before: Hold, *, is_one: bool
+) -> tuple[Hold, tuple[object, ...], tuple[str, bytes, int]]:
+    """Return the timeline after an ordinary write, the fields of its `Op` up to the move, and the record of the move.
+
+    `is_one`: the write has one commit, whose parent is where the timeline was.
+    """
+    head, previous, to, op_id = before.head, before.move, write.objects[-1].digest, write.op_id
+    timeline, version = head.timeline, head.version + 1
+    record = MoveRecord(
+        timeline=timeline,
+        version=version,
+        act=_COMMIT_ACT,
+        op_id=op_id,
+        from_=head.commit,
+        to=to,
+        previous=previous,
     )
-    return OrdinaryRow(found.digest, columns, items, whole, keys, number)
+    body = encode_move(record)
+    digest = digest_of(_MOVE, body)
+    from_ = True if is_one or head.commit is None else _raw(head.commit)
+    raw_previous = None if previous is None else _raw(previous)
+    # The fields of a `StoredMove`.
+    stored = _COMMITS, timeline, version, short(op_id), from_, True, raw_previous, False
+    moved = body.decode(), _raw(digest), sealed_head(timeline, digest)
+    return Hold(Head(timeline, version, to), False, digest), (b"", _raw(write.intent), (stored,)), moved
 
 
 def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:

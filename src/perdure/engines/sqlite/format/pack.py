@@ -672,12 +672,13 @@ class Bases:
         """Note objects that were written to that row: digest and bytes of each, its item, and its depth."""
         at = RowNumber(row)
         new = {(space, digest): (at, index, depth, body) for digest, body, index, depth in written}
-        self.take(new, sum([len(each[1]) for each in written]))
+        self.take(new)
 
-    def take(self, new: dict[tuple[int, Digest], Base], size: int) -> None:
-        """Note objects that were written, whose row has its number; `size` is how many bytes they have."""
+    def take(self, new: dict[tuple[int, Digest], Base]) -> None:
+        """Note objects that were written, whose row has its number."""
         self._young.update(new)
-        self._held += size + _ENTRY_BYTES * len(new)
+        for _, _, _, body in new.values():
+            self._held += len(body) + _ENTRY_BYTES
         if self._held > _BYTES_MAX // 2:
             self._old, self._young, self._held = self._young, {}, 0
 

@@ -1,0 +1,103 @@
+"""Streams of events on an event loop: a run goes on as a task of its own, and its readers may leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from perdure.runtime.events import Happening
+from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.result import Result
+from perdure.runtime.streaming import Following, Watching
+
+__all__ = ["begin_run", "events_of", "followed", "runs_under_way"]
+
+_WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
+
+_running: set[asyncio.Task[Result]] = set()  # the event loop itself holds a task only weakly
+
+_T = TypeVar("_T")
+
+
+class _Work(Protocol):
+    """How blocking work is done."""
+
+    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]:
+        """Return the result of `work`."""
+        ...
+
+
+def runs_under_way() -> set[asyncio.Task[Result]]:
+    """Return the runs that streams began on this event loop and that have not ended; their readers may have left."""
+    loop = asyncio.get_running_loop()
+    return {task for task in _running if task.get_loop() is loop}
+
+
+def begin_run(run: Coroutine[Any, Any, Result], watching: Watching) -> asyncio.Task[Result]:
+    """Run `run` as a task of its own, which does not end with its watcher."""
+    task = asyncio.create_task(run)
+    _running.add(task)
+
+    def ended(task: asyncio.Task[Result]) -> None:
+        _running.discard(task)
+        if task.cancelled():
+            watching.ended(None, asyncio.CancelledError())
+        elif task.exception() is not None:
+            watching.ended(None, task.exception())
+        else:
+            watching.ended(task.result(), None)
+
+    task.add_done_callback(ended)
+    return task
+
+
+async def events_of(
+    work: _Work, watching: Watching, news: asyncio.Event, task: asyncio.Task[Result]
+) -> AsyncIterator[Happening]:
+    """Yield the events of a run; leaving the iteration does not stop the run."""
+    try:
+        while not watching.ready.is_set():
+            await _next(news)
+        while not watching.is_over:
+            # The event that said that the run has begun may have been set for its first items, too.
+            for event in await work(lambda: list(watching.news(0))):
+                yield event
+            if not watching.is_over:
+                await _next(news)
+        await asyncio.wait((task,))
+        await asyncio.sleep(0)  # until the task's callback has run
+        for event in await work(lambda: list(watching.rest())):
+            yield event
+        yield await work(watching.end)
+    finally:
+        watching.leave()
+
+
+async def followed(
+    env: RunEnvironment, work: _Work, following: Following, news: asyncio.Event
+) -> AsyncIterator[Happening]:
+    """Yield the events of a timeline as they are committed."""
+    try:
+        while (events := await work(lambda: following.step(0))) is not None:
+            for event in events:
+                yield event
+            if events:
+                continue
+            if following.is_watching:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_WAIT_SECONDS):  # `wait_for` may lose a cancellation
+                        await news.wait()
+            else:
+                await env.store_runtime.news.wait(
+                    env.space, following.seen, following.wait_seconds, event=news
+                )
+            news.clear()
+    finally:
+        following.close()
+
+
+async def _next(news: asyncio.Event) -> None:
+    await news.wait()
+    news.clear()

@@ -1,0 +1,120 @@
+"""`events(…)` in one's own application: a waiting run brings its question, and what cannot begin has a status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import perdure
+from perdure import Agent, aio
+from perdure.runtime.events import Happening
+from perdure.server import events
+from perdure.testing import Script, say, use
+
+
+@perdure.tool(effect="financial", ask=True)
+def pay(to: str, euro: int) -> str:
+    """Pay somebody."""
+    return f"paid {to} {euro}"
+
+
+def teller() -> Agent:
+    """An agent that pays, if somebody agrees."""
+    return Agent("teller", backend=Script(use("pay", to="ann", euro=5), say("Paid.")), tools=[pay])
+
+
+async def answered(stream: AsyncIterator[Happening]) -> tuple[int, list[dict[str, Any]]]:
+    """Send a stream to a client that stays; return the status, and the documents that it got."""
+    status, body = 0, b""
+
+    async def send(message: Any) -> None:
+        nonlocal status, body
+        status = message.get("status", status)
+        body += message.get("body", b"")
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    await events(stream)({"type": "http"}, receive, send)
+    lines = [
+        line.removeprefix("data: ") for line in body.decode().splitlines() if line.startswith(("data", "{"))
+    ]
+    return status, [json.loads(line) for line in lines]
+
+
+def with_thread(work: Callable[[aio.Thread], Any]) -> Any:
+    """Return what `work` makes of a new thread."""
+
+    async def main() -> Any:
+        async with aio.open("memory:") as store:
+            return await work(await store.thread("t", agent=teller()))
+
+    return asyncio.run(main())
+
+
+def test_a_waiting_run_brings_its_question_and_the_end_has_it_too() -> None:
+    """With the arguments, the effect and the expiry, in the shape of `/v1/approvals`."""
+    status, told = with_thread(lambda thread: answered(thread.stream("Pay Ann")))
+
+    (asked,) = [each for each in told if each["type"] == "tool.call.suspended"]
+    ended = told[-1]["result"]
+
+    assert (status, ended["status"]) == (200, "waiting")
+    for approval in (asked["approval"], ended["approvals"][0]):
+        assert approval["arguments"] == {"to": "ann", "euro": 5}
+        assert (approval["tool"], approval["effect"], approval["thread"]) == ("pay", "financial", "t")
+        assert (approval["call"], approval["id"]) == (asked["event"]["call"], asked["event"]["ticket"])
+        assert {"message", "expires_at", "action", "resume"} <= approval.keys()
+
+
+def test_a_repeated_input_gives_the_answer_again() -> None:
+    """The same id runs nothing: its stream is the end alone, with the result or the question."""
+
+    async def work(thread: aio.Thread) -> list[Any]:
+        first = await answered(thread.stream("Pay Ann", id="m1"))
+        second = await answered(thread.stream("Pay Ann", id="m1"))
+        await thread.decide(first[1][-1]["result"]["approvals"][0]["call"], "approve", by="ben")
+        await thread.resume()
+        third = await answered(thread.stream("Pay Ann", id="m1"))
+        return [told for _, told in (second, third)]
+
+    waiting, done = with_thread(work)
+
+    assert [[each["type"] for each in told] for told in (waiting, done)] == [["run.ended"], ["run.ended"]]
+    assert waiting[0]["result"]["approvals"][0]["tool"] == "pay"
+    assert (done[0]["result"]["text"], done[0]["result"]["approvals"]) == ("Paid.", [])
+
+
+def test_a_text_that_is_no_cursor_is_a_problem_document() -> None:
+    """With its status, not an event after 200."""
+    status, (problem,) = with_thread(lambda thread: answered(thread.follow(after="x")))
+
+    assert (status, problem["code"], problem["status"]) == (422, "cursor_invalid", 422)
+    assert problem["advice"]
+
+
+def test_other_words_under_a_known_id_are_a_problem_document() -> None:
+    """What keeps a run from beginning is answered before the stream."""
+
+    async def work(thread: aio.Thread) -> Any:
+        await answered(thread.stream("Pay Ann", id="m1"))
+        return await answered(thread.stream("Pay Ben", id="m1"))
+
+    status, (problem,) = with_thread(work)
+
+    assert (status, problem["code"]) == (409, "input_id_reused")
+
+
+def test_a_stream_that_waits_has_begun_without_an_event() -> None:
+    """Control: `begin` does not wait for the first event of an idle timeline."""
+
+    async def work(thread: aio.Thread) -> list[str]:
+        following = thread.follow(wait=True)
+        await following.begin()
+        await following.begin()
+        await thread.run("Pay Ann")
+        return [(await anext(following)).type for _ in range(2)]
+
+    assert with_thread(work) == ["message.appended", "run.started"]
