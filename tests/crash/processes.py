@@ -27,7 +27,6 @@ context.set_forkserver_preload(
         "perdure.engines.sqlite",
         "tests.crash.preloaded",
         "tests.crash.jobs",
-        "tests.crash.working",
     ]
 )
 

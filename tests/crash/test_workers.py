@@ -10,12 +10,13 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,7 @@ from perdure import Store
 from perdure.errors import PerdureError
 from perdure.model.run import ENDED, RunRecord
 from tests.crash.campaign import SEED, sized
-from tests.crash.processes import context
-from tests.crash.working import AT_ONCE, LEASE_SECONDS, agents, lines_of, opened, requests_of, work
+from tests.crash.working import AT_ONCE, LEASE_SECONDS, agents, lines_of, opened, requests_of
 from tests.engines.postgres.stores import new_store
 
 RUNS = sized(20, 500)
@@ -41,7 +41,7 @@ class Crew:
     def __init__(self, url: str, file: Path, chance: random.Random, *, mode: str = "ledger") -> None:
         """Start the first workers."""
         self._url, self._file, self._chance, self._mode = url, file, chance, mode
-        self._workers: list[ForkServerProcess] = []
+        self._workers: list[subprocess.Popen[bytes]] = []
         self._stopped: dict[int, threading.Timer] = {}  # what wakes each, by process
         self.killed = self.halted = 0
         for _ in range(WORKERS):
@@ -49,33 +49,31 @@ class Crew:
 
     def add(self) -> None:
         """Start one more worker."""
-        worker = context.Process(target=work, args=(self._url, str(self._file), self._mode))
-        worker.start()
-        self._workers.append(worker)
+        command = [sys.executable, "-m", "tests.crash.working", self._url, str(self._file), self._mode]
+        self._workers.append(subprocess.Popen(command))
 
     def disturb(self) -> None:
         """Kill, stop or add a worker."""
         self._stopped = {pid: timer for pid, timer in self._stopped.items() if timer.is_alive()}
-        self._workers = [each for each in self._workers if each.is_alive()]
+        self._workers = [each for each in self._workers if each.poll() is None]
         while len(self._workers) < WORKERS:
             self.add()
         victim = self._chance.choice(self._workers)
-        pid = victim.pid or 0
         what = self._chance.random()
         if what < 0.4:
             # Noted before: once it is dead, another worker may have its place before this process writes a line.
-            self._note_end(pid)
+            self._note_end(victim.pid)
             victim.kill()
-            victim.join()
-            self._note_end(pid)
+            victim.wait()
+            self._note_end(victim.pid)
             self.killed += 1
-        elif what < 0.7 and pid not in self._stopped:
-            os.kill(pid, signal.SIGSTOP)
+        elif what < 0.7 and victim.pid not in self._stopped:
+            victim.send_signal(signal.SIGSTOP)
             # Some wake up while their leases are good, others after another worker has taken over.  A thread wakes them:
             # a worker may be stopped while it holds the lock of the file, and then this process cannot write either.
             seconds = self._chance.choice((0.3, 1.5)) * LEASE_SECONDS
-            self._stopped[pid] = threading.Timer(seconds, _wake, (pid,))
-            self._stopped[pid].start()
+            self._stopped[victim.pid] = threading.Timer(seconds, _wake, (victim.pid,))
+            self._stopped[victim.pid].start()
             self.halted += 1
         elif len(self._workers) < 2 * WORKERS:
             self.add()
@@ -90,7 +88,7 @@ class Crew:
         for timer in self._stopped.values():
             timer.join()
         self._stopped.clear()
-        self._workers = [each for each in self._workers if each.is_alive()]
+        self._workers = [each for each in self._workers if each.poll() is None]
         while len(self._workers) < WORKERS:
             self.add()
 
@@ -99,7 +97,7 @@ class Crew:
         self.replace()
         for each in self._workers:
             each.kill()
-            each.join()
+            each.wait()
 
 
 def _wake(pid: int) -> None:
@@ -238,7 +236,7 @@ def test_without_the_ledger_payments_are_made_twice(tmp_path: Path) -> None:
                 )
                 for each in crew._workers:  # pyright: ignore[reportPrivateUsage]
                     each.kill()
-                    each.join()
+                    each.wait()
                 crew.replace()
                 if max(Counter(lines_of(file)).values()) > 1:
                     return

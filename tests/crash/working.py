@@ -1,11 +1,13 @@
 """A worker process for campaigns, its agents, and tools whose effects an independent file counts.
 
-Its mode is `ledger`, or `bare` for the control, whose tool declares that it reads and so is repeated after every interruption.
+Started as `python -m tests.crash.working STORE FILE MODE`; `MODE` is `ledger`, or `bare` for the control, whose tool
+declares that it reads and so is repeated after every interruption.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from perdure.providers.contract import Finished, ModelEvent
 from perdure.runtime.session.environment import StoreRuntime
 from perdure.runtime.session.lease_keeper import LeaseKeeper
 
-__all__ = ["AT_ONCE", "LEASE_SECONDS", "agents", "lines_of", "opened", "requests_of", "work"]
+__all__ = ["AT_ONCE", "LEASE_SECONDS", "agents", "lines_of", "opened", "requests_of"]
 
 LEASE_SECONDS = 3.0
 AT_ONCE = 5  # runs of the agent, over all workers
@@ -116,7 +118,6 @@ def opened(path: str) -> Store:
     return store
 
 
-def work(url: str, file: str, mode: str) -> None:
-    """Do the work of the store at `url` until somebody ends this process."""
-    with opened(url) as store:
-        store.work(agents(Path(file), bare=mode == "bare"), at_once=4)
+if __name__ == "__main__":
+    with opened(sys.argv[1]) as working_on:
+        working_on.work(agents(Path(sys.argv[2]), bare=sys.argv[3] == "bare"), at_once=4)
