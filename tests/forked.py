@@ -205,7 +205,8 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, and the server has not told of it yet
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Ask it to end."""

@@ -63,7 +63,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
 def test_an_act_is_made_on_what_the_person_has_seen(chromium: Browser, tmp_path: Path) -> None:
     """A switch that others have written after is not undone, main is replaced as it was read, a lost message is one."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        chromium.play(link, tmp_path, ("overtaken", "late", "promote", "lost"))
+        chromium.play(link, tmp_path, ("late", "overtaken", "promote", "lost"))
 
 
 def test_the_page_works_below_a_path(chromium: Browser, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_call_of_unknown_outcome_comes_with_its_next_step(house: Shell) -> Non
     call, shown = unclear(house), house.ok("calls").out
 
     assert f"perdure calls show house {call}\n" in shown
-    assert f"perdure calls resolve house {call} OUTCOME" in shown
+    assert f"perdure calls resolve house {call} done" in shown
     assert "runs resume" not in shown
 
 

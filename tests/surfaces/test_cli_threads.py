@@ -384,7 +384,7 @@ def test_bisect_finds_where_something_became_true(shell: Shell, question: list[s
     [
         (["--path", "/x"], "0 questions"),
         (["--path", "/x", "--exists", "--absent"], "2 questions"),
-        (["--path", "/x", "--exists"], "not true at the new end"),
+        (["--path", "/x", "--exists"], "has no value at the new end"),
         (["--path", "/todos.json", "--equals", "nonsense"], "nothing was searched"),
         (["--path", "/todos.json", "--contains", "milk"], """--contains '"milk"'"""),
         (["--path", "/todos.json", "--equals", '{"a": 1, "a": 2}'], "nothing was searched"),

@@ -99,8 +99,11 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
         (["threads", "list"], "Did you mean 'ls'?"),
         (["thread", "delete", "shopping"], "Did you mean 'rm'?"),
         (["state", "set", "shopping", "/x", "1"], "Did you mean 'put'?"),
-        (["undo", "shopping"], "Did you mean 'perdure threads undo'?"),
-        (["log", "shopping"], "Did you mean 'perdure threads log' or 'perdure state log'?"),
+        (["undo", "shopping"], "Did you mean 'perdure threads undo' or 'perdure memory undo'?"),
+        (
+            ["log", "shopping"],
+            "Did you mean 'perdure threads log' or 'perdure state log' or 'perdure memory log'?",
+        ),
         (["calls", "resolve", "shopping", "c1", "perhaps"], "perhaps"),
         (["calls", "ls", "--run", "r1"], "Name its THREAD"),
         (["approvals", "edit", "shopping", "c1"], "--value"),
@@ -128,7 +131,7 @@ def test_a_bare_noun_lists_and_the_singular_is_accepted(shell: Shell) -> None:
     assert shell.ok("thread", "ls", "--json").json == listed
 
 
-@pytest.mark.parametrize("noun", ["state", "artifacts", "checkpoint"])
+@pytest.mark.parametrize("noun", ["state", "artifacts", "checkpoints"])
 def test_a_bare_noun_whose_list_needs_a_thread_shows_its_commands(empty: Shell, noun: str) -> None:
     """Programs, which ask for JSON, are told what is missing."""
     assert empty.ok(noun).out == empty.ok(noun, "--help").out
@@ -296,7 +299,7 @@ def test_no_command_is_loaded_before_it_is_used() -> None:
     )
 
     loaded = set(ended.stdout.rpartition("loaded:")[2].split())
-    assert "perdure.cli.app" in loaded
+    assert "perdure.cli.command_list" in loaded
     loaded_commands = (
         "perdure.cli.commands.threads.",
         "perdure.cli.commands.runs.",

@@ -203,5 +203,6 @@ def _nothing(reference: Reference) -> NotFound:
     return NotFound(
         f"there is nothing at {reference} in this memory; nothing was read.",
         code="memory_item_not_found",
+        owner=reference.owner,
         reference=str(reference),
     )

@@ -87,6 +87,7 @@ def test_a_process_that_is_killed_at_any_moment_is_gone_on_from(store: Store, tm
                 thread.put("/more", number)
             with pytest.raises(TimeoutError):
                 process.wait(wait)
+            process.kill()
     git_export.export(thread, tmp_path / "g")
     git_export.export(thread, tmp_path / "whole")
 

@@ -78,7 +78,7 @@ class PathLog(StateOf, Answer, frozen=True, kw_only=True):
                 (
                     str(each.turn or ""),
                     _shown(each),
-                    " ".join(each.input.split()) or each.reason,
+                    each.input or each.reason,
                     moment(each.at),
                     digest(each.commit),
                 )
