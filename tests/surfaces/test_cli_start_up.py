@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import resource
 import subprocess
@@ -200,13 +201,17 @@ def test_starting_costs_little_more_than_python(
         "help": ("-m", "perdure", "--help"),
         "reading": ("-c", READING, str(directory / "agents.db")),
     }
-    turns = [{name: cpu_seconds(*words) for name, words in programs.items()} for _ in range(8)]
-    # What else the machine does makes a turn longer, never shorter.
-    python, version, page, reading = (min(turn[name] for turn in turns) for name in programs)
+    most = {"version": 1.5, "help": 4.0, "reading": 7.5}
+    # What else the machine does makes a turn longer, never shorter: so a busy moment is waited for to pass.
+    least = dict.fromkeys(programs, math.inf)
+    for turn in range(40):
+        least = {name: min(least[name], cpu_seconds(*words)) for name, words in programs.items()}
+        if turn >= 7 and all(least[name] <= times * least["python"] for name, times in most.items()):
+            break
 
-    assert version <= 1.5 * python
-    assert page <= 4 * python
-    assert reading <= 7.5 * python
+    assert {
+        name: least[name] / least["python"] for name in most if least[name] > most[name] * least["python"]
+    } == {}
 
 
 def test_opening_a_store_and_reading_a_value_loads_nothing_else(directory: Path) -> None:
