@@ -16,12 +16,12 @@ from perdure.testing import Script, say, use
 
 @perdure.tool(effect="financial", ask=True)
 def pay(to: str, euro: int) -> str:
-    """Pay somebody."""
+    """Pay an amount."""
     return f"paid {to} {euro}"
 
 
 def teller() -> Agent:
-    """An agent that pays, if somebody agrees."""
+    """An agent that pays after an approval."""
     return Agent("teller", backend=Script(use("pay", to="ann", euro=5), say("Paid.")), tools=[pay])
 
 

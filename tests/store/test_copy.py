@@ -372,7 +372,7 @@ def test_a_copy_of_another_source_does_not_go_on(store: Store, middle: Store, tm
 def test_a_copy_that_is_older_than_its_source_is_not_called_a_copy(
     tmp_path: Path, middle: Store, threads: list[str] | None
 ) -> None:
-    """Whoever asks for the copy again may be about to delete the source; the copy stays as it is."""
+    """A person who asks for the copy again may be about to delete the source; the copy stays as it is."""
     with perdure.open(tmp_path / "source.db") as source:
         thread = source.thread("trip", agent="planner")
         thread.put("/a.json", 1)

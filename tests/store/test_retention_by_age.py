@@ -468,7 +468,7 @@ def test_the_awaitable_store_has_both(tmp_path: Path, clock: Clock) -> None:
 def test_a_policy_for_some_agents_or_owners_leaves_the_others(
     store: Store, clock: Clock, policy: RetentionPolicy, left: list[str]
 ) -> None:
-    """Both are needed where both are named; a thread without an owner is nobody's."""
+    """Both are needed where both are named; a thread without an owner belongs to none of the owners."""
     for name, agent, owner in (
         ("a", "clerk", "ann"),
         ("b", "cook", "bob"),

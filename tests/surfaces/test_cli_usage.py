@@ -131,7 +131,7 @@ def test_a_bare_noun_lists_and_the_singular_is_accepted(shell: Shell) -> None:
     assert shell.ok("thread", "ls", "--json").json == listed
 
 
-@pytest.mark.parametrize("noun", ["state", "artifacts", "checkpoints"])
+@pytest.mark.parametrize("noun", ["state", "artifacts", "checkpoint"])
 def test_a_bare_noun_whose_list_needs_a_thread_shows_its_commands(empty: Shell, noun: str) -> None:
     """Programs, which ask for JSON, are told what is missing."""
     assert empty.ok(noun).out == empty.ok(noun, "--help").out

@@ -43,7 +43,8 @@ def tidied(words: Sequence[str]) -> list[str]:
         rest = [*rest[1:], "--help"]
     if rest and rest[0] in SPELLINGS and not _has_verb(rest):
         is_bare = len(rest) == 1 and not wants_json(moved)
-        rest.insert(1, "--help" if is_bare and SPELLINGS[rest[0]] in _OF_A_THREAD else "ls")
+        noun = SPELLINGS[rest[0]]
+        rest[:1] = [noun, "--help" if is_bare and noun in _OF_A_THREAD else "ls"]
     end = rest.index("--") if "--" in rest else len(rest)
     return [*rest[:end], *moved, *rest[end:]] if rest else moved
 

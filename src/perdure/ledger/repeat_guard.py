@@ -21,8 +21,8 @@ known after the conversation was given another one is in no conversation.  A dir
 the commit of its turn with the result.
 
 A call of a child run also passes the guard of the root thread: before it starts, that thread's ledger gets an entry
-for it.  The child's own ledger says what became of it, and it is in a conversation if the root's call is whose tool ran
-the child.
+for it.  The child's own ledger has its outcome.  It is in a conversation of the root thread if that conversation has the
+call whose tool ran the child.
 
 Calls imported from elsewhere get a fingerprint too, and that needs the tool: its version, its defaults.  If the tool
 is not available during the import, the write leaves a mark under the tool's name.  A run that is about to start a call

@@ -195,7 +195,7 @@ class MessageList:
         of a run before.  The lock makes sure that of two readers at once only one finds a message.
 
         Messages that were made in many turns are spread over the memory, and whatever reads them all takes twice as long.
-        So all of them are made anew when a quarter of them is newer than the last time.
+        So this method makes every message again once the list has grown by a quarter since it last did.
         """
         with _reuse:
             is_packed = len(self) <= _PACKED_MIN + self._packed * 5 // 4

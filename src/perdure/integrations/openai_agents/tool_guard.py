@@ -7,11 +7,11 @@ The SDK turns an exception of a tool into a message for the model.  The guard se
 call as unknown, because the tool may have had its effect, and the guard adds that to the SDK's message.  Arguments that
 the tool's schema refuses never reach the tool; such a call has failed without an effect.
 
-A call is known again by its id and arguments, in its conversation.  OpenAI's ids are unique; those of another model may
-begin anew in each conversation.  A session's thread is one conversation.  If several of them, stored elsewhere, share the
-ledger of one thread, each needs a guard with its own name for the `conversation`: the SDK does not tell a tool which it is.
-After a crash the SDK asks the model again, and the model asks for the same
-call under a new id: it is stopped by its fingerprint while the outcome of the first is unknown.
+The guard recognises a call by its id and arguments within one conversation.  OpenAI's ids are unique; another model may
+give the same ids in each conversation.  The thread of a `Session` is one conversation.  If several conversations that are
+stored elsewhere share the ledger of one thread, each needs a guard that names its `conversation`: the SDK does not tell a
+tool in which conversation it was called.  After a crash the SDK asks the model again, and the model asks for the same
+call under a new id: the guard stops it by its fingerprint while the outcome of the first is unknown.
 """
 
 from __future__ import annotations
