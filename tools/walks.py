@@ -69,7 +69,10 @@ def pay(to: str, amount: int) -> str:
 
 
 def walk(store: Store, entered: EnteredModules) -> dict[str, list[str]]:
-    """Return the modules that each operation enters on a thread, after all of them have run on another thread."""
+    """Return the modules that each operation enters on every thread of three, after all have run on another thread.
+
+    What only one of them enters depends on the time: a lock that another thread held just then.
+    """
     script = Script(use("pay", to="ann", amount=700), say("Paid."), backend="script:first")
     clerk = Agent("clerk", backend=script, tools=[pay])
     operations: dict[str, Callable[[Thread], object]] = {
@@ -77,10 +80,15 @@ def walk(store: Store, entered: EnteredModules) -> dict[str, list[str]]:
         "put": lambda thread: thread.put("/title", "Rent"),
         "switch": lambda thread: thread.switch(Script(say("Goodbye."), backend="script:second")),
     }
-    warm, traced = store.thread("warm", agent=clerk), store.thread("traced", agent=clerk)
+    warm, *traced = (store.thread(name, agent=clerk) for name in ("warm", "first", "second", "third"))
     for operation in operations.values():
         operation(warm)
-    return {name: entered.during(partial(operation, traced)) for name, operation in operations.items()}
+    return {
+        name: sorted(
+            set[str].intersection(*(set(entered.during(partial(operation, thread))) for thread in traced))
+        )
+        for name, operation in operations.items()
+    }
 
 
 def main() -> None:
