@@ -21,7 +21,7 @@ import msgspec
 
 from bench.ours import Face
 from bench.workload import Step, Turn
-from perdure.engines.sqlite.format.pack import PackForm, deflated, difference
+from perdure.engines.sqlite.format.pack import PackForm, cut_digests, deflated, difference
 from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model import canonical
 from perdure.model.commit import NO_PATCH, Act, Changeset, Commit, MoveRecord
@@ -33,7 +33,7 @@ from perdure.store.plumbing.handles import Ids
 
 __all__ = ["Straight"]
 
-_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _HEAD = "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)"
 _SPACE = 9
 _json = msgspec.json.Encoder(order="sorted").encode
@@ -102,14 +102,14 @@ class Straight:
             previous=self._move,
         )
         moved = _json(move)
-        items += (3, PackForm.CHANGESET, bytes.fromhex(said)), (4, PackForm.COMMIT, b"t")
+        items += (3, PackForm.CHANGESET), (4, PackForm.COMMIT)
         pack = b"\0" + _pack((items, (op_id, bytes.fromhex(named), self._depth, self._move)))
         keys += bytes.fromhex(named[:10]), bytes.fromhex(digest[:10])
         keys += [
             blake2b(each.encode(), digest_size=5).digest() for each in (event.id, op_id, f"{self._depth}")
         ]
-        text = changeset.decode().replace(said, "", 1)
-        plain = text, f"[[0,0,{len(body)},0,0]]", body.decode()
+        text, digests = cut_digests(changeset.decode())
+        plain = _pack(("t",)), text, digests, f"[[0,0,{len(body)},0,0]]", body.decode()
         place = self._row, _SPACE, self._row - 1, self._row - 1, self._depth, 1, self._depth, 1, 7
         root = bytes.fromhex(self._root)
         self._head, self._move = digest, digest_of(Kind.MOVE, moved)

@@ -21,7 +21,7 @@ from perdure.engines.sqlite.format.pack import (
     PackItem,
     buried,
     buried_of,
-    decode_items,
+    decode_framed,
     decode_pack,
     deflated,
     difference,
@@ -96,7 +96,7 @@ def test_objects_of_several_kinds_come_back_in_their_order() -> None:
     data = encode_pack([(kind, PackForm.WHOLE, body) for kind, body in items], None)
 
     assert decode_pack(data).items == tuple(PackItem(kind, PackForm.WHOLE, body) for kind, body in items)
-    assert [(each.form, each.data) for each in decode_items(data)] == [
+    assert [(each.form, each.data) for each in decode_framed(data).items] == [
         (PackForm.FRAMED, b""),
         (PackForm.WHOLE, b"n" * 900),
         (PackForm.FRAMED, b""),

@@ -25,7 +25,14 @@ from perdure.engines.shared_rules import (
 )
 from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.format.commits import LINE_COLUMNS, hashed_step, line_of, step_of, steps_apart
+from perdure.engines.sqlite.format.commits import (
+    LINE_COLUMNS,
+    TEXT_COLUMNS,
+    hashed_step,
+    line_of,
+    step_of,
+    steps_apart,
+)
 from perdure.engines.sqlite.format.index import Index, label_keys, object_key, run_key, split, version_key
 from perdure.engines.sqlite.format.pack import move_of
 from perdure.engines.sqlite.format.rows import FROM_FAR, IS_PLACED, JUMP, LogRow, Rows, columns_of
@@ -267,8 +274,7 @@ WITH RECURSIVE back(id, n) AS (
     VALUES (?1, 1) UNION ALL
     SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n <= ?2 AND log.prev IS NOT NULL
 )
-SELECT {LINE_COLUMNS}, iif(n <= ?2, CAST(l.changeset AS BLOB), NULL), iif(n <= ?2, l.pack, NULL),
-    iif(n <= ?3, CAST(l.bodies AS BLOB), NULL)
+SELECT {LINE_COLUMNS}, {TEXT_COLUMNS[0]}, iif(n <= ?3, {TEXT_COLUMNS[1]}, NULL), iif(n <= ?3, {TEXT_COLUMNS[2]}, NULL)
 FROM back CROSS JOIN log l ON l.id = back.id
 """
 # The same without the commits: of each row only what says which labels it may have.
@@ -281,7 +287,7 @@ WITH RECURSIVE back(id, prev, space, depth, run, keys, n) AS (
 SELECT id, depth, run, keys FROM back
 """
 _APART = (
-    f"SELECT {LINE_COLUMNS}, CAST(l.changeset AS BLOB), l.pack, iif(?2, CAST(l.bodies AS BLOB), NULL), "
+    f"SELECT {LINE_COLUMNS}, {TEXT_COLUMNS[0]}, iif(?2, {TEXT_COLUMNS[1]}, NULL), iif(?2, {TEXT_COLUMNS[2]}, NULL), "
     f"{LINE_COLUMNS.replace('l.', 'p.')} FROM json_each(?1) AS wanted CROSS JOIN log l ON l.id = wanted.value "
     "LEFT JOIN log p ON p.id = l.prev"
 )

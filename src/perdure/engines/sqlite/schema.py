@@ -39,7 +39,7 @@ __all__ = [
 
 APPLICATION_ID = 0x50657264  # "Perd"
 SCHEMA_VERSION = (
-    5  # in earlier ones, which were never released, commits do not count the turns without a number
+    6  # in earlier ones, which were never released, digests of changesets and fields of commits are in packs
 )
 
 _TABLES = """
@@ -53,8 +53,8 @@ CREATE TABLE log(
     depth INTEGER, turn INTEGER, sequence INTEGER, events INTEGER,
     run INTEGER,
     keys BLOB NOT NULL,
-    at INTEGER, digest BLOB, root BLOB,
-    changeset TEXT, spans TEXT, bodies TEXT,
+    at INTEGER, digest BLOB, root BLOB, fields BLOB,
+    changeset TEXT, digests BLOB, spans TEXT, bodies TEXT,
     pack BLOB NOT NULL,
     timeline TEXT
 );
@@ -90,7 +90,7 @@ _EVENTS = f"""
 CREATE VIEW conversation_events AS
 SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, l.sequence + e.key + 1 AS sequence_number,
        json_extract(e.value, '$.type') AS event_type,
-       CASE WHEN s.value IS NULL THEN iif(json_extract(e.value, '$.body') = '', json_remove(e.value, '$.body'), e.value)
+       CASE WHEN s.value IS NULL THEN iif(json_extract(e.value, '$.type') = 'message.appended', json_remove(e.value, '$.body'), e.value)
             WHEN json_extract(e.value, '$.type') = 'message.appended' THEN json_set(json_remove(e.value, '$.body'), '$.message', json(
                 CAST(substr(CAST(l.bodies AS BLOB), 1 + json_extract(s.value, '$[1]'),
                             json_extract(s.value, '$[2]')) AS TEXT)))

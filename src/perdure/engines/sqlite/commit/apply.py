@@ -90,7 +90,7 @@ __all__ = [
 ]
 
 _ROW = "INSERT INTO log(id, space, keys, bodies, pack) VALUES (?,?,?,?,?)"
-_COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_COMMIT_ROW = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 
 
 class CommitPlace(msgspec.Struct, frozen=True, gc=False):
@@ -204,7 +204,9 @@ class Adding:
                 commit.at,
                 line.digest,
                 bytes.fromhex(commit.root),
+                committing.fields,
                 committing.text,
+                committing.digests,
                 committing.spans,
                 bodies,
                 pack,

@@ -36,7 +36,7 @@ from perdure.engines.sqlite.format.pack import (
     PackForm,
     RowNumber,
     buried,
-    pack_changeset,
+    cut_digests,
     pack_commit,
     short,
 )
@@ -48,7 +48,6 @@ from perdure.model.commit import (
     MoveRecord,
     decode_changeset,
     decode_commit,
-    encode_changeset,
     encode_commit,
     encode_move,
 )
@@ -76,7 +75,7 @@ _BODY, _COMMIT, _CHECKPOINT, _NODE = Kind.BODY, Kind.COMMIT, Kind.CHECKPOINT, Ki
 _MOVE = Kind.MOVE
 # Words are in the commit's own row, where SQL finds them.
 WITH_COMMIT = (_BODY, _CHECKPOINT, Kind.CHANGESET, _COMMIT)
-_BODY_AT, _COMMIT_AT, _CHANGESET_AT = _KIND_AT[_BODY], _KIND_AT[_COMMIT], _KIND_AT[Kind.CHANGESET]
+_BODY_AT = _KIND_AT[_BODY]
 _NOWHERE: tuple[int, int] = (0, 0)
 _KEY_DIGITS = 2 * KEY_BYTES
 LOOK_FROM_BYTES = 4_096  # a smaller object is looked for among recent rows only
@@ -85,7 +84,8 @@ _raw = bytes.fromhex
 _body_of = attrgetter("body")
 # Read once: an attribute of a class costs as much as a call.
 _WHOLE_FORM, _BODIES_FORM = PackForm.WHOLE, PackForm.BODIES
-_CHANGESET_FORM, _COMMIT_FORM = PackForm.CHANGESET, PackForm.COMMIT
+# What a pack says of a changeset and its commit: their bytes are in columns.
+_COMMIT_ITEMS = (_KIND_AT[Kind.CHANGESET], PackForm.CHANGESET), (_KIND_AT[_COMMIT], PackForm.COMMIT)
 _COMMIT_ACT = Act.COMMIT
 _COMMITS = list(Act).index(_COMMIT_ACT)  # as `StoredMove` has it
 
@@ -96,7 +96,9 @@ class Committing(msgspec.Struct, frozen=True, gc=False):
     digest: Digest
     commit: Commit
     events: int
+    fields: bytes  # of the commit, as the row has them
     text: str  # of the changeset, as the row has it
+    digests: bytes | None  # that were cut out of the text
     spans: str | None  # where the words of its events are in the row's bodies
 
 
@@ -282,9 +284,8 @@ def _commit_columns(
         or commit.changeset != stored.digest
     ):
         return None
-    text, taken = pack_changeset(changeset, stored.body)
-    items.append((_CHANGESET_AT, _CHANGESET_FORM, taken))
-    items.append((_COMMIT_AT, _COMMIT_FORM, pack_commit(commit, changeset)))
+    text, digests = cut_digests(stored.body.decode())
+    items += _COMMIT_ITEMS
     keys += _raw(stored.digest[:_KEY_DIGITS]), _raw(found.digest[:_KEY_DIGITS])
     _label(keys, changeset)
     run = None if commit.run is None else run_key(commit.run)
@@ -296,7 +297,8 @@ def _commit_columns(
     place = space, parent.row, jump, commit.depth, turn, sequence, len(changeset.events), run
     words = spans_of(changeset, spans.get) if spans else None
     raw, root = _raw(found.digest), _raw(commit.root)
-    return (*place, b"".join(keys), commit.at, raw, root, text, words, bodies or None)
+    fields = pack_commit(commit, changeset)
+    return (*place, b"".join(keys), commit.at, raw, root, fields, text, digests, words, bodies or None)
 
 
 def _move_ordinary(
@@ -336,17 +338,15 @@ def lay(objects: list[Object], space: int | None, bases: Bases) -> Batch:
         return batch
     commit, is_exact = _commit_of(last)
     stored = _changeset_among(objects, last, commit)
-    changeset, is_exact_changeset = _changeset_of(stored)
+    changeset = stored.record if isinstance(stored.record, Changeset) else decode_changeset(stored.body)
     rest = _rest(objects, stored)
     spans = spans_of(changeset, _lay_state(batch, rest, space, bases).get)
-    text, taken = (
-        pack_changeset(changeset, stored.body) if is_exact_changeset else (stored.body.decode(), b"")
-    )
-    packed = (PackForm.COMMIT, pack_commit(commit, changeset)) if is_exact else (PackForm.WHOLE, last.body)
-    batch.items += (_CHANGESET_AT, PackForm.CHANGESET, taken), (_COMMIT_AT, *packed)
+    text, digests = cut_digests(stored.body.decode())
+    fields = pack_commit(commit, changeset) if is_exact else last.body
+    batch.items += _COMMIT_ITEMS
     batch.keys += object_key(stored.digest), object_key(last.digest)
     _label(batch.keys, changeset)
-    batch.committing = Committing(last.digest, commit, len(changeset.events), text, spans)
+    batch.committing = Committing(last.digest, commit, len(changeset.events), fields, text, digests, spans)
     return batch
 
 
@@ -475,14 +475,6 @@ def _commit_of(found: Object) -> tuple[Commit, bool]:
         return found.record, True
     commit = decode_commit(found.body)
     return commit, encode_commit(commit) == found.body
-
-
-def _changeset_of(found: Object) -> tuple[Changeset, bool]:
-    """Return the same for a changeset."""
-    if isinstance(found.record, Changeset):
-        return found.record, True
-    changeset = decode_changeset(found.body)
-    return changeset, encode_changeset(changeset) == found.body
 
 
 def _plain_text(body: bytes) -> str | None:

@@ -4,17 +4,18 @@ A row has many small objects, so they share one record: a list of items in the o
 stored whole, as the difference to an earlier object that it resembles, or not at all because its bytes are in a plain
 column of the same row.  All of this is the stored form only: digests are taken over the objects' own bytes.
 
-Whole objects are compressed together, with zstd, in a frame beside the list, so that reading a line of commits
+Whole objects are compressed together, with zstd, in a frame beside the list, so that reading a node
 decompresses nothing.  An object that is stored against an earlier one is compressed alone,
 with deflate and the earlier object as its dictionary: on a few hundred bytes that takes a third of the time and gives
 fewer bytes than zstd, which has more to set up.  A rewritten leaf of the map differs from the old one in some forty
 bytes.  Stored whole, the nodes would be the larger part of a store; stored as differences they are a small part.
 A chain of differences has a largest length, which bounds the cost of a read.
 
-Commits, changesets and moves are stored as short arrays, without what the row's columns or the changeset already say,
-because in the hashed form, JSON, digests take 64 letters and names are repeated.  What is read back is encoded again
-and must have the digest that it had.  A record that our types cannot give back byte for byte (one from a later version,
-for example) is stored as the bytes it came in.
+A commit and its changeset are in columns of their own, so that reading a line of commits unpacks nothing.  In the hashed
+form, JSON, digests take 64 letters and names are repeated.  So digests are cut out of a changeset's text, and a commit is
+a short array without what other columns and the changeset say.  What is put together again must have the digest that it
+had.  A commit that our types cannot give back byte for byte (one from a later version, for example) is stored as the
+bytes it came in.  Moves are short arrays too.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ import re
 import sys
 import zlib
 from binascii import hexlify
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from perdure.engines.shared_rules import damaged
 from perdure.model.commit import (
@@ -39,13 +39,11 @@ from perdure.model.commit import (
     LedgerRead,
     MoveRecord,
     Reads,
-    decode_changeset,
-    encode_changeset,
+    decode_commit,
+    encode_commit,
 )
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN
-from perdure.model.patch import JSON_TYPE, OPS_VERSION, Patch, Put
 
 if TYPE_CHECKING:
     from backports import zstd
@@ -63,8 +61,9 @@ __all__ = [
     "Pack",
     "buried",
     "buried_of",
+    "commit_in",
+    "cut_digests",
     "decode_framed",
-    "decode_items",
     "decode_pack",
     "deflated",
     "difference",
@@ -75,28 +74,17 @@ __all__ = [
     "Bases",
     "Base",
     "RowNumber",
-    "BODY",
     "Columns",
-    "ExtractedFields",
-    "HEAD_BYTES",
-    "NO_BODY",
-    "PATCHED",
-    "PUT",
-    "RAW",
-    "REASON",
     "StoredCommit",
-    "StoredItems",
     "StoredMove",
     "long",
     "move_of",
-    "pack_changeset",
     "pack_commit",
     "pack_move",
     "short",
     "timeline_of",
     "unframed",
-    "unpack_changeset",
-    "unpack_commit",
+    "with_digests",
 ]
 
 _encoder = msgspec.msgpack.Encoder()
@@ -149,100 +137,50 @@ class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
     sealed: bool = False
 
 
-class ExtractedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What was taken out of a changeset's text."""
-
-    bodies: tuple[bytes, ...] = ()  # the digests of its messages, in order
-    puts: tuple[tuple[str, bytes, int], ...] = ()  # path, value and size of each op, where all put JSON
-
-
-_NO_DIGEST = Digest("")
-NO_BODY, BODY = b'"body":""', b'"body":"%b"'
-REASON = b'"reason":'
-PATCHED = b'%b"patch":{"ops":[%b]},%b'
-PUT = b'{"op":"put","path":%b,"size":%d,"value":"%b"}'
-_encode_json = msgspec.json.Encoder().encode
+_CUT_FROM = ('"body', '"value')  # the fields whose digests are cut out of a changeset's text
+_EMPTY = ':""'
+_MEMORY = '"type":"memory.written"'
+_WHOLE_COMMIT = b"{"  # fields begin with the mark of an array
+_find_digests = re.compile('":"([0-9a-f]{64})"').split
 _commit_decoder = msgspec.msgpack.Decoder(StoredCommit)
-_extracted_decoder = msgspec.msgpack.Decoder(ExtractedFields)
 
 
-def pack_changeset(changeset: Changeset, body: bytes) -> tuple[str, bytes]:
-    """Return the changeset as plain text, and what was taken out of it to make it short; `body` is its canonical bytes.
+def cut_digests(text: str) -> tuple[str, bytes | None]:
+    """Return the text of a changeset without the digests of its messages and puts, and these digests.
 
-    A quotation mark inside a string is escaped, so what is cut here can only be a field.
+    None: nothing was cut.  A quotation mark inside a string is escaped, so what is cut can only be a field.  Nothing is
+    cut where another field is empty, so each empty one tells where a digest was, nor where a memory was written, whose
+    body the SQL views show.
     """
-    text = whole = body.decode()
-    taken: list[bytes] = []
-    for event in changeset.events:
-        if type(event) is MessageAppended:
-            text = text.replace(f'"body":"{event.body}"', '"body":""', 1)
-            taken.append(bytes.fromhex(event.body))
-    if whole.count('"body":"') != len(taken):  # something else has a field of that name
-        text = _without_bodies(changeset)
-    ops = changeset.patch.ops
-    if not ops:
-        return text, _encoder.encode((taken,))
-    puts = _plain_puts(changeset.patch)
-    if not puts:
-        return text, _encoder.encode((taken,))
-    # Nothing behind the patch has a field that is an object, and the reason is always there.
-    start = text.rindex('"patch":{')
-    end = text.index('},"reason":', start)
-    return text[:start] + text[end + 2 :], _encoder.encode((taken, puts))
+    parts = _find_digests(text)
+    if len(parts) == 1 or _EMPTY in text or _MEMORY in text:
+        return text, None
+    left, digests = parts[0], ""
+    for at in range(1, len(parts), 2):
+        if parts[at - 1].endswith(_CUT_FROM):
+            digests += parts[at]
+            left += '":""' + parts[at + 1]
+        else:
+            left += f'":"{parts[at]}"{parts[at + 1]}'
+    return left, bytes.fromhex(digests) or None
 
 
-def _without_bodies(changeset: Changeset) -> str:
-    events = tuple(
+def with_digests(text: bytes, digests: bytes | None) -> bytes:
+    """Return the canonical bytes of a changeset that `cut_digests` has cut, not checked; raise `Corrupt` if the two do not fit."""
+    if not digests:
+        return text
+    names = hexlify(digests)
+    parts = text.split(b':""')
+    if 64 * len(parts) - 64 != len(names):
+        raise damaged("a stored changeset names more or fewer objects than it has.", "row_damaged")
+    if len(parts) == 3:  # as of most
+        return b'%b:"%b"%b:"%b"%b' % (parts[0], names[:64], parts[1], names[64:], parts[2])
+    return parts[0] + b"".join(
         [
-            replace(event, body=_NO_DIGEST) if isinstance(event, MessageAppended) else event
-            for event in changeset.events
+            b':"%b"%b' % (names[at : at + 64], part)
+            for at, part in zip(range(0, len(names), 64), parts[1:], strict=True)
         ]
     )
-    return encode_changeset(replace(changeset, events=events)).decode()
-
-
-def unpack_changeset(text: bytes, data: bytes) -> bytes:
-    """Return the canonical bytes of the changeset of that text and of what was taken out of it, not checked.
-
-    What was cut is put back where it was, so that the bytes need be decoded only once.  Raises `Corrupt` if they do not fit.
-    """
-    try:
-        taken = _extracted_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise damaged(f"a stored changeset cannot be unpacked ({error}).", "row_damaged") from error
-    bodies = taken.bodies
-    if text.count(NO_BODY) != len(bodies):  # something else has an empty body
-        text = encode_changeset(_with_bodies(decode_changeset(text), iter(bodies)))
-    elif len(bodies) == 1:
-        text = text.replace(NO_BODY, BODY % hexlify(bodies[0]))
-    elif bodies:
-        parts = iter(text.split(NO_BODY))
-        text = next(parts) + b"".join([BODY % hexlify(body) + next(parts) for body in bodies])
-    if not taken.puts:
-        return text
-    puts = [PUT % (_encode_json(path), size, hexlify(value)) for path, value, size in taken.puts]
-    at = text.rfind(REASON)
-    if at < 0:
-        raise damaged("a stored changeset has no reason.", "row_damaged")
-    return PATCHED % (text[:at], b",".join(puts), text[at:])
-
-
-def _plain_puts(patch: Patch) -> list[tuple[str, bytes, int]]:
-    """Return the ops of a patch that puts nothing but JSON; nothing for any other."""
-    puts: list[tuple[str, bytes, int]] = []
-    for op in patch.ops:
-        if not isinstance(op, Put) or op.form != "json" or op.media_type != JSON_TYPE:
-            return []
-        puts.append((op.path, bytes.fromhex(op.value), op.size))
-    return puts if patch.version == OPS_VERSION else []
-
-
-def _with_bodies(changeset: Changeset, bodies: Iterator[bytes]) -> Changeset:
-    events = [
-        replace(event, body=Digest(next(bodies, b"").hex())) if isinstance(event, MessageAppended) else event
-        for event in changeset.events
-    ]
-    return replace(changeset, events=tuple(events))
 
 
 def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
@@ -273,8 +211,25 @@ def pack_commit(commit: Commit, changeset: Changeset) -> bytes:
     return _encoder.encode(fields)
 
 
-def unpack_commit(data: bytes, columns: Columns) -> Commit:
-    """Return the commit; raise `Corrupt` if the record, or the changeset that it needs, cannot be read."""
+def commit_in(data: bytes | None, columns: Columns) -> tuple[Commit, bytes]:
+    """Return the commit of these fields and columns, and its bytes, not checked; raise `Corrupt` if they cannot be read.
+
+    A commit that our types do not encode to the bytes that it came in is stored whole, and says itself what columns say.
+    """
+    if not isinstance(data, bytes):
+        raise damaged("the fields of a stored commit are missing.", "row_damaged")
+    if not data.startswith(_WHOLE_COMMIT):
+        commit = _unpack_commit(data, columns)
+        return commit, encode_commit(commit)
+    commit = decode_commit(data)
+    said = commit.first_parent, commit.root, commit.depth, commit.at, commit.changeset
+    root = Digest((columns.root or b"").hex())
+    if said != (_hex(columns.parent), root, columns.depth, columns.at, columns.changeset_digest):
+        raise damaged("a row of the log differs from its commit.", "row_damaged")
+    return commit, data
+
+
+def _unpack_commit(data: bytes, columns: Columns) -> Commit:
     try:
         stored = _commit_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -387,8 +342,8 @@ _ZSTD_FROM_BYTES = (
     512  # of whole objects; nodes and the rest are digests, and bytes that are compressed already
 )
 _UNFRAMED = (*_NODES, KINDS.index(Kind.COMMIT))  # whole objects that are not compressed
-RAW, _ZSTD = b"\x00", b"\x01"  # `_ZSTD`: compressed as a whole, as packs were written before they had frames
-HEAD_BYTES = 5  # the form and the checksum
+_RAW, _ZSTD = b"\x00", b"\x01"  # `_ZSTD`: compressed as a whole, as packs were written before they had frames
+_HEAD_BYTES = 5  # the form and the checksum
 _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks; looking far costs a set-up
 
 
@@ -398,8 +353,8 @@ class PackForm:
     WHOLE = 0
     DIFFERENCE = 1  # `data` replaces what is between the first `head` and last `tail` bytes of another item
     BODIES = 2  # the next `size` bytes of the column `bodies`
-    CHANGESET = 3  # the column `changeset`, with what `data` says
-    COMMIT = 4  # its fields, without what the row's columns say
+    CHANGESET = 3  # the columns `changeset` and `digests`
+    COMMIT = 4  # the column `fields`, and what other columns say
     FORGOTTEN = 5  # nowhere: `data` has the digest and the reason
     DEFLATED = 6  # `data`, with the bytes of another item as its dictionary
     FRAMED = 7  # the next `size` bytes of the pack's frame; `unframed` returns such an item as WHOLE
@@ -440,12 +395,6 @@ class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
     frame: bytes = b""  # objects of the form FRAMED, one after another, compressed together
 
 
-class StoredItems(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first part of a pack; the rest is skipped."""
-
-    items: tuple[PackItem, ...] = ()
-
-
 def buried(kind: int, digest: Digest, why: str) -> PackItem:
     """Return the tombstone of an object."""
     return PackItem(kind, PackForm.FORGOTTEN, bytes.fromhex(digest) + why.encode("utf-8", "replace"))
@@ -463,7 +412,6 @@ def why_of(item: PackItem) -> str:
 
 _P = TypeVar("_P")
 _pack_decoder = msgspec.msgpack.Decoder(Pack)
-_items_decoder = msgspec.msgpack.Decoder(StoredItems)
 _compressor: list[zstd.ZstdCompressor] = []
 
 
@@ -481,7 +429,7 @@ def encode_pack(
     """
     record = _framed(items, op, dropped) if whole is None or whole >= _ZSTD_FROM_BYTES else None
     record = _encoder.encode((items, op, dropped)) if record is None else record
-    return RAW + zlib.crc32(record).to_bytes(4) + record
+    return _RAW + zlib.crc32(record).to_bytes(4) + record
 
 
 def _framed(
@@ -517,14 +465,6 @@ def decode_framed(data: bytes) -> Pack:
     return _decoded(_pack_decoder, data)
 
 
-def decode_items(data: bytes) -> tuple[PackItem, ...]:
-    """Return the items of the pack of these bytes, without what is compressed and without the write that its row completes.
-
-    Raises `Corrupt` for any damage.
-    """
-    return _decoded(_items_decoder, data).items
-
-
 def unframed(pack: Pack) -> Pack:
     """Return the pack with the objects of its frame as items of their own; raise `Corrupt` if they do not fit."""
     try:
@@ -549,11 +489,11 @@ def unframed(pack: Pack) -> Pack:
 
 def _decoded(decoder: msgspec.msgpack.Decoder[_P], data: bytes) -> _P:
     """Return the record of a pack.  The part of it that describes the row's write has no digest, only the checksum."""
-    form, packed = data[:1], data[HEAD_BYTES:]
-    if data[1:HEAD_BYTES] != zlib.crc32(packed).to_bytes(4) or (form != RAW and form != _ZSTD):
+    form, packed = data[:1], data[_HEAD_BYTES:]
+    if data[1:_HEAD_BYTES] != zlib.crc32(packed).to_bytes(4) or (form != _RAW and form != _ZSTD):
         raise damaged("a stored row does not match its checksum; it was not used.", "row_damaged")
     try:
-        return decoder.decode(packed if form == RAW else zstd.decompress(packed))
+        return decoder.decode(packed if form == _RAW else zstd.decompress(packed))
     except (
         msgspec.DecodeError,
         msgspec.ValidationError,

@@ -32,21 +32,20 @@ from perdure.engines.sqlite.format.pack import (
     PackForm,
     PackItem,
     buried_of,
+    commit_in,
     decode_framed,
     decode_pack,
     is_against,
     joined,
     unframed,
-    unpack_changeset,
-    unpack_commit,
     why_of,
+    with_digests,
 )
 from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.model.commit import (
     Changeset,
     Commit,
     decode_changeset,
-    encode_commit,
 )
 from perdure.model.digest import Digest, Kind, Object, digest_of
 
@@ -60,6 +59,7 @@ __all__ = [
     "Rows",
     "changeset_of",
     "columns_of",
+    "commit_of",
     "damaged_row",
     "kind_of",
     "row_of",
@@ -68,8 +68,8 @@ __all__ = [
 # Whether the columns that no digest covers follow from the parent's row; a row without a commit has none of them.
 IS_PLACED = """CASE
     WHEN l.digest IS NULL THEN coalesce(
-        l.prev, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.root, l.changeset, l.spans,
-        l.timeline) IS NULL
+        l.prev, l.jump, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.root, l.fields, l.changeset,
+        l.digests, l.spans, l.timeline) IS NULL
     WHEN l.prev IS NULL THEN (l.jump, l.depth, l.turn, l.sequence) IS (NULL, 0, 1, 0)
     ELSE p.digest IS NOT NULL AND (l.space, l.depth, l.turn, l.sequence) IS
         (p.space, p.depth + 1, p.turn + (l.run IS NULL OR l.run IS NOT p.run), p.sequence + p.events)
@@ -81,7 +81,8 @@ FROM_FAR = f"{FROM} LEFT JOIN log f ON f.id = p.jump LEFT JOIN log s ON s.id = f
 # Text is read as bytes: a damaged letter must be found by its digest, not break the driver.
 COLUMNS = (
     "l.id, l.space, l.depth, l.turn, l.sequence, l.at, l.keys, l.digest, l.root, "
-    f"CAST(l.changeset AS BLOB), CAST(l.bodies AS BLOB), l.pack, p.digest, l.events, l.run, {IS_PLACED}"
+    "l.fields, CAST(l.changeset AS BLOB), l.digests, CAST(l.bodies AS BLOB), l.pack, "
+    f"p.digest, l.events, l.run, {IS_PLACED}"
 )
 _PACKED_COLUMNS = "log.id, log.space, log.keys, log.pack"
 _PACKED = f"SELECT {_PACKED_COLUMNS} FROM log WHERE id=?"
@@ -127,7 +128,9 @@ class LogRow(Packed, frozen=True, gc=False):
     at: int | None
     digest: bytes | None  # of the commit, where the row has one
     root: bytes | None
-    changeset: bytes | None
+    fields: bytes | None  # of the commit, that no other column has
+    changeset: bytes | None  # without the digests that were cut out
+    digests: bytes | None
     bodies: bytes
     parent: bytes | None  # the first parent's digest
     events: int | None
@@ -137,10 +140,8 @@ class LogRow(Packed, frozen=True, gc=False):
 
 def row_of(values: Sequence[object]) -> LogRow:
     """Return a row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
-    row, space, depth, turn, sequence, at, keys, digest, root, changeset, bodies, pack, parent, *derived = (
-        values
-    )
-    events, run, follows = derived
+    row, space, depth, turn, sequence, at, keys, digest, root, fields, *texts = values
+    changeset, digests, bodies, pack, parent, events, run, follows = texts
     if not isinstance(keys, bytes) or not isinstance(pack, bytes):
         raise damaged_row(row)
     words = _bytes(bodies) or b""
@@ -156,7 +157,9 @@ def row_of(values: Sequence[object]) -> LogRow:
         cast("int | None", at),
         _bytes(digest),
         _bytes(root),
+        _bytes(fields),
         _bytes(changeset),
+        _bytes(digests),
         words,
         _bytes(parent),
         cast("int | None", events),
@@ -184,13 +187,12 @@ def changeset_of(row: LogRow) -> tuple[Changeset, bytes] | None:
     """
     if row.changeset is None:
         return None
-    item = next((item for item in row.pack.items if item.form == PackForm.CHANGESET), None)
-    body = unpack_changeset(row.changeset, item.data) if item is not None and item.data else row.changeset
+    body = with_digests(row.changeset, row.digests)
     return decode_changeset(body), body
 
 
-def commit_of(row: LogRow, item: PackItem) -> Commit:
-    """Return the commit that an item of the form COMMIT holds, not checked; raise `Corrupt`."""
+def commit_of(row: LogRow) -> tuple[Commit, bytes]:
+    """Return the commit that a row holds and its bytes, not checked; raise `Corrupt`."""
     found = changeset_of(row)
     if found is None:
         raise damaged(f"the changeset of row {row.id} of the log is missing.", "row_damaged", row=row.id)
@@ -203,7 +205,7 @@ def commit_of(row: LogRow, item: PackItem) -> Commit:
         found[0],
         digest_of(Kind.CHANGESET, found[1]),
     )
-    return unpack_commit(item.data, columns)
+    return commit_in(row.fields, columns)
 
 
 class Rows:
@@ -551,10 +553,9 @@ def _plain(row: LogRow, at: int, item: PackItem) -> bytes:
             start = sum(other.size for other in row.pack.items[:at] if other.form == PackForm.BODIES)
             return row.bodies[start : start + item.size]
         case PackForm.CHANGESET:
-            found = changeset_of(row)
-            return b"" if found is None else found[1]
+            return b"" if row.changeset is None else with_digests(row.changeset, row.digests)
         case PackForm.COMMIT:
-            return encode_commit(commit_of(row, item))
+            return commit_of(row)[1]
         case PackForm.FORGOTTEN:
             raise Forgotten(f"{kind_of(item)} {buried_of(item)}", why_of(item))
         case _:

@@ -85,7 +85,8 @@ def drop(db: Database, rows: Rows, space: int | None, name: str, why: str) -> in
         tombstone = None if op is None else Op(short(op_id_of(row) or ""), op.intent, number=op.number)
         db.execute(
             "UPDATE log SET prev=NULL, jump=NULL, depth=NULL, turn=NULL, sequence=NULL, events=NULL, run=NULL, at=NULL, "
-            "digest=NULL, root=NULL, changeset=NULL, spans=NULL, bodies=NULL, timeline=NULL, pack=? WHERE id=?",
+            "digest=NULL, root=NULL, fields=NULL, changeset=NULL, digests=NULL, spans=NULL, bodies=NULL, timeline=NULL, "
+            "pack=? WHERE id=?",
             (encode_pack([], tombstone, why), row.id),
         )
         freed += row.size + len(row.changeset or b"")

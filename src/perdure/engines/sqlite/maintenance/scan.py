@@ -43,12 +43,15 @@ from perdure.engines.sqlite.format.pack import (
     PackForm,
     PackItem,
     buried_of,
+    commit_in,
+    cut_digests,
     is_against,
     joined,
     move_of,
+    pack_commit,
     timeline_of,
-    unpack_commit,
     why_of,
+    with_digests,
 )
 from perdure.engines.sqlite.format.rows import (
     COLUMNS,
@@ -58,11 +61,12 @@ from perdure.engines.sqlite.format.rows import (
     LogRow,
     Rows,
     changeset_of,
+    commit_of,
     row_of,
 )
 from perdure.engines.sqlite.maintenance.removal import spans_in
 from perdure.engines.sqlite.reads import moves_of
-from perdure.errors import Corrupt, Forgotten, PerdureError
+from perdure.errors import Corrupt, Forgotten, PerdureError, Unsupported
 from perdure.model.commit import Changeset, Commit, MoveRecord, encode_commit, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
 
@@ -137,8 +141,24 @@ def _line_faults(db: Database, row: LogRow) -> Iterator[str]:
         row, list(row.pack.items)
     ):
         yield f"row {row.id} of the log says that its words stand where they do not"
+    if not _is_plain(row):
+        yield f"row {row.id} of the log has its commit or its changeset in another form than the one that is written"
     if timeline != _timeline(db, row):
         yield f"row {row.id} of the log names another timeline than the one that its commit was written to"
+
+
+def _is_plain(row: LogRow) -> bool:
+    """True if a row has its commit and its changeset in the form that a writer gives them, of several that read alike."""
+    found, (commit, body) = changeset_of(row), commit_of(row)
+    if found is None or not _is_cut(row, found[1]):
+        return False
+    return row.fields == (pack_commit(commit, found[0]) if encode_commit(commit) == body else body)
+
+
+def _is_cut(row: LogRow, text: bytes) -> bool:
+    """True if the digests of a changeset with this text are where a writer puts them."""
+    cut, digests = cut_digests(text.decode())
+    return row.changeset == cut.encode() and row.digests == digests
 
 
 def _timeline(db: Database, row: LogRow) -> object:
@@ -164,7 +184,7 @@ _BATCH = (
 )
 _BATCH_BYTES_MAX = 8 * 1024 * 1024
 _FOUND = "SELECT count(*) FROM json_each(?) wanted CROSS JOIN places ON places.place = wanted.value"
-_COLUMNS = 16  # of `COLUMNS`; what the audit needs comes behind them
+_COLUMNS = 18  # of `COLUMNS`; what the audit needs comes behind them
 
 
 def scan(
@@ -241,7 +261,7 @@ def _written(row: LogRow | None, facts: list[Fact]) -> Written:
         return Written(op_id, None, forgotten=row.pack.dropped)
     try:
         return Written(op_id, recorded_of(row, row.pack.op), tuple(facts))
-    except Corrupt:
+    except (Corrupt, Unsupported):
         return Written(op_id, None, tuple(facts))
 
 
@@ -382,7 +402,7 @@ class _Batch:
         text, digest = b"", Digest("")
         if row.digest is not None:
             found = changeset_of(row)
-            if found is None:
+            if found is None or not _is_cut(row, found[1]):
                 raise _Odd
             changeset, text = found
             digest = digest_of(Kind.CHANGESET, text)
@@ -427,9 +447,10 @@ class _Batch:
                 start += item.size
             elif form == PackForm.CHANGESET and kind is Kind.CHANGESET and columns.changeset is not None:
                 body, record = text, columns.changeset
-            elif form == PackForm.COMMIT:
-                record = unpack_commit(item.data, columns)
-                body = encode_commit(record)
+            elif form == PackForm.COMMIT and kind is Kind.COMMIT:
+                record, body = commit_in(row.fields, columns)
+                if body is row.fields:
+                    raise _Odd  # our types do not give it back
             elif form == PackForm.WHOLE and kind is not Kind.COMMIT:
                 body = item.data
                 self._note(row, at, item, body, 0)
@@ -473,6 +494,8 @@ class _Batch:
             raise _Odd
         run = None if commit.run is None else run_key(commit.run)
         if not (jumps and row.follows and row.events == len(changeset.events) and row.run == run):
+            raise _Odd
+        if row.fields != pack_commit(commit, changeset):
             raise _Odd
         found = _spans(row, changeset)
         if spans != (None if found is None else found.encode()) or timeline != _timeline(self._db, row):
@@ -542,15 +565,15 @@ def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
     return facts + [_moved(row, move) for move in _moves(row)] + odd
 
 
-def _moves(row: LogRow) -> list[MoveRecord | Corrupt]:
+def _moves(row: LogRow) -> list[MoveRecord | Corrupt | Unsupported]:
     try:
         return list(moves_of(row))
-    except Corrupt as error:
+    except (Corrupt, Unsupported) as error:
         return [error]
 
 
-def _moved(row: LogRow, move: MoveRecord | Corrupt) -> Fact:
-    if isinstance(move, Corrupt):
+def _moved(row: LogRow, move: MoveRecord | Corrupt | Unsupported) -> Fact:
+    if not isinstance(move, MoveRecord):
         return Fact(Kind.MOVE, None, None, fault=f"row {row.id} of the log: {move.message}")
     found = Object.of(Kind.MOVE, encode_move(move))
     return Fact(Kind.MOVE, found.digest, found)
@@ -566,7 +589,11 @@ def _fact(db: Database, rows: Rows, row: LogRow, at: int) -> Fact:
         return Fact(kind, buried_of(item), None, forgotten=why_of(item))
     try:
         found = Object.of(kind, rows.body(db, row, at))
-    except (Corrupt, Forgotten) as error:
+    except (
+        Corrupt,
+        Forgotten,
+        Unsupported,
+    ) as error:  # a changed letter can look like a name of a newer version
         return Fact(kind, _wanted(row, prefix), None, fault=error.message)
     wanted = Digest(row.digest.hex()) if item.form == PackForm.COMMIT and row.digest is not None else None
     if found.digest.startswith(prefix) and (wanted is None or wanted == found.digest):
@@ -584,7 +611,6 @@ def _wanted(row: LogRow, prefix: str) -> Digest | None:
 
 def _changeset(row: LogRow) -> bytes:
     try:
-        found = changeset_of(row)
+        return b"" if row.changeset is None else with_digests(row.changeset, row.digests)
     except Corrupt:
         return b""
-    return b"" if found is None else found[1]
