@@ -429,6 +429,9 @@ class Op(msgspec.Struct, array_like=True, frozen=True, gc=False):
     chain: bytes | None = None
     seal: bytes | None = None  # of the space, after this write
     number: int = 0  # how many writes the space has had, with this one
+    link: bytes = (
+        b""  # binds it to the write before (`seals.linked`); empty in rows that earlier versions wrote
+    )
 
 
 class Pack(msgspec.Struct, array_like=True, frozen=True, gc=False):
