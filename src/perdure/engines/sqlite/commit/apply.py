@@ -59,7 +59,7 @@ from perdure.engines.sqlite.commit.layout import (
     prepare,
     prepare_ordinary,
 )
-from perdure.engines.sqlite.commit.seals import Seals, note_listed, note_space, sealed_rows
+from perdure.engines.sqlite.commit.seals import Seals, linked, note_listed, note_space, sealed_rows
 from perdure.engines.sqlite.database import Database, RowCursor
 from perdure.engines.sqlite.format.index import label_keys, object_key, op_keys, run_key, version_key
 from perdure.engines.sqlite.format.pack import (
@@ -353,14 +353,16 @@ class Applier:
             revisions = tuple([cell.expected + 1 for cell in write.cells])
         raw_chain = None if chain is None else bytes.fromhex(chain)
         sealed, writes = (seal & SEAL_MASK).to_bytes(SEAL_BYTES), end.writes + 1
-        op = (*laid.op, revisions, position, raw_chain, sealed, writes)
+        op_id, intent, _ = laid.op
+        link = linked(end.link, op_id, intent, revisions, position, raw_chain, writes)
+        op = (*laid.op, revisions, position, raw_chain, sealed, writes, link)
         pack = encode_pack(row.items, op, whole=row.whole)
         head = space, timeline, moved, moved_digest, number
         self._execute(_ROW_AND_HEAD, (number, *columns, pack, other, *head))
         self._note_row(row, number, columns)
         bases.take(laid.bases)
         holds[timeline] = hold, number, part
-        known.ends[space] = SpaceEnd(seal, writes, ledger)
+        known.ends[space] = SpaceEnd(seal, writes, ledger, link)
         receipt = Receipt(
             op_id=write.op_id, heads=(hold.head,), revisions=revisions, position=position, chain=chain
         )
@@ -523,17 +525,13 @@ class Applier:
         timeline = timeline_of(packed)
         row, last = self.known.next_row(len(batches)), len(batches) - 1
         seal += sealed_rows(sum(range(row, row + len(batches))))
-        op = Op(
-            b"" if moved else short(write.op_id),  # a move names the write itself
-            bytes.fromhex(write.intent),
-            tuple(packed),
-            _revisions(write),
-            position,
-            None if chain is None else bytes.fromhex(chain),
-            (seal & SEAL_MASK).to_bytes(SEAL_BYTES),
-            left.writes + 1,
-        )
-        self.known.note_end(space, SpaceEnd(seal, left.writes + 1, end))
+        op_id = b"" if moved else short(write.op_id)  # a move names the write itself
+        intent, raw_chain = bytes.fromhex(write.intent), None if chain is None else bytes.fromhex(chain)
+        receipt_fields = _revisions(write), position, raw_chain
+        link = linked(left.link, op_id, intent, *receipt_fields, left.writes + 1)
+        sealed = (seal & SEAL_MASK).to_bytes(SEAL_BYTES)
+        op = Op(op_id, intent, tuple(packed), *receipt_fields, sealed, left.writes + 1, link)
+        self.known.note_end(space, SpaceEnd(seal, left.writes + 1, end, link))
         for at, batch in enumerate(batches):
             completing = (op, keys) if at == last else (None, _NO_KEYS)
             self._adding.row(row + at, space, batch, places[at], timeline, *completing)

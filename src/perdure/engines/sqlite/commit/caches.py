@@ -83,6 +83,7 @@ class SpaceEnd(msgspec.Struct, frozen=True, gc=False):
     seal: int
     writes: int  # how many there were
     ledger: LedgerRead
+    link: bytes = b""  # of that write
 
 
 HeldTimeline: TypeAlias = tuple[Hold | None, int | None, int]
@@ -285,7 +286,8 @@ class ConnectionCache:
             op = newest_op(self._db, self._rows, space)
             seal = None if op is None or op.seal is None else int.from_bytes(op.seal)
             check_seal(name, seal or 0, seal)
-            found = SpaceEnd(seal or 0, 0 if op is None else op.number, ledger_end(self._db, space))
+            number, link = (0, b"") if op is None else (op.number, op.link)
+            found = SpaceEnd(seal or 0, number, ledger_end(self._db, space), link)
             self.note_end(space, found)
         return found
 

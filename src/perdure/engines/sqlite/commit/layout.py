@@ -158,7 +158,7 @@ class OrdinaryWrite(msgspec.Struct, frozen=True, gc=False):
     last: OrdinaryRow
     state_keys: list[bytes]  # those of its values and nodes
     op_key: bytes
-    op: tuple[object, ...]  # the fields of an `Op` up to its moves
+    op: tuple[bytes, bytes, tuple[object, ...]]  # the fields of an `Op` up to its moves
     bases: dict[tuple[int, Digest], Base]  # its values and nodes
     hold: Hold  # the timeline after it
     moved: tuple[str, bytes, int]  # the record of the move, its digest, and what it adds to the seal
@@ -303,7 +303,7 @@ def _commit_columns(
 
 def _move_ordinary(
     write: Write, before: Hold, *, is_one: bool
-) -> tuple[Hold, tuple[object, ...], tuple[str, bytes, int]]:
+) -> tuple[Hold, tuple[bytes, bytes, tuple[object, ...]], tuple[str, bytes, int]]:
     """Return the timeline after an ordinary write, the fields of its `Op` up to the move, and the record of the move.
 
     `is_one`: the write has one commit, whose parent is where the timeline was.

@@ -5,6 +5,9 @@ last move, the end of the ledger its chain.  The row of the log that completes a
 sum.  A writer adds what it writes and subtracts what it replaces, so a seal costs the same
 however large the space is.  The engine adds everything up again once for each opening of the store:
 a row that was deleted, or put back to an older version, is missing from the sum.
+
+A seal speaks of what a space holds, not of how it came about.  So each write also has a link, a digest over what its row
+says of the write and the link of the write before: a row that was exchanged for that of another store breaks the chain.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ __all__ = [
     "check_listed",
     "check_spaces",
     "ledger_end",
+    "linked",
     "newest_op",
     "newest_row",
     "note_listed",
@@ -48,6 +52,8 @@ _LEDGER = "SELECT position, chain FROM entries WHERE space=? ORDER BY position D
 _SPACES = "SELECT m.value, s.id, s.name FROM meta m LEFT JOIN spaces s WHERE m.name='spaces'"
 _OF_SPACES = ("cells", "heads", "entries", "stretches")  # tables whose keys begin with a space's number
 _ROW_FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that no two numbers of rows add the same
+_LINK_BYTES = 8
+_encode = msgspec.msgpack.Encoder().encode
 _META_MASK = (1 << 61) - 1  # SQLite can store the sum of two such numbers
 _HEAD_ROWS = "SELECT h.timeline, CAST(h.move AS BLOB), l.digest FROM heads h LEFT JOIN log l ON l.id=h.commit_row WHERE h.space=?"
 # What `sealed_cell` hashes, joined here because a space may have many cells; a name or a digest of another type is damage.
@@ -158,6 +164,23 @@ class LogRows:
             before = self._recent.get(space, RowNumbers())
             self._recent[space] = RowNumbers(before.total + row, row)
             self._seen = row
+
+
+def linked(
+    before: bytes,
+    op_id: bytes,
+    intent: bytes,
+    revisions: tuple[int, ...],
+    position: int,
+    chain: bytes | None,
+    number: int,
+) -> bytes:
+    """Return the link of a write with these fields of its `Op`; `before` is the link of the write before it.
+
+    The moves have a chain of their own, which has the op_id of a write that moves something.
+    """
+    fields = _encode((op_id, intent, revisions, position, chain, number))
+    return sha256(before + fields).digest()[:_LINK_BYTES]
 
 
 def sealed_rows(total: int) -> int:

@@ -14,7 +14,7 @@ from perdure.engines.contract import GC, Rebuilt
 from perdure.engines.shared_rules import check_forgettable, check_ledger_end
 from perdure.engines.sqlite.commit.apply import op_id_of
 from perdure.engines.sqlite.commit.layout import spans_of
-from perdure.engines.sqlite.commit.seals import ledger_end, reseal
+from perdure.engines.sqlite.commit.seals import ledger_end, linked, reseal
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.index import KEY_BYTES, object_key
 from perdure.engines.sqlite.format.pack import (
@@ -77,12 +77,17 @@ def drop(db: Database, rows: Rows, space: int | None, name: str, why: str) -> in
     if space is None:
         return 0
     _count_up(db)
-    freed = 0
+    freed, link = 0, b""
     for row in _every(db, rows, space):
-        if row.pack.dropped is not None:
-            continue
         op = row.pack.op
-        tombstone = None if op is None else Op(short(op_id_of(row) or ""), op.intent, number=op.number)
+        if row.pack.dropped is not None:
+            link = link if op is None else op.link
+            continue
+        tombstone = None
+        if op is not None:
+            op_id = short(op_id_of(row) or "")
+            link = linked(link, op_id, op.intent, (), 0, None, op.number)
+            tombstone = Op(op_id, op.intent, number=op.number, link=link)
         db.execute(
             "UPDATE log SET prev=NULL, jump=NULL, depth=NULL, turn=NULL, sequence=NULL, events=NULL, run=NULL, at=NULL, "
             "digest=NULL, root=NULL, fields=NULL, changeset=NULL, digests=NULL, spans=NULL, bodies=NULL, timeline=NULL, "

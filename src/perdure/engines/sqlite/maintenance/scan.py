@@ -24,6 +24,7 @@ from perdure.engines.contract import Fact, Written
 from perdure.engines.shared_rules import damaged, labels
 from perdure.engines.sqlite.commit.apply import op_id_of, recorded_of
 from perdure.engines.sqlite.commit.layout import spans_of
+from perdure.engines.sqlite.commit.seals import linked
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import look_again
 from perdure.engines.sqlite.format.commits import hashed_step, is_placed
@@ -40,6 +41,7 @@ from perdure.engines.sqlite.format.index import (
 from perdure.engines.sqlite.format.pack import (
     KINDS,
     Columns,
+    Op,
     PackForm,
     PackItem,
     buried_of,
@@ -205,7 +207,7 @@ def _scan(
     db: Database, rows: Rows, bodies: Bodies, space: int | None, after: int, limit: int
 ) -> tuple[list[Fact], int | None]:
     facts: list[Fact] = _index_faults(db) if space == _FIRST and not after else []
-    writes = _writes_before(db, rows, after)
+    before = _op_of(db, rows, after) if after else _NO_WRITE
     at_once = max(1, min(_ROWS_MAX, limit // _ITEMS_OF_A_ROW))
     while space is not None and len(facts) < limit:
         numbers = rows.index.rows_of(db, space, after, at_once)
@@ -214,11 +216,10 @@ def _scan(
         batch = _Batch(db, rows, bodies, space, numbers)
         for number in batch.numbers:
             facts += batch.facts(number)
-            write = batch.write(number)
-            if write is not None:
-                if writes is not None and write != writes + 1:
-                    facts.append(Fact("row", None, None, fault=_out_of_order(number, write, writes)))
-                writes = write
+            row = batch.row(number)
+            if row is not None and row.pack.op is not None:
+                facts += [] if before is None else _order_faults(number, before, row.pack.op)
+                before = row.pack.op
         after = batch.numbers[-1]
         if batch.is_cut:
             break
@@ -313,7 +314,6 @@ class _Audited(msgspec.Struct, frozen=True, gc=False):
     """A sound row."""
 
     facts: list[Fact]
-    write: int | None
     row: LogRow
 
 
@@ -360,11 +360,6 @@ class _Batch:
         """Return everything that a row holds."""
         sound = self._sound.get(number)
         return facts_of(self._db, self._rows, number) if sound is None else sound.facts
-
-    def write(self, number: int) -> int | None:
-        """Return the number of the write that a row completes; None if it completes none, or cannot be read."""
-        sound = self._sound.get(number)
-        return _write_of(self._db, self._rows, number) if sound is None else sound.write
 
     def row(self, number: int) -> LogRow | None:
         """Return a row; None if it cannot be read."""
@@ -425,7 +420,7 @@ class _Batch:
                 names.append(version_key(move.timeline, move.version))
         if sorted(split(row.keys[len(pack.items) * KEY_BYTES :])) != sorted(names):
             raise _Odd
-        return _Audited(facts, None if op is None else op.number, row)
+        return _Audited(facts, row)
 
     def _items(self, row: LogRow, columns: Columns, text: bytes) -> list[Fact]:
         """Return the objects of a row, in the order of its keys."""
@@ -515,23 +510,26 @@ def _spans(row: LogRow, changeset: Changeset) -> str | None:
     return spans_of(changeset, lambda digest: spans.get(digest[: 2 * KEY_BYTES]))
 
 
-def _writes_before(db: Database, rows: Rows, row: int) -> int | None:
-    """Return how many writes the space of a row had with it; None if the row does not say."""
-    return _write_of(db, rows, row) if row else 0
+_NO_WRITE = Op(b"", b"")  # what the first write of a space comes after
 
 
-def _write_of(db: Database, rows: Rows, row: int) -> int | None:
-    """Return the number of the write that a row completes; None if it completes none, or cannot be read."""
+def _op_of(db: Database, rows: Rows, row: int) -> Op | None:
+    """Return the write that a row completes; None if it completes none, or cannot be read."""
     try:
         found = rows.row(db, row)
     except Corrupt:
         return None
-    op = None if found is None else found.pack.op
-    return None if op is None else op.number
+    return None if found is None else found.pack.op
 
 
-def _out_of_order(row: int, write: int, before: int) -> str:
-    return f"row {row} of the log completes write {write} of its space, after write {before}"
+def _order_faults(row: int, before: Op, op: Op) -> list[Fact]:
+    """Return what is wrong with the place of a write among the writes of its space."""
+    fault = None
+    if op.number != before.number + 1:
+        fault = f"row {row} of the log completes write {op.number} of its space, after write {before.number}"
+    elif op.link != linked(before.link, op.op_id, op.intent, op.revisions, op.position, op.chain, op.number):
+        fault = f"row {row} of the log does not follow from the write before: one of the two was exchanged or edited"
+    return [] if fault is None else [Fact("row", None, None, fault=fault)]
 
 
 def _index_faults(db: Database) -> list[Fact]:
