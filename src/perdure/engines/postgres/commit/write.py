@@ -19,7 +19,7 @@ from perdure.engines.postgres.pack import (
     PackedMove,
     PackedOp,
     RowPack,
-    StoredItem,
+    StoredFields,
     buried,
     bytes_of,
     check_intent,
@@ -36,6 +36,7 @@ from perdure.engines.postgres.pack import (
     op_key,
     packed_item,
     packed_move,
+    stored_against,
     stored_item,
 )
 from perdure.engines.shared_rules import check_fence, check_move, damaged, event_labels, record_of
@@ -253,7 +254,7 @@ def _stored_state(
     if not state:
         return None, ()
     items = [_item(each) for each in state]
-    stored: list[StoredItem] = []
+    stored: list[StoredFields] = []
     chains: list[tuple[int, ...]] = []
     for item, each in zip(items, state, strict=True):
         base = None if each.base is None else known.get(each.base)
@@ -261,7 +262,7 @@ def _stored_state(
             stored.append(stored_item(item))
             chains.append(())
         else:
-            stored.append(stored_item(item, (base.row, base.item, base.body)))
+            stored.append(stored_against(item, base.row, base.item, base.body, each.shared))
             chains.append(base.chain if is_against(stored[-1]) else ())
     return encode_state(items, stored), tuple(chains)
 
