@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from threading import local
 from typing import TYPE_CHECKING, TypeAlias
@@ -487,6 +488,7 @@ def _hashed(name: bytes) -> int:
     return int.from_bytes(sha256(name).digest()[:8]) - _OFFSET
 
 
+@lru_cache(64)  # the commits of a run all have its label
 def label_key(label: str) -> int:
     """Return the key of a message id or a run id; never 0, which means none."""
     return _hashed(b"label\0" + bytes_of(label)) or 1

@@ -24,8 +24,7 @@ from perdure.engines.contract import Replay, Write
 from perdure.engines.postgres.commit.write import (
     PreparedWrite,
     RecentObjects,
-    WriteRow,
-    laid_out,
+    one_commit,
     row_fields,
 )
 from perdure.engines.postgres.connections import Parameter, Row, integer_array
@@ -40,8 +39,7 @@ from perdure.engines.postgres.pack import (
     op_key,
     packed_move,
 )
-from perdure.engines.shared_rules import event_labels
-from perdure.model.commit import Commit, MoveRecord, encode_move
+from perdure.model.commit import MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.fork_safety import ThreadLock
 
@@ -174,71 +172,55 @@ class KnownEnds:
                 self._rests.pop(next(iter(self._rests)))
 
 
-class _Following(NamedTuple):
-    """A commit that follows a known end."""
-
-    tip: TimelineEnd
-    row: WriteRow
-    commit: Commit
-    jump: CommitRow
-    digest: Digest
-
-
-def _following(write: Write, end: KnownEnd) -> _Following | None:
-    """Return the commit of a write if that is one commit on a known end, and nothing else."""
+def _followed(write: Write, end: KnownEnd) -> TimelineEnd | None:
+    """Return the end of the timeline that a write moves on from; None if that is not known, or it does anything else."""
     if len(write.moves) != 1 or write.cells or write.entries or isinstance(write, Replay):
         return None
     move = write.moves[0]
     tip, expected = end.tips.get(move.timeline), move.expected
     if tip is None or expected is None or move.seal or len(write.fences) > _FENCES_MAX:
         return None
-    known_head = expected.timeline, expected.version, expected.commit
-    if known_head != (move.timeline, tip.version, tip.commit) or move.previous not in (None, tip.move):
-        return None
-    rows, error = laid_out(write.objects)
-    row, commit, jump = rows[0], rows[0].commit, _next_jump(tip.at)
-    if error is not None or len(rows) != 1 or commit is None or jump is None or row.digest is None:
-        return None
-    is_next = commit.parents == (tip.commit,) and commit.depth == tip.at.depth + 1 and move.to == row.digest
-    return _Following(tip, row, commit, jump, row.digest) if is_next else None
+    is_known = expected.commit == tip.commit and expected.version == tip.version
+    is_known = is_known and expected.timeline == move.timeline and move.previous in (None, tip.move)
+    return tip if is_known else None
 
 
 def prepare_next(tenant: str, write: Write, bases: RecentObjects, end: KnownEnd) -> PreparedWrite | None:
     """Return a write as the parameters of `NEXT`; None if it is not one commit on a known end."""
-    found = _following(write, end)
+    tip = _followed(write, end)
+    row = None if tip is None else one_commit(write.objects)
     generation, known = bases.of(write.space)
-    if found is None or generation not in (-1, end.generation):
+    if tip is None or row is None or row.commit is None or generation not in (-1, end.generation):
         return None
-    tip, row, commit, jump, digest = found
-    op_id, intent, timeline = (
-        op_bytes(write.op_id),
-        bytes.fromhex(write.intent),
-        bytes_of(write.moves[0].timeline),
-    )
+    move, commit, digest, jump = write.moves[0], row.commit, write.objects[-1].digest, _next_jump(tip.at)
+    is_next = commit.parents == (tip.commit,) and commit.depth == tip.at.depth + 1 and move.to == digest
+    if not is_next or jump is None:
+        return None
+    op_id, intent, timeline = op_bytes(write.op_id), bytes.fromhex(write.intent), bytes_of(move.timeline)
     record = _record(write, tip)
     body = encode_move(record)
     op = PackedOp((packed_move(record, digest, tip.commit),), (), 0, intent_checksum(op_id, intent))
-    (_, depth, events, run, unnumbered), (_, _, *packed), state = row_fields(row, op, known)
+    (_, depth, events, run, unnumbered), (raw, _, *packed), state = row_fields(row, op, known)
     is_same = run != 0 and run == tip.run
-    move = digest_of(Kind.MOVE, body)
-    part = _seal_part(timeline, bytes.fromhex(move))
+    moved = digest_of(Kind.MOVE, body)
+    raw_moved = bytes.fromhex(moved)
+    part = _seal_part(timeline, raw_moved)
     at = CommitRow(end.rows + 1, depth, jump)
     turn = tip.turn if is_same else tip.turn + 1
-    after = TimelineEnd(record.version, digest, move, part, at, turn, tip.sequence + events, run)
+    after = TimelineEnd(record.version, digest, moved, part, at, turn, tip.sequence + events, run)
     left = KnownEnd(end.generation, at.row, end.seal + part - tip.part, {record.timeline: after})
-    keys = [op_key(op_id), move_key(timeline, record.version), *[key_of(each.digest) for each in row.objects]]
-    keys += [label_key(label) for label in event_labels(row.events)]
+    keys = [op_key(op_id), move_key(timeline, record.version), *row.keys()]
     if run and not is_same:
         keys.append(run)
     parameters: tuple[Parameter, ...] = (
         *(tenant, bytes_of(write.space), end.rows, end.generation, str(end.seal), str(left.seal)),
         *(timeline, tip.version, bytes.fromhex(tip.commit), bytes.fromhex(tip.move)),
         *_fences(write),
-        *(bytes.fromhex(digest), tip.at.row, jump.row, depth, turn, tip.sequence, events),
-        *(unnumbered or None, run or None, op_id, intent, *packed, bytes.fromhex(move), body),
+        *(raw, tip.at.row, jump.row, depth, turn, tip.sequence, events),
+        *(unnumbered or None, run or None, op_id, intent, *packed, raw_moved, body),
         *(keys[0], key_of(digest), integer_array(list(dict.fromkeys(keys)))),
     )
-    return PreparedWrite(write, parameters, (commit.depth,), (state,), None, row, left)
+    return PreparedWrite(write, parameters, (depth,), (state,), None, row, left)
 
 
 def _record(write: Write, tip: TimelineEnd) -> MoveRecord:
