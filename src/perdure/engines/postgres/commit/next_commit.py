@@ -50,13 +50,13 @@ _SPACES_MAX, _TIMELINES_MAX = 64, 16
 _RESTS = 16  # writes to a space in full after others wrote to it
 
 _FENCE = """
-    AND ({name}::bytea IS NULL OR {revision} = coalesce((
+    AND {revision} = coalesce((
         SELECT CASE WHEN c.digest = perdure.cell_digest($2, c.name, c.revision, c.value, c.position, c.listed) THEN c.revision
                     ELSE -1 END
-        FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name}), 0))"""
+        FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name}), 0)"""
 
 # A server that stops waiting for its standbys says so in a warning, so warnings must not be switched off.
-NEXT = f"""
+_STATEMENT = """
 WITH turn AS MATERIALIZED (
     SELECT CASE WHEN set_config('lock_timeout', '5s', true) IS NOT NULL
              AND current_setting('transaction_isolation') = 'read committed'
@@ -72,26 +72,37 @@ WITH turn AS MATERIALIZED (
     WHERE turn.is_mine AND s.tenant = $1 AND s.name = $2 AND s.rows = $3::int AND s.generation = $4
       AND s.seal = $5::text::numeric
       AND h.tenant = $1 AND h.space = s.id AND h.timeline = $7 AND h.version = $8 AND h.commit = $9 AND h.move = $10
-      AND NOT h.sealed AND h.row_id = $16::int AND perdure.digest_of('move', h.record) = h.move
-      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($31, $32))
-      {_FENCE.format(name="$11", revision="$12")} {_FENCE.format(name="$13", revision="$14")}
+      AND NOT h.sealed AND h.row_id = $12::int AND perdure.digest_of('move', h.record) = h.move
+      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($27, $28)) {fences}
     RETURNING s.id, CASE WHEN s.followed_until > turn.now_us THEN s.follower END AS follower
 ), h AS (
-    UPDATE perdure.heads h SET version = $8 + 1, commit = $15, move = $29, record = $30, row_id = $3::int + 1
+    UPDATE perdure.heads h SET version = $8 + 1, commit = $11, move = $25, record = $26, row_id = $3::int + 1
     FROM s WHERE h.tenant = $1 AND h.space = s.id AND h.timeline = $7
 ), l AS (
     INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
         op_id, intent, previous, pack, state, needs)
-    SELECT $1, s.id, $3::int + 1, $15, $16::int, $17::int, $18::int, $19::int, $20::bigint, $21::int, $22::bigint::int,
-        $23::bigint, $24, $25, '\\x01'::bytea || $10, $26, $27, $28::bytea FROM s
+    SELECT $1, s.id, $3::int + 1, $11, $12::int, $13::int, $14::int, $15::int, $16::bigint, $17::int, $18::bigint::int,
+        $19::bigint, $20, $21, '\\x01'::bytea || $10, $22, $23, $24::bytea FROM s
 ), k AS (
     INSERT INTO perdure.keys (tenant, space, key, row_id)
-    SELECT $1, s.id, e, $3::int + 1 FROM s CROSS JOIN unnest($33::bigint[]) e
+    SELECT $1, s.id, e, $3::int + 1 FROM s CROSS JOIN unnest($29::bigint[]) e
 )
 SELECT CASE WHEN s.id IS NOT NULL THEN 'done' WHEN turn.is_mine THEN 'missed' ELSE 'busy' END, turn.now_us, s.follower,
     lower(left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))
 FROM turn LEFT JOIN s ON true
 """
+
+
+def _statement(fences: int) -> str:
+    """Return the statement for a write with so many fences: each is looked up, and a statement without them is shorter."""
+    return _STATEMENT.format(
+        fences="".join(
+            [_FENCE.format(name=f"${30 + 2 * at}", revision=f"${31 + 2 * at}") for at in range(fences)]
+        )
+    )
+
+
+NEXT = tuple([_statement(fences) for fences in range(_FENCES_MAX + 1)])  # by the number of fences
 
 
 class CommitRow(NamedTuple):
@@ -215,10 +226,10 @@ def prepare_next(tenant: str, write: Write, bases: RecentObjects, end: KnownEnd)
     parameters: tuple[Parameter, ...] = (
         *(tenant, bytes_of(write.space), end.rows, end.generation, str(end.seal), str(left.seal)),
         *(timeline, tip.version, bytes.fromhex(tip.commit), bytes.fromhex(tip.move)),
-        *_fences(write),
         *(raw, tip.at.row, jump.row, depth, turn, tip.sequence, events),
         *(unnumbered or None, run or None, op_id, intent, *packed, raw_moved, body),
         *(keys[0], key_of(digest), integer_array(list(dict.fromkeys(keys)))),
+        *_fences(write),
     )
     return PreparedWrite(write, parameters, (depth,), (state,), None, row, left)
 
@@ -240,7 +251,7 @@ def _fences(write: Write) -> list[Parameter]:
     given: list[Parameter] = []
     for fence in write.fences:
         given += bytes_of(fence.cell), fence.revision
-    return given + [None, 0] * (_FENCES_MAX - len(write.fences))
+    return given
 
 
 def _next_jump(before: CommitRow) -> CommitRow | None:

@@ -8,6 +8,7 @@ first: the server is asked to check as far as that object and to write nothing.
 
 from __future__ import annotations
 
+from struct import pack
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -247,7 +248,7 @@ def row_fields(
         b"".join([bytes.fromhex(each) for each in commit.parents]) if commit else b"",
         encode_pack(items, op, len(state)),
         stored,
-        b"".join([number.to_bytes(4) for number in sorted(needs)]) if needs else None,
+        pack(f">{len(needs)}I", *sorted(needs)) if needs else None,
     )
     return numbers, fields, StoredState(state, chains)
 
