@@ -1,7 +1,7 @@
 """Rules that every engine applies in the same way, so that all of them store the same bytes.
 
 Pure functions over the contract's types: how a move is recorded, which place a commit has
-on its line, how the ledger is chained, which ids name a commit.  `EngineCounters` counts what an opening has done.
+on its line, how the ledger is chained, which ids name a commit, in what two nodes differ.  `EngineCounters` counts what an opening has done.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ __all__ = [
     "check_standing",
     "check_write",
     "damaged",
+    "difference",
     "event_labels",
     "jump_of_child",
     "labels",
@@ -222,6 +223,21 @@ def event_labels(events: Iterable[Event]) -> dict[str, None]:
         elif isinstance(event, MessageRetracted):
             found[retraction_label(event.message)] = None
     return found
+
+
+def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:
+    """Return how many bytes `new` shares with the start and end of `old`, and what is between.
+
+    As numbers the two differ in the bits between; looking at each byte in turn would cost many times that.
+    """
+    most = min(len(old), len(new))
+    mixed = int.from_bytes(old[:most], "big") ^ int.from_bytes(new[:most], "big")
+    head = most - (mixed.bit_length() + 7) // 8
+    if len(old) != len(new):
+        mixed = int.from_bytes(old[len(old) - most :], "big") ^ int.from_bytes(new[len(new) - most :], "big")
+    low = (mixed & -mixed).bit_length() - 1 if mixed else 8 * most
+    tail = min(low // 8, most - head)
+    return head, tail, new[head : len(new) - tail]
 
 
 def newest_labelled(steps: Iterable[Step], labels: Collection[str]) -> list[Step]:

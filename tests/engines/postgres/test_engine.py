@@ -10,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -332,13 +331,11 @@ def test_tenants_see_nothing_of_each_other(open_engine: Opener) -> None:
 
 def test_an_exhausted_pool_is_named(open_engine: Opener) -> None:
     """A caller that waits too long for a connection is told so, and the next one is served."""
-    engine, free = open_engine(f"{new_url()}&pool_max=1", wait_seconds=0.2), Event()
-    with ThreadPoolExecutor(1) as pool:
-        with engine._pool.connection():
-            refused = pool.submit(engine.spaces, limit=9)
-            with raises(Unavailable, "pool_exhausted", connections=1):
-                refused.result()
-        free.set()
+    engine = open_engine(f"{new_url()}&pool_max=1", wait_seconds=0.2)
+    with ThreadPoolExecutor(1) as pool, engine._pool.connection():
+        refused = pool.submit(engine.spaces, limit=9)
+        with raises(Unavailable, "pool_exhausted", connections=1):
+            refused.result()
 
     assert list(engine.spaces(limit=9)) == []
 

@@ -229,3 +229,45 @@ def _keep_writing(engine: Engine, space: str, until: float) -> list[Head]:
         head = settled(engine, write(f"op {number}", tip, moved(head, tip), *entries, space=space))
         heads.append(head)
     return heads
+
+
+@pytest.fixture
+def hasty(postgres: Server) -> Iterator[Server]:
+    """A server that would acknowledge a commit seconds before it flushes it."""
+    settings = {"synchronous_commit": "off", "wal_writer_delay": "10s"}
+    server = Server(Path("/var/tmp") / f"perdure-{uuid4().hex[:12]}", settings)
+    server.create()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def test_a_receipt_outlives_a_kill_on_a_server_that_would_not_flush(hasty: Server) -> None:
+    """Each write asks for its flush itself: the function of a write, and the short statement."""
+    engine = PostgresEngine(parse_address(hasty.url(), read_only=False))
+    heads, _ = written(engine, "space", WRITES)
+
+    hasty.kill()
+    hasty.start()
+
+    check_once(engine, "space", heads)
+    engine.close()
+
+
+def test_plain_statements_lose_what_that_server_acknowledged(hasty: Server) -> None:
+    """The control of the test above."""
+    import psycopg
+
+    hasty.sql("CREATE TABLE acknowledged (number integer)", "CHECKPOINT")
+    writer = psycopg.connect(hasty.url(), autocommit=True)
+    for number in range(WRITES):
+        writer.execute("INSERT INTO acknowledged VALUES (%s)", (number,))
+
+    hasty.kill()
+    hasty.start()
+
+    writer.close()
+    ((kept,),) = hasty.sql("SELECT count(*) FROM acknowledged")
+    assert kept != WRITES

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import perdure
-from perdure.engines.contract import CellWrite
-from perdure.errors import Corrupt, StaleHead
+from perdure.engines.contract import CellWrite, Fence
+from perdure.errors import Corrupt, Moved, StaleHead
 from perdure.testing.engines.builders import SPACE, Pen, made, moved, write
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
@@ -52,7 +52,7 @@ class Sent:
     @property
     def short(self) -> int:
         """How many were the short one."""
-        return self.statements.count(NEXT)
+        return sum(sql in NEXT for sql in self.statements)
 
 
 def tell(pen: Pen, commits: int) -> None:
@@ -138,8 +138,31 @@ def test_where_others_write_too_the_short_statement_rests(
         pen.commit(f"later {number}")
 
     assert len(sent.statements) == 21
-    short = [number for number, sql in enumerate(sent.statements) if sql == NEXT]
+    short = [number for number, sql in enumerate(sent.statements) if sql in NEXT]
     assert short[:2] == [0, 18]
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 1], ids=["right", "first wrong", "second wrong"])
+@pytest.mark.parametrize("fences", [0, 1, 2])
+def test_the_short_statement_compares_each_fence(
+    fences: int, wrong: int | None, open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell that is at another revision than the writer read refuses the write, as in the general function."""
+    engine = open_engine()
+    pen, names = Pen(engine), ("a", "b")
+    engine.apply(write("cells", *[CellWrite(name=name, expected=0, value=b"1") for name in names]))
+    tell(pen, 4)
+    held = [Fence(name, 1 if at != wrong else 0) for at, name in enumerate(names)][:fences]
+    last, sent = made("last", pen.tip), Sent(monkeypatch)
+
+    if wrong is not None and wrong < fences:
+        with pytest.raises(Moved):
+            engine.apply(write("op", last, moved(pen.head, last), *held))
+    else:
+        engine.apply(write("op", last, moved(pen.head, last), *held))
+        assert len(sent.statements) == 1
+
+    assert sent.short == 1
 
 
 class TestAnEditedSeal:
@@ -159,9 +182,8 @@ class TestAnEditedSeal:
         """The control: the seal that this process knows is written over the edited one."""
         url = new_url()
         pen = self._edited(postgres, open_engine, url)
-        monkeypatch.setattr(
-            engine_module, "NEXT", NEXT.replace("s.seal = $5::text::numeric", "$5::text IS NOT NULL")
-        )
+        blind = [sql.replace("s.seal = $5::text::numeric", "$5::text IS NOT NULL") for sql in NEXT]
+        monkeypatch.setattr(engine_module, "NEXT", blind)
 
         pen.commit("after")
 

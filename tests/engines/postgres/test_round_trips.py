@@ -18,6 +18,7 @@ import pytest
 import perdure
 from perdure import Store
 from perdure.errors import Unavailable
+from perdure.model.message import ToolResult
 from tests.engines.postgres.proxy import Proxy, proxy_to
 from tests.engines.postgres.server import MISSING
 from tests.engines.postgres.stores import new_url
@@ -122,20 +123,25 @@ def test_questions_asked_one_by_one_are_too_many(
     assert trips_of(scene, monkeypatch) > BOUNDS[scene]
 
 
-def _blocks(store: Store, count: int) -> None:
+def _blocks(store: Store, count: int, *, answers: bool = False) -> None:
     thread = store.thread("trip", agent="planner")
     for number in range(count):
         with thread.change("said") as change:
-            change.say("user", f"Hello {number}.")
+            results = [ToolResult(f"call-{number}", "success")] if answers else []
+            change.say("tool" if answers else "user", f"Hello {number}.", tool_results=results)
 
 
-def test_a_block_of_changes_is_two_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its commit depends on is read with the head, once the first blocks have shown that it is asked for."""
+@pytest.mark.parametrize("answers", [False, True], ids=["words", "results of calls"])
+def test_a_block_of_changes_is_two_round_trips(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its commit depends on is read with the head, once the first blocks have shown that it is asked for.
+
+    Whether the thread has calls that a message could answer is known from there, too.
+    """
     with far_store(monkeypatch) as (store, proxy):
-        _blocks(store, 4)
+        _blocks(store, 4, answers=answers)
         before = proxy.requests
 
-        _blocks(store, 10)
+        _blocks(store, 10, answers=answers)
 
         assert proxy.requests - before <= 2 * 10 + 2  # and two to open the thread
 

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import random
+from typing import TYPE_CHECKING
+
 import pytest
 
 from perdure.errors import Corrupt, Forgotten
-from perdure.model.digest import Object
-from perdure.testing.engines.builders import SPACE, Pen, value, write
+from perdure.model.digest import Kind, Object
+from perdure.testing.engines.builders import SPACE, Pen, write
 from tests.coded import raises
+from tests.crash.campaign import SEED, sized
 from tests.engines.postgres.conftest import Opener
 from tests.engines.postgres.server import MISSING, Server
 from tests.engines.postgres.stores import new_url
+
+if TYPE_CHECKING or not MISSING:
+    from perdure.engines.postgres import pack
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 _NEEDS = "SELECT row_id, needs IS NOT NULL FROM perdure.log WHERE tenant = '{}' ORDER BY row_id"
 
 
-def versions(count: int) -> list[Object]:
+_KINDS = pytest.mark.parametrize("kind", [Kind.VALUE, Kind.NODE, Kind.LIST])
+
+
+def versions(count: int, kind: Kind = Kind.VALUE) -> list[Object]:
     """Return versions of one text, each of which names the one before as similar."""
     lines = [f"line {number} of a document that is edited\n" for number in range(40)]
-    found = [value("".join(lines))]
+    found = [Object.of(kind, "".join(lines).encode())]
     for number in range(1, count):
         lines[number % 40] = f"edit {number}\n"
-        found.append(value("".join(lines), base=found[-1]))
+        found.append(Object.of(kind, "".join(lines).encode(), base=found[-1].digest))
     return found
 
 
-def test_later_versions_are_stored_as_differences(postgres: Server, open_engine: Opener) -> None:
+@_KINDS
+def test_later_versions_are_stored_as_differences(kind: Kind, postgres: Server, open_engine: Opener) -> None:
     """A chain has a largest length, and each version is read in one go."""
     url = new_url()
-    engine, chain = open_engine(url), versions(40)
+    engine, chain = open_engine(url), versions(40, kind)
     for number, each in enumerate(chain):
         engine.apply(write(f"op {number}", each))
 
@@ -66,10 +77,31 @@ def test_a_base_that_another_process_forgot_is_not_used(postgres: Server, open_e
         other.objects(SPACE, [chain[0].digest])
 
 
+def test_any_object_is_read_back_from_what_differs() -> None:
+    """Whatever was cut out, put in or repeated, and whether or not its maker says what is the same."""
+    draw = random.Random(SEED)
+    for number in range(sized(2_000, 100_000)):
+        kind = draw.choice([Kind.VALUE, Kind.NODE, Kind.LIST])
+        old = bytes(draw.choices(b"ab", k=draw.randrange(40))) * draw.randrange(9)
+        start, end = sorted((draw.randint(0, len(old)), draw.randint(0, len(old))))
+        put_in = draw.randbytes(draw.randrange(30))
+        first, second = Object.of(kind, old), Object.of(kind, old[:start] + put_in + old[end:])
+        known = draw.choice([None, (start, len(old) - end)])
+
+        fields = pack.stored_against(pack.packed_item(second), 1, 0, old, known)
+        reader = pack.StateReader()
+        reader.add(1, pack.encode_state([pack.packed_item(first)]))
+        reader.add(2, pack.encode_state([pack.packed_item(second)], [fields]))
+
+        assert reader.items(2) == (pack.packed_item(second),), f"seed {SEED}, number {number}"
+        assert (reader.needed(2) is not None) == pack.is_against(fields)
+
+
+@_KINDS
 @pytest.mark.parametrize("gone", [0, 3, 7])
-def test_forgetting_one_version_leaves_the_others_whole(gone: int, open_engine: Opener) -> None:
+def test_forgetting_one_version_leaves_the_others_whole(gone: int, kind: Kind, open_engine: Opener) -> None:
     """Rows that were stored against it are stored whole first, and what was stored against those is still read."""
-    engine, chain = open_engine(), versions(9)
+    engine, chain = open_engine(), versions(9, kind)
     for number, each in enumerate(chain):
         engine.apply(write(f"op {number}", each))
 

@@ -199,3 +199,21 @@ def test_a_process_that_stops_in_a_transaction_holds_nobody_up(
 
     assert 0.5 < seconds < 10
     assert engine.ledger(SPACE).position == 1
+
+
+def test_a_session_without_that_limit_holds_a_writer_up_until_it_is_told(
+    postgres: Server, open_engine: Opener
+) -> None:
+    """The control of the test above: the error names the lock, and the same write is made when it is free."""
+    import psycopg
+
+    url = new_url()
+    engine = open_engine(url, wait_seconds=1.0)
+    engine.apply(write("begin"))
+    with psycopg.connect(postgres.url()) as holder:
+        holder.execute("SELECT 1 FROM perdure.spaces WHERE tenant = %s FOR UPDATE", (url.rpartition("=")[2],))
+        with raises(Unavailable, "store_locked"):
+            engine.apply(write("op", b"{}"))
+    engine.apply(write("op", b"{}"))
+
+    assert engine.ledger(SPACE).position == 1

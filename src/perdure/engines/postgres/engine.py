@@ -216,7 +216,8 @@ class PostgresEngine:
             if prepared.end is None:
                 (answer,) = connection.call(sending.statement, *prepared.parameters)
             else:
-                answer = next_answer(prepared.end, connection.ask(NEXT, *prepared.parameters)[0])
+                short = NEXT[len(prepared.write.fences)]
+                answer = next_answer(prepared.end, connection.ask(short, *prepared.parameters)[0])
                 if answer[0] != "done":  # others write to the space: send it in full
                     self._ends.forget(space, rests=True)
                     sending.prepared = self._prepared(sending.write)

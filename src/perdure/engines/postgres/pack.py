@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from threading import local
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
 
 import msgspec
 
-from perdure.engines.shared_rules import damaged
+from perdure.engines.shared_rules import damaged, difference
 from perdure.errors import Corrupt
 from perdure.model.commit import Act, Commit, MoveRecord, decode_commit
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -33,8 +34,9 @@ else:
 __all__ = [
     "RowPack",
     "StateReader",
-    "StoredItem",
+    "StoredFields",
     "is_against",
+    "stored_against",
     "stored_item",
     "encode_state",
     "PackedItem",
@@ -120,7 +122,8 @@ class RowPack(msgspec.Struct, array_like=True, frozen=True, gc=False):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(RowPack)
 _dictionary = zstd.ZstdDict(_WORDS, is_raw=True)
-_mine = local()  # a compressor serves one thread
+_mine = local()  # a compressor serves one thread, and making one takes longer than using it
+_FLUSH_FRAME = zstd.ZstdCompressor.FLUSH_FRAME
 
 
 def intent_checksum(op_id: bytes, intent: bytes) -> int:
@@ -139,54 +142,78 @@ def check_intent(pack: RowPack, op_id: bytes, intent: object) -> None:
         )
 
 
-class StoredItem(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A value or a node as it is stored: whole, or compressed against an item of an earlier row."""
+class _StoredItem(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A value or a node as it is stored: whole, or by what differs from an item of an earlier row."""
 
     kind: int
     form: int
     data: bytes
     row: int = 0
     item: int = 0
+    head: int = 0  # bytes at the start that the earlier item has too
+    tail: int = 0  # and at the end
+
+
+StoredFields: TypeAlias = tuple[int | bytes, ...]  # those of a stored item that are not left out
 
 
 class _StoredState(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The values and nodes of one row."""
 
     checksum: int  # over their bytes
-    items: tuple[StoredItem, ...]
+    items: tuple[_StoredItem, ...]
 
 
-_WHOLE, _COMPRESSED, _AGAINST = 0, 1, 2  # the forms of an item
+_WHOLE, _COMPRESSED, _AGAINST, _DIFFERENCE = 0, 1, 2, 3  # the forms of an item
+_NODES = frozenset({_KIND_AT[Kind.NODE], _KIND_AT[Kind.LIST]})
 _states = msgspec.msgpack.Decoder(_StoredState)
 
 
-def stored_item(item: PackedItem, base: tuple[int, int, bytes] | None = None) -> StoredItem:
-    """Return an item as it is stored; `base` is the row, the place and the bytes of what it resembles.
+def stored_item(item: PackedItem) -> StoredFields:
+    """Return an item as it is stored by itself."""
+    kind, body = item
+    if len(body) >= _COMPRESS_FROM_BYTES:
+        compressor = getattr(_mine, "plain", None)
+        if compressor is None:
+            compressor = _mine.plain = zstd.ZstdCompressor(_LEVEL)
+        data = compressor.compress(body, _FLUSH_FRAME)
+        if len(data) < len(body):
+            return kind, _COMPRESSED, data
+    return kind, _WHOLE, body
 
-    A rewritten leaf of the map differs from the old one in some forty bytes, so most of it is found in its base.
+
+def stored_against(
+    item: PackedItem, row: int, at: int, old: bytes, shared: tuple[int, int] | None
+) -> StoredFields:
+    """Return an item as it is stored if it resembles `old`, which is item `at` of an earlier row.
+
+    A rewritten node of the map differs from the old one in one stretch of some forty bytes; `shared` is what its maker
+    knows of the rest.  A document may differ in many places, which takes a compressor longer to find.
     """
     kind, body = item
-    if base is not None and len(base[2]) >= _PREFIX_BYTES_MIN:
-        data = zstd.compress(body, _LEVEL, zstd_dict=zstd.ZstdDict(base[2], is_raw=True).as_prefix)
+    if kind in _NODES:
+        head, tail = difference(old, body)[:2] if shared is None else shared
+        middle = body[head : len(body) - tail]
+        if 2 * len(middle) < len(body):
+            return kind, _DIFFERENCE, middle, row, at, head, tail
+    if len(old) >= _PREFIX_BYTES_MIN:
+        data = zstd.compress(body, _LEVEL, zstd_dict=zstd.ZstdDict(old, is_raw=True).as_prefix)
         if 2 * len(data) < len(body):
-            return StoredItem(kind, _AGAINST, data, base[0], base[1])
-    data = zstd.compress(body, _LEVEL) if len(body) >= _COMPRESS_FROM_BYTES else body
-    return StoredItem(kind, _COMPRESSED, data) if len(data) < len(body) else StoredItem(kind, _WHOLE, body)
+            return kind, _AGAINST, data, row, at
+    return stored_item(item)
 
 
-def is_against(item: StoredItem) -> bool:
-    """True if an item cannot be read without the item that it was compressed against."""
-    return item.form == _AGAINST
+def is_against(fields: StoredFields) -> bool:
+    """True if an item cannot be read without the item that it was stored against."""
+    return len(fields) > 3
 
 
-def encode_state(items: Sequence[PackedItem], stored: Sequence[StoredItem] | None = None) -> bytes:
-    """Return the stored form of a row's values and nodes; None stores each of them whole."""
+def encode_state(items: Sequence[PackedItem], stored: Sequence[StoredFields] | None = None) -> bytes:
+    """Return the stored form of a row's values and nodes; None stores each of them by itself."""
     checksum = 0
     for _, body in items:
         checksum = crc32(body, checksum)
-    found = [stored_item(item) for item in items] if stored is None else stored
-    fields = [msgspec.structs.astuple(each)[: 5 if is_against(each) else 3] for each in found]
-    return _encoder.encode((checksum, fields))
+    return _encoder.encode((checksum, [stored_item(item) for item in items] if stored is None else stored))
 
 
 class StateReader:
@@ -219,7 +246,7 @@ class StateReader:
     def base(self, row: int, at: int) -> PackedItem | None:
         """Return the item that an item of a row, which was read, was compressed against; None: it is whole."""
         item = self._state(row).items[at]
-        return (item.kind, self._body(item.row, item.item)) if is_against(item) else None
+        return (item.kind, self._body(item.row, item.item)) if item.form >= _AGAINST else None
 
     def needed(self, row: int) -> bytes | None:
         """Return which rows are needed to read this one, as its row says it: four bytes each; None: none is."""
@@ -227,7 +254,7 @@ class StateReader:
         wanted = [(row, at) for at in range(len(self._state(row).items))] if row in self._stored else []
         for place, at in wanted:
             item = self._state(place).items[at]
-            if is_against(item):
+            if item.form >= _AGAINST:
                 found.add(item.row)
                 wanted.append((item.row, item.item))
         return b"".join([number.to_bytes(4) for number in sorted(found)]) or None
@@ -243,13 +270,13 @@ class StateReader:
 
     def _body(self, row: int, at: int) -> bytes:
         """Return the bytes of an item, after those of the items that it was compressed against, oldest first."""
-        chain: list[tuple[int, int, StoredItem]] = []
+        chain: list[tuple[int, int, _StoredItem]] = []
         body = b""
         try:
             while (row, at) not in self._bodies:
                 item = self._state(row).items[at]
                 chain.append((row, at, item))
-                if not is_against(item):
+                if not item.form >= _AGAINST:
                     break
                 if item.row >= row:
                     raise ValueError("it needs a later row")
@@ -262,7 +289,7 @@ class StateReader:
         return body
 
 
-def _unpacked(item: StoredItem, base: bytes) -> bytes:
+def _unpacked(item: _StoredItem, base: bytes) -> bytes:
     match item.form:
         case 0:
             return item.data
@@ -270,6 +297,8 @@ def _unpacked(item: StoredItem, base: bytes) -> bytes:
             return zstd.decompress(item.data)
         case 2:
             return zstd.decompress(item.data, zstd_dict=zstd.ZstdDict(base, is_raw=True).as_prefix)
+        case 3:
+            return base[: item.head] + item.data + base[max(0, len(base) - item.tail) :]
         case _:
             raise ValueError("an item has an unknown form")
 
@@ -283,7 +312,7 @@ def encode_pack(items: Sequence[PackedItem], op: PackedOp | None, states: int) -
     compressor = getattr(_mine, "compressor", None)
     if compressor is None:
         compressor = _mine.compressor = zstd.ZstdCompressor(_LEVEL, zstd_dict=_dictionary.as_digested_dict)
-    packed = compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+    packed = compressor.compress(plain, _FLUSH_FRAME)
     return _ZSTD + checksum + packed if len(packed) < len(plain) else _RAW + checksum + plain
 
 
@@ -459,6 +488,7 @@ def _hashed(name: bytes) -> int:
     return int.from_bytes(sha256(name).digest()[:8]) - _OFFSET
 
 
+@lru_cache(64)  # the commits of a run all have its label
 def label_key(label: str) -> int:
     """Return the key of a message id or a run id; never 0, which means none."""
     return _hashed(b"label\0" + bytes_of(label)) or 1

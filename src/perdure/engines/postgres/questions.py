@@ -57,11 +57,16 @@ def questions_together(tenant: str, questions: tuple[Question, ...]) -> StoreQue
 
 def _read_together(asked: Sequence[StoreQuestion[Answer]], row: Row) -> list[Answer]:
     """Read the answers from a row that has a column for each of them that says whether there is one."""
-    found: list[Answer] = []
+    return [each.read(rows) for each, rows in zip(asked, _split(asked, row), strict=True)]
+
+
+def _split(asked: Sequence[StoreQuestion[Answer]], row: Row) -> list[list[Row]]:
+    """Return the rows of each question: one, or none."""
+    found: list[list[Row]] = []
     at = 0
     for each in asked:
         end = at + 1 + each.columns
-        found.append(each.read([row[at + 1 : end]] if row[at] else []))
+        found.append([row[at + 1 : end]] if row[at] else [])
         at = end
     return found
 
@@ -132,12 +137,20 @@ class AskedBeside:
         self._mine.kept = _KeptAnswers(questions, marks, asked, row)
 
     def answers(self, questions: Sequence[Question]) -> list[Answer] | None:
-        """Return the answers that were read with the last head; None if there are none, or they may have changed."""
+        """Return the answers that were read with the last head; None if there are none, or they may have changed.
+
+        Some of them may be asked for before all of them are, and stay kept.
+        """
         mine, wanted = self._mine, tuple(questions)
         kept: _KeptAnswers | None = getattr(mine, "kept", None)
+        if kept is not None and kept.marks == self.marks(kept.questions):
+            if kept.questions == wanted:
+                mine.kept = None
+                return _read_together(kept.asked, kept.row)
+            if wanted and set(wanted) < set(kept.questions):
+                rows, places = _split(kept.asked, kept.row), map(kept.questions.index, wanted)
+                return [kept.asked[at].read(rows[at]) for at in places]
         mine.kept = None
-        if kept is not None and kept.questions == wanted and kept.marks == self.marks(wanted):
-            return _read_together(kept.asked, kept.row)
         head: Question | None = getattr(mine, "head", None)
         if head is not None and 0 < len(wanted) < _TOGETHER_MAX:
             if len(self._after) >= _HEADS_MAX:

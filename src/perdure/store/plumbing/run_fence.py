@@ -270,7 +270,9 @@ def note_questions(standing: TimelineContext) -> ChangeQuestions:
 
 def check_answers(space: Space, results: Sequence[ToolResult]) -> None:
     """Raise `Conflict` if the ledger has one of the calls and it is not settled: the message would pretend a result."""
-    if not space.ask(LedgerOf(space.name))[0].position:
+    # As of the moment at which the block was entered: a call may begin after any look.
+    (ledger,) = space.engine.answers((LedgerOf(space.name),), fresh=False)
+    if not ledger.position:
         return  # a ledger without entries has no call
     for result in results:
         held = calls.find(space, result.call_id)

@@ -24,8 +24,7 @@ from perdure.engines.contract import Replay, Write
 from perdure.engines.postgres.commit.write import (
     PreparedWrite,
     RecentObjects,
-    WriteRow,
-    laid_out,
+    one_commit,
     row_fields,
 )
 from perdure.engines.postgres.connections import Parameter, Row, integer_array
@@ -40,8 +39,7 @@ from perdure.engines.postgres.pack import (
     op_key,
     packed_move,
 )
-from perdure.engines.shared_rules import event_labels
-from perdure.model.commit import Commit, MoveRecord, encode_move
+from perdure.model.commit import MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.fork_safety import ThreadLock
 
@@ -52,13 +50,13 @@ _SPACES_MAX, _TIMELINES_MAX = 64, 16
 _RESTS = 16  # writes to a space in full after others wrote to it
 
 _FENCE = """
-    AND ({name}::bytea IS NULL OR {revision} = coalesce((
+    AND {revision} = coalesce((
         SELECT CASE WHEN c.digest = perdure.cell_digest($2, c.name, c.revision, c.value, c.position, c.listed) THEN c.revision
                     ELSE -1 END
-        FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name}), 0))"""
+        FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name}), 0)"""
 
 # A server that stops waiting for its standbys says so in a warning, so warnings must not be switched off.
-NEXT = f"""
+_STATEMENT = """
 WITH turn AS MATERIALIZED (
     SELECT CASE WHEN set_config('lock_timeout', '5s', true) IS NOT NULL
              AND current_setting('transaction_isolation') = 'read committed'
@@ -74,26 +72,37 @@ WITH turn AS MATERIALIZED (
     WHERE turn.is_mine AND s.tenant = $1 AND s.name = $2 AND s.rows = $3::int AND s.generation = $4
       AND s.seal = $5::text::numeric
       AND h.tenant = $1 AND h.space = s.id AND h.timeline = $7 AND h.version = $8 AND h.commit = $9 AND h.move = $10
-      AND NOT h.sealed AND h.row_id = $16::int AND perdure.digest_of('move', h.record) = h.move
-      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($31, $32))
-      {_FENCE.format(name="$11", revision="$12")} {_FENCE.format(name="$13", revision="$14")}
+      AND NOT h.sealed AND h.row_id = $12::int AND perdure.digest_of('move', h.record) = h.move
+      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($27, $28)) {fences}
     RETURNING s.id, CASE WHEN s.followed_until > turn.now_us THEN s.follower END AS follower
 ), h AS (
-    UPDATE perdure.heads h SET version = $8 + 1, commit = $15, move = $29, record = $30, row_id = $3::int + 1
+    UPDATE perdure.heads h SET version = $8 + 1, commit = $11, move = $25, record = $26, row_id = $3::int + 1
     FROM s WHERE h.tenant = $1 AND h.space = s.id AND h.timeline = $7
 ), l AS (
     INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
         op_id, intent, previous, pack, state, needs)
-    SELECT $1, s.id, $3::int + 1, $15, $16::int, $17::int, $18::int, $19::int, $20::bigint, $21::int, $22::bigint::int,
-        $23::bigint, $24, $25, '\\x01'::bytea || $10, $26, $27, $28::bytea FROM s
+    SELECT $1, s.id, $3::int + 1, $11, $12::int, $13::int, $14::int, $15::int, $16::bigint, $17::int, $18::bigint::int,
+        $19::bigint, $20, $21, '\\x01'::bytea || $10, $22, $23, $24::bytea FROM s
 ), k AS (
     INSERT INTO perdure.keys (tenant, space, key, row_id)
-    SELECT $1, s.id, e, $3::int + 1 FROM s CROSS JOIN unnest($33::bigint[]) e
+    SELECT $1, s.id, e, $3::int + 1 FROM s CROSS JOIN unnest($29::bigint[]) e
 )
 SELECT CASE WHEN s.id IS NOT NULL THEN 'done' WHEN turn.is_mine THEN 'missed' ELSE 'busy' END, turn.now_us, s.follower,
     lower(left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))
 FROM turn LEFT JOIN s ON true
 """
+
+
+def _statement(fences: int) -> str:
+    """Return the statement for a write with so many fences: each is looked up, and a statement without them is shorter."""
+    return _STATEMENT.format(
+        fences="".join(
+            [_FENCE.format(name=f"${30 + 2 * at}", revision=f"${31 + 2 * at}") for at in range(fences)]
+        )
+    )
+
+
+NEXT = tuple([_statement(fences) for fences in range(_FENCES_MAX + 1)])  # by the number of fences
 
 
 class CommitRow(NamedTuple):
@@ -174,71 +183,55 @@ class KnownEnds:
                 self._rests.pop(next(iter(self._rests)))
 
 
-class _Following(NamedTuple):
-    """A commit that follows a known end."""
-
-    tip: TimelineEnd
-    row: WriteRow
-    commit: Commit
-    jump: CommitRow
-    digest: Digest
-
-
-def _following(write: Write, end: KnownEnd) -> _Following | None:
-    """Return the commit of a write if that is one commit on a known end, and nothing else."""
+def _followed(write: Write, end: KnownEnd) -> TimelineEnd | None:
+    """Return the end of the timeline that a write moves on from; None if that is not known, or it does anything else."""
     if len(write.moves) != 1 or write.cells or write.entries or isinstance(write, Replay):
         return None
     move = write.moves[0]
     tip, expected = end.tips.get(move.timeline), move.expected
     if tip is None or expected is None or move.seal or len(write.fences) > _FENCES_MAX:
         return None
-    known_head = expected.timeline, expected.version, expected.commit
-    if known_head != (move.timeline, tip.version, tip.commit) or move.previous not in (None, tip.move):
-        return None
-    rows, error = laid_out(write.objects)
-    row, commit, jump = rows[0], rows[0].commit, _next_jump(tip.at)
-    if error is not None or len(rows) != 1 or commit is None or jump is None or row.digest is None:
-        return None
-    is_next = commit.parents == (tip.commit,) and commit.depth == tip.at.depth + 1 and move.to == row.digest
-    return _Following(tip, row, commit, jump, row.digest) if is_next else None
+    is_known = expected.commit == tip.commit and expected.version == tip.version
+    is_known = is_known and expected.timeline == move.timeline and move.previous in (None, tip.move)
+    return tip if is_known else None
 
 
 def prepare_next(tenant: str, write: Write, bases: RecentObjects, end: KnownEnd) -> PreparedWrite | None:
     """Return a write as the parameters of `NEXT`; None if it is not one commit on a known end."""
-    found = _following(write, end)
+    tip = _followed(write, end)
+    row = None if tip is None else one_commit(write.objects)
     generation, known = bases.of(write.space)
-    if found is None or generation not in (-1, end.generation):
+    if tip is None or row is None or row.commit is None or generation not in (-1, end.generation):
         return None
-    tip, row, commit, jump, digest = found
-    op_id, intent, timeline = (
-        op_bytes(write.op_id),
-        bytes.fromhex(write.intent),
-        bytes_of(write.moves[0].timeline),
-    )
+    move, commit, digest, jump = write.moves[0], row.commit, write.objects[-1].digest, _next_jump(tip.at)
+    is_next = commit.parents == (tip.commit,) and commit.depth == tip.at.depth + 1 and move.to == digest
+    if not is_next or jump is None:
+        return None
+    op_id, intent, timeline = op_bytes(write.op_id), bytes.fromhex(write.intent), bytes_of(move.timeline)
     record = _record(write, tip)
     body = encode_move(record)
     op = PackedOp((packed_move(record, digest, tip.commit),), (), 0, intent_checksum(op_id, intent))
-    (_, depth, events, run, unnumbered), (_, _, *packed), state = row_fields(row, op, known)
+    (_, depth, events, run, unnumbered), (raw, _, *packed), state = row_fields(row, op, known)
     is_same = run != 0 and run == tip.run
-    move = digest_of(Kind.MOVE, body)
-    part = _seal_part(timeline, bytes.fromhex(move))
+    moved = digest_of(Kind.MOVE, body)
+    raw_moved = bytes.fromhex(moved)
+    part = _seal_part(timeline, raw_moved)
     at = CommitRow(end.rows + 1, depth, jump)
     turn = tip.turn if is_same else tip.turn + 1
-    after = TimelineEnd(record.version, digest, move, part, at, turn, tip.sequence + events, run)
+    after = TimelineEnd(record.version, digest, moved, part, at, turn, tip.sequence + events, run)
     left = KnownEnd(end.generation, at.row, end.seal + part - tip.part, {record.timeline: after})
-    keys = [op_key(op_id), move_key(timeline, record.version), *[key_of(each.digest) for each in row.objects]]
-    keys += [label_key(label) for label in event_labels(row.events)]
+    keys = [op_key(op_id), move_key(timeline, record.version), *row.keys()]
     if run and not is_same:
         keys.append(run)
     parameters: tuple[Parameter, ...] = (
         *(tenant, bytes_of(write.space), end.rows, end.generation, str(end.seal), str(left.seal)),
         *(timeline, tip.version, bytes.fromhex(tip.commit), bytes.fromhex(tip.move)),
-        *_fences(write),
-        *(bytes.fromhex(digest), tip.at.row, jump.row, depth, turn, tip.sequence, events),
-        *(unnumbered or None, run or None, op_id, intent, *packed, bytes.fromhex(move), body),
+        *(raw, tip.at.row, jump.row, depth, turn, tip.sequence, events),
+        *(unnumbered or None, run or None, op_id, intent, *packed, raw_moved, body),
         *(keys[0], key_of(digest), integer_array(list(dict.fromkeys(keys)))),
+        *_fences(write),
     )
-    return PreparedWrite(write, parameters, (commit.depth,), (state,), None, row, left)
+    return PreparedWrite(write, parameters, (depth,), (state,), None, row, left)
 
 
 def _record(write: Write, tip: TimelineEnd) -> MoveRecord:
@@ -258,7 +251,7 @@ def _fences(write: Write) -> list[Parameter]:
     given: list[Parameter] = []
     for fence in write.fences:
         given += bytes_of(fence.cell), fence.revision
-    return given + [None, 0] * (_FENCES_MAX - len(write.fences))
+    return given
 
 
 def _next_jump(before: CommitRow) -> CommitRow | None:

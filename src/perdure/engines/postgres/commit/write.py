@@ -8,6 +8,7 @@ first: the server is asked to check as far as that object and to write nothing.
 
 from __future__ import annotations
 
+from struct import pack
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +20,7 @@ from perdure.engines.postgres.pack import (
     PackedMove,
     PackedOp,
     RowPack,
-    StoredItem,
+    StoredFields,
     buried,
     bytes_of,
     check_intent,
@@ -36,6 +37,7 @@ from perdure.engines.postgres.pack import (
     op_key,
     packed_item,
     packed_move,
+    stored_against,
     stored_item,
 )
 from perdure.engines.shared_rules import check_fence, check_move, damaged, event_labels, record_of
@@ -57,8 +59,8 @@ __all__ = [
     "RecentObjects",
     "PreparedWrite",
     "answered",
-    "laid_out",
     "lost_space",
+    "one_commit",
     "prepare_write",
     "receipt_of",
     "row_fields",
@@ -78,7 +80,8 @@ _CHECK_SEAL, _CHECK_ONLY, _ORDINARY, _NO_WAIT = 1, 2, 4, 8
 _PLAIN, _COMMIT, _LARGE = 0, 1, 2
 _OWN_ROW_FROM_BYTES = 4_096  # so that reading a small object never unpacks much else
 _ROW_BYTES_MAX = 32 * 1024
-_STATE = (Kind.VALUE, Kind.NODE, Kind.LIST)
+_STATE = frozenset({Kind.VALUE, Kind.NODE, Kind.LIST})
+_ENDS_ROW = frozenset({Kind.CHANGESET, Kind.COMMIT})
 _CHAIN_MAX = 16  # rows that are read to read one object
 _BASES_MAX, _SPACES_MAX = 512, 64
 _NO_BASES: tuple[int, dict[Digest, RecentObject]] = (-1, {})
@@ -96,6 +99,12 @@ class WriteRow:
         self.commit: Commit | None = None
         self.digest: Digest | None = None
         self.events: tuple[Event, ...] = ()
+
+    def keys(self) -> list[int]:
+        """Return the keys of what the row holds, each once: one that led to its row twice could be moved without a trace."""
+        found = [key_of(each.digest) for each in self.objects]
+        found += [label_key(label) for label in event_labels(self.events)]
+        return list(dict.fromkeys(found))
 
 
 class RecentObject(msgspec.Struct, frozen=True, gc=False):
@@ -169,7 +178,7 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
     """Return `write` as parameters; `checks_seal` asks the server to compare the whole space first."""
     generation, known = bases.of(write.space)
     crossed = next((move for move in write.moves if _is_crossed(move)), None)
-    rows, error = laid_out(write.objects)
+    rows, error = _laid_out(write.objects)
     if crossed is not None:  # what comes before it is checked first
         rows, error = [WriteRow(_PLAIN, [])], _crossed_error(crossed)
         write = msgspec.structs.replace(write, moves=write.moves[: write.moves.index(crossed)], entries=())
@@ -209,9 +218,7 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
         states.append(state)
         if any(state.chains):
             n[7] = generation
-        named = [key_of(each.digest) for each in row.objects]
-        named += [label_key(label) for label in event_labels(row.events)]
-        named = list(dict.fromkeys(named))  # a key that led to its row twice could be moved without a trace
+        named = row.keys()
         keys += named
         places += [place] * len(named)
     f += write.entries
@@ -235,13 +242,13 @@ def row_fields(
     state = tuple([each for each in row.objects if each.kind in _STATE])
     items = [_item(each) for each in row.objects if each.kind not in _STATE]
     stored, chains = _stored_state(state, known)
-    needs = {number for chain in chains for number in chain}
+    needs = set[int]().union(*chains)
     fields = (
         _raw(row.digest),
         b"".join([bytes.fromhex(each) for each in commit.parents]) if commit else b"",
         encode_pack(items, op, len(state)),
         stored,
-        b"".join([number.to_bytes(4) for number in sorted(needs)]) if needs else None,
+        pack(f">{len(needs)}I", *sorted(needs)) if needs else None,
     )
     return numbers, fields, StoredState(state, chains)
 
@@ -253,7 +260,7 @@ def _stored_state(
     if not state:
         return None, ()
     items = [_item(each) for each in state]
-    stored: list[StoredItem] = []
+    stored: list[StoredFields] = []
     chains: list[tuple[int, ...]] = []
     for item, each in zip(items, state, strict=True):
         base = None if each.base is None else known.get(each.base)
@@ -261,14 +268,15 @@ def _stored_state(
             stored.append(stored_item(item))
             chains.append(())
         else:
-            stored.append(stored_item(item, (base.row, base.item, base.body)))
+            stored.append(stored_against(item, base.row, base.item, base.body, each.shared))
             chains.append(base.chain if is_against(stored[-1]) else ())
     return encode_state(items, stored), tuple(chains)
 
 
 def _item(found: Object) -> PackedItem:
-    item = packed_item(found)
-    return buried(item, found.digest, found.why) if isinstance(found, Buried) else item
+    if isinstance(found, Buried):
+        return buried(packed_item(found), found.digest, found.why)
+    return packed_item(found)
 
 
 def _revisions(write: Write) -> tuple[int, ...]:
@@ -303,7 +311,31 @@ def _crossed_error(move: Move) -> PerdureError | None:
     return None
 
 
-def laid_out(objects: tuple[Object, ...]) -> tuple[list[WriteRow], PerdureError | None]:
+def one_commit(objects: tuple[Object, ...]) -> WriteRow | None:
+    """Return the row of one commit with its changeset and the small objects before them; None if they are anything else.
+
+    Most writes are such a commit.  Its objects were named by their digests a moment ago, in this process, and are not
+    hashed again.
+    """
+    size = 0
+    for found in objects[:-2]:
+        length = len(found.body)
+        if type(found) is not Object or found.kind in _ENDS_ROW or length >= _OWN_ROW_FROM_BYTES:
+            return None
+        size += length
+    if len(objects) < 2 or size >= _ROW_BYTES_MAX:
+        return None
+    changeset, commit = objects[-2], objects[-1]
+    is_one = changeset.kind is Kind.CHANGESET and commit.kind is Kind.COMMIT
+    if not is_one or type(changeset) is not Object or type(commit) is not Object:
+        return None
+    try:
+        return _commit_row(commit, list(objects[:-2]), {changeset.digest: changeset})
+    except PerdureError:  # it is raised in its turn, after what the server has against the write
+        return None
+
+
+def _laid_out(objects: tuple[Object, ...]) -> tuple[list[WriteRow], PerdureError | None]:
     """Return the rows of a write, and what is wrong with the first object that is wrong.
 
     A commit ends a row, with its changeset before it.  A large object has a row of its own.  The last row completes

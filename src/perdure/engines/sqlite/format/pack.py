@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
-from perdure.engines.shared_rules import damaged
+from perdure.engines.shared_rules import damaged, difference
 from perdure.model.commit import (
     NO_LEDGER,
     NO_READS,
@@ -66,7 +66,6 @@ __all__ = [
     "decode_framed",
     "decode_pack",
     "deflated",
-    "difference",
     "encode_pack",
     "is_against",
     "joined",
@@ -532,21 +531,6 @@ def _inflated(old: bytes, data: bytes) -> bytes:
         return unsqueeze.decompress(data) + unsqueeze.flush()
     except zlib.error as error:
         raise damaged(f"a stored object cannot be unpacked ({error}).", "row_damaged") from error
-
-
-def difference(old: bytes, new: bytes) -> tuple[int, int, bytes]:
-    """Return how many bytes `new` shares with the start and end of `old`, and what is between.
-
-    As numbers the two differ in the bits between; looking at each byte in turn would cost many times that.
-    """
-    most = min(len(old), len(new))
-    mixed = int.from_bytes(old[:most], "big") ^ int.from_bytes(new[:most], "big")
-    head = most - (mixed.bit_length() + 7) // 8
-    if len(old) != len(new):
-        mixed = int.from_bytes(old[len(old) - most :], "big") ^ int.from_bytes(new[len(new) - most :], "big")
-    low = (mixed & -mixed).bit_length() - 1 if mixed else 8 * most
-    tail = min(low // 8, most - head)
-    return head, tail, new[head : len(new) - tail]
 
 
 # ---- bases
