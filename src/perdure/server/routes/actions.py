@@ -231,7 +231,7 @@ async def _ended(call: HttpCall, timeline: str, run: Callable[[Thread], Result])
             result = failed.run
         return RunResult.of(thread, result)
 
-    return await asyncio.shield(call.server.keep(call.server.in_own_thread(ended)))
+    return await call.server.in_own_thread(ended)
 
 
 async def _begun(
