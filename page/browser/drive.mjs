@@ -43,6 +43,7 @@ async function open({ link, directory, pictures }, contexts, { width = 1280, hei
   return {
     page,
     faults,
+    address: (path) => new URL(`.${path}`, root).href,
     go: (path) => page.goto(new URL(`.${path}`, root).href),
     picture: async (name, isWanted = pictures) => isWanted && page.screenshot({ path: join(directory, `${name}.png`) }),
     settled: async () => {

@@ -6,18 +6,24 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import aio, errors
+from perdure import Agent, aio, errors
 from perdure.engines.contract import Write
 from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
 from perdure.history.changes import patch_builder
 from perdure.history.tree import EMPTY
+from perdure.model.context import Context
+from perdure.providers.contract import ModelEvent, TextChunk
+from perdure.runtime.events import Happening, RunEnded, TextDelta
+from perdure.runtime.session.environment import WorkerPool
 from perdure.store import agents, artifacts, change, memory, store, thread, view
+from perdure.testing import Script, say
 from tests.coded import raises
 
 TWINS = [
@@ -318,3 +324,57 @@ def test_what_a_run_raises_is_said_where_it_is_awaited(name: str) -> None:
 
     assert "Raises" in told
     assert named or "`run` raises" in told
+
+
+class LockstepModel(Script):
+    """A model that says its next word when the one before has been read."""
+
+    read = asyncio.Semaphore(0)
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Say the words of the next answer, one by one."""
+        async for event in super().step(context):
+            if isinstance(event, TextChunk):
+                await self.read.acquire()
+            yield event
+
+
+@pytest.mark.parametrize("how", ["stream", "follow"])
+def test_a_word_is_read_without_a_worker(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Ten times as many words take no more work off the loop: only a commit sends a reader to the store."""
+    submit, handed_over = WorkerPool.submit, Counter[int]()
+    words = 20
+
+    def counted(self: WorkerPool, work: Any, /, *args: Any, **options: Any) -> Any:
+        handed_over[words] += 1
+        return submit(self, work, *args, **options)
+
+    async def read(events: AsyncIterator[Happening]) -> int:
+        found = 0
+        LockstepModel.read.release()
+        async for event in events:
+            if isinstance(event, TextDelta):
+                found += 1
+                LockstepModel.read.release()
+            if isinstance(event, RunEnded) or getattr(event, "type", "") == "run.finished":
+                break
+        return found
+
+    async def story(opened: aio.Store) -> None:
+        nonlocal words
+        monkeypatch.setattr(WorkerPool, "submit", counted)
+        for words in (20, 200):
+            LockstepModel.read = asyncio.Semaphore(0)
+            model = LockstepModel(say(" ".join(["word"] * words)), pieces=words)
+            thread = await opened.thread(f"chat-{words}", agent=Agent("writer", backend=model))
+            if how == "stream":
+                assert await read(thread.stream("Speak")) >= words
+                continue
+            following = thread.follow(wait=True)
+            await following.begin()
+            reading = asyncio.create_task(read(following))
+            await thread.run("Speak")
+            assert await reading >= words
+
+    run(story)
+    assert handed_over[200] < handed_over[20] + 60, handed_over

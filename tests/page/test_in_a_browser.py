@@ -66,6 +66,12 @@ def test_an_act_is_made_on_what_the_person_has_seen(chromium: Browser, tmp_path:
         chromium.play(link, tmp_path, ("late", "overtaken", "promote", "lost"))
 
 
+def test_any_number_of_tabs_can_be_open(chromium: Browser, tmp_path: Path) -> None:
+    """A browser has six connections to a server; tabs that are out of view hold none of them."""
+    with serving(str(tmp_path / "agents.db"), tmp_path) as link:
+        chromium.play(link, tmp_path, ("tabs",))
+
+
 def test_the_page_works_below_a_path(chromium: Browser, tmp_path: Path) -> None:
     """Mounted in another application, the page, its links, its requests and its streams all stay below their path."""
     with serving(str(tmp_path / "agents.db"), tmp_path, below="/our agents") as link:

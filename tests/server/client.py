@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from perdure import Agent
 from perdure.server.app import HttpServer
+from perdure.server.http1 import ServeProtocol
 from perdure.server.keys import Keys
 from perdure.store.store import Store
 from perdure.testing import Script, say
@@ -150,7 +151,7 @@ def serving(
     *agents: Agent,
     within: Callable[[ASGIApp], ASGIApp] | None = None,
     root_path: str = "",
-    http: Any = "auto",
+    http: Any = ServeProtocol,
     **options: Any,
 ) -> Generator[Client]:
     """Serve a store on a loopback port of its own, in a thread; `within` another application, if there is one.

@@ -142,7 +142,7 @@ def test_a_request_that_needs_no_credential_has_a_small_body(client: Client) -> 
 
 def test_a_body_that_comes_byte_by_byte_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of time is one for the whole body, however often something comes."""
-    monkeypatch.setattr(sys.modules["perdure.server.request"], "_RECEIVE_SECONDS", 0.2)
+    monkeypatch.setattr(sys.modules["perdure.server.routing"], "_RECEIVE_SECONDS", 0.2)
     with client.connected() as connection:
         connection.putrequest("POST", "/v1/session")
         connection.putheader("Content-Type", "application/json")

@@ -40,6 +40,24 @@ def both(*acts: Any) -> list[Reply]:
 
 
 @pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        ({"If-Match": '"main:1:-"', "Idempotency-Key": "new"}, 412, "stale_head"),
+        ({"Idempotency-Key": "known"}, 409, "input_id_reused"),
+    ],
+)
+def test_a_stream_that_cannot_begin_is_answered_with_a_status(
+    client: Client, store: Store, sent: dict[str, str], status: int, code: str
+) -> None:
+    """A client that wants events learns the same as one that waits for the result, and no run is begun."""
+    client.post(THREAD + "/run", {"text": "First"}, Idempotency_Key="known")
+    before = store.thread("chat").head
+    reply = client.ask("POST", THREAD + "/run", {"text": "Other"}, {"Accept": "text/event-stream", **sent})
+    assert (reply.status, reply.json["code"]) == (status, code)
+    assert store.thread("chat").head == before
+
+
+@pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/undo", {}),

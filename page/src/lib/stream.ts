@@ -23,10 +23,16 @@ export async function readStream(url: string, take: (sent: Sent) => void, signal
   }
 }
 
+/**
+ * Read a stream for as long as it is wanted, again and again.  A tab that is not in view lets its connection go, and goes
+ * on after the last durable event when it is: a browser has six connections to a server, for all its tabs.
+ */
 export function follow(url: string, take: (sent: Sent) => void, state: (open: boolean, problem?: Problem) => void): Following {
-  const control = new AbortController();
+  let connection = new AbortController();
+  let stopped = false;
   let last: string | null = null;
   let failures = 0;
+  let shown = (): void => {};
 
   async function read(): Promise<boolean> {
     try {
@@ -36,7 +42,7 @@ export function follow(url: string, take: (sent: Sent) => void, state: (open: bo
           if (sent.id !== null) last = sent.id;
           take(sent);
         },
-        control.signal,
+        connection.signal,
         last,
         () => {
           failures = 0;
@@ -51,18 +57,36 @@ export function follow(url: string, take: (sent: Sent) => void, state: (open: bo
     }
   }
 
+  function look(): void {
+    if (document.hidden) connection.abort();
+    else shown();
+  }
+  document.addEventListener('visibilitychange', look);
+
   void (async () => {
-    while (!control.signal.aborted) {
+    while (!stopped) {
+      if (document.hidden) {
+        await new Promise<void>((resolve) => (shown = resolve));
+        continue;
+      }
+      connection = new AbortController();
       try {
         if (!(await read())) return;
       } catch {
-        if (control.signal.aborted) return;
+        if (connection.signal.aborted) continue;
       }
       state(false);
       await new Promise((resolve) => setTimeout(resolve, WAIT_MS[Math.min(failures++, WAIT_MS.length - 1)]));
     }
   })();
-  return { stop: () => control.abort() };
+  return {
+    stop: () => {
+      stopped = true;
+      document.removeEventListener('visibilitychange', look);
+      connection.abort();
+      shown();
+    },
+  };
 }
 
 /** Cut text into frames; a frame ends with an empty line. */

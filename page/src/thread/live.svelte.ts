@@ -12,6 +12,7 @@ export class Live {
   open = $state(false);
   #following: Following;
   #timer = 0;
+  #wasOpen = false;
 
   constructor(thread: string, timeline: string, private readonly committed: () => Promise<void>) {
     this.#following = follow(
@@ -19,6 +20,13 @@ export class Live {
       ({ data }) => this.#take(data as { type: string } & Record<string, unknown>),
       (open) => {
         this.open = open;
+        if (open && this.#wasOpen) {
+          // A run that is still alive says so again; what was committed meanwhile is read.
+          this.running = false;
+          this.text = this.reasoning = '';
+          this.#soon(false);
+        }
+        this.#wasOpen ||= open;
       },
     );
   }

@@ -28,6 +28,7 @@ __all__ = [
     "HeldProxy",
     "as_it_is",
     "begins_first",
+    "hand_over",
     "handed",
     "seen_through",
 ]
@@ -75,16 +76,45 @@ class HeldProxy(AsyncProxy, Generic[_H]):
 
 async def handed(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
     """Return the result of `work`, which a worker does; the worker finishes it even if the caller is cancelled."""
+    return await hand_over(tool_threads, work)
+
+
+def hand_over(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> asyncio.Future[_R]:
+    """Let a worker do `work`, and return its result as a future of the running loop; cancelling it stops nothing.
+
+    `run_in_executor` chains two futures, which costs as much as a short read.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_R] = loop.create_future()
     try:
-        doing = asyncio.get_running_loop().run_in_executor(tool_threads, work)
+        tool_threads.submit(_report, work, loop, done)
     except RuntimeError as error:
         raise Unavailable(
             "this store was closed; nothing was done.",
             code="store_closed",
             advice="Open it again.",
         ) from error
-    doing.add_done_callback(_look)
-    return await asyncio.shield(doing)
+    return done
+
+
+def _report(work: Callable[[], _R], loop: asyncio.AbstractEventLoop, done: asyncio.Future[_R]) -> None:
+    """Do `work` on a worker, and give its result to the loop."""
+    with suppress(RuntimeError):  # the loop was closed: there is no caller
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001  # the caller gets it
+            loop.call_soon_threadsafe(_settle, done, None, error)
+        else:
+            loop.call_soon_threadsafe(_settle, done, result, None)
+
+
+def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if done.done():  # the caller was cancelled
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
 
 
 async def seen_through(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
@@ -219,12 +249,6 @@ class AsyncProperty(Generic[_R]):
 def as_it_is(tool_threads: ThreadPoolExecutor, found: _R) -> _R:
     """Return `found`, which needs no proxy."""
     return found
-
-
-def _look(doing: asyncio.Future[Any]) -> None:
-    """Read the error of work whose caller was cancelled, so that the loop does not log it."""
-    if not doing.cancelled():
-        doing.exception()
 
 
 class EventIterator(AsyncIterator[_R]):

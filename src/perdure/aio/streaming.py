@@ -61,10 +61,10 @@ async def events_of(
         while not watching.ready.is_set():
             await _next(news)
         while not watching.is_over:
-            # The event that said that the run has begun may have been set for its first items, too.
-            for event in await work(lambda: list(watching.news(0))):
+            # Words are handed on here; for a commit a worker reads the store.
+            for event in watching.words() or await work(lambda: list(watching.news(0))):
                 yield event
-            if not watching.is_over:
+            if watching.is_quiet:
                 await _next(news)
         await asyncio.wait((task,))
         await asyncio.sleep(0)  # until the task's callback has run
@@ -80,15 +80,15 @@ async def followed(
 ) -> AsyncIterator[Happening]:
     """Yield the events of a timeline as they are committed."""
     try:
-        while (events := await work(lambda: following.step(0))) is not None:
+        while (events := following.words() or await work(lambda: following.step(0))) is not None:
             for event in events:
                 yield event
-            if events:
-                continue
-            if following.is_watching:
+            if following.is_quiet:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_WAIT_SECONDS):  # `wait_for` may lose a cancellation
                         await news.wait()
+            elif events or following.is_watching:
+                continue
             else:
                 await env.store_runtime.news.wait(
                     env.space, following.seen, following.wait_seconds, event=news

@@ -260,6 +260,18 @@ class Watching:
             else:
                 yield _placed(item, self.follower.cursor, self._feed.run)
 
+    def words(self) -> list[Happening]:
+        """Return what is new before the next commit; the store is not read, so that an event loop can call this."""
+        if self.watcher is None or self._feed is None or self._pid != os.getpid():
+            return []
+        cursor, run = self.follower.cursor, self._feed.run
+        return [_placed(item, cursor, run) for item in self.watcher.take_live()]
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if nothing new waits to be read, and more may come."""
+        return self.watcher is not None and self.watcher.is_quiet
+
     @property
     def is_over(self) -> bool:
         """True if nothing more comes from the feed."""
@@ -347,6 +359,18 @@ class Following:
         if self._wait or self._is_live():
             return []
         return list(self._follower.read()) or None  # the run may have ended just now
+
+    def words(self) -> list[Happening]:
+        """Return what the run said before its next commit; the store is not read, so that an event loop can call this."""
+        if self._watcher is None or self._feed is None or self._pid != os.getpid():
+            return []
+        cursor, run = self._follower.cursor, self._feed.run
+        return [_placed(item, cursor, run) for item in self._watcher.take_live()]
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if the run that is watched has said nothing new, and goes on."""
+        return self._watcher is not None and self._watcher.is_quiet
 
     @property
     def wait_seconds(self) -> float:

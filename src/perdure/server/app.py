@@ -27,6 +27,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
+from perdure.aio.proxy import hand_over
 from perdure.aio.streaming import runs_under_way
 from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
@@ -35,18 +36,24 @@ from perdure.server import openapi
 from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
 from perdure.server.keys import Audit, AuditEntry, Keys
 from perdure.server.problems import HttpProblem, problem_response
-from perdure.server.request import (
+from perdure.server.routing import (
     REPEATED,
+    HttpCall,
+    HttpRoute,
+    Router,
     cookie_name,
     data_query,
     decode_body,
+    encoded,
+    entity_tag,
     headers_of,
+    key_in,
     path_of,
     read_body,
+    read_query,
     root_of,
     wants_json,
 )
-from perdure.server.routing import HttpCall, HttpRoute, Router, encoded, entity_tag, key_in, read_query
 from perdure.server.streams import EventStream, Inbox
 from perdure.shapes.text import now, spelled, stamp
 from perdure.store.store import Store
@@ -64,13 +71,14 @@ _OPEN_BODY_BYTES_MAX = 4 * 1024  # of a request that needs no credential
 _WORKERS = 16
 _RUNS_MAX = 64  # runs whose clients wait for the result; further ones wait for their turn
 _LOCAL = "local"  # the name of the credential in the start link
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
-}
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
+    (b"cache-control", b"no-store"),
+]
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -117,8 +125,8 @@ class HttpServer:
         self._router = Router()
         self._keys, self._audit = Keys(self.store.target()), Audit(self.store.target())
         self._entries: list[tuple[AuditEntry, asyncio.Future[None]]] = []
-        self._auditing: asyncio.Task[None] | None = None
-        self._running: set[asyncio.Task[Any]] = set()
+        self._is_recording = False
+        self._running: set[asyncio.Future[Any]] = set()
         self._run_threads = WorkerPool(_RUNS_MAX, "perdure-run")
         self._drained: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -171,13 +179,16 @@ class HttpServer:
         return task
 
     async def in_own_thread(self, work: Callable[[], _T]) -> _T:
-        """Do blocking work that may take long, such as a run, on a thread that reads do not wait for."""
-        return await asyncio.get_running_loop().run_in_executor(self._run_threads, work)
+        """Do blocking work that may take long, such as a run, on a thread that reads do not wait for; `keep` it too."""
+        done = hand_over(self._run_threads, work)
+        self._running.add(done)
+        done.add_done_callback(self._kept)
+        return await asyncio.shield(done)
 
-    def _kept(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # the client that waited for it has it, or has left
+    def _kept(self, done: asyncio.Future[Any]) -> None:
+        self._running.discard(done)
+        if not done.cancelled():
+            done.exception()  # the client that waited for it has it, or has left
 
     def stream(
         self,
@@ -288,9 +299,8 @@ class HttpServer:
         status = answer.status_code if isinstance(answer, Response) else 200
         self.requests[method if method in _METHODS else "OTHER", counted[0], status] += 1
         if isinstance(answer, Response):
-            for name, value in _HEADERS.items():
-                answer.headers.setdefault(name, value)
-            answer.headers.setdefault("cache-control", "no-store")
+            named = {name for name, _ in answer.raw_headers}
+            answer.raw_headers += [each for each in _HEADERS if each[0] not in named]
         await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, counted: list[str]) -> Response | EventStream:
@@ -324,11 +334,12 @@ class HttpServer:
         counted[0] = route.path
         query = data_query(query, route) if is_view else query
         call = HttpCall(self, route, access, segments, headers, root=root_of(scope), key=key_in(headers))
-        entry = self._entry(scope, call, path, query)
+        entry = self._entry(scope, call, path, query) if route.is_recorded else None
         self.check_permission(call, entry)
         call.check_precondition()
-        arguments = await self._arguments(route, call, query, receive, entry)
-        entry = msgspec.structs.replace(entry, body=arguments.pop("_digest", ""))
+        arguments, digest = await self._arguments(route, call, query, receive)
+        if entry is not None:
+            entry = msgspec.structs.replace(entry, body=digest)
         found = await self.perform(route, call, arguments, entry)
         return self._response(scope, route, call, found)
 
@@ -337,10 +348,10 @@ class HttpServer:
         return next(each for each in self._router.routes if (each.method, each.path) == (method, path))
 
     async def perform(
-        self, route: HttpRoute, call: HttpCall, arguments: dict[str, Any], entry: AuditEntry
+        self, route: HttpRoute, call: HttpCall, arguments: dict[str, Any], entry: AuditEntry | None
     ) -> Any:
-        """Let the handler of a route answer; a request that is to change something is recorded first."""
-        if route.method not in _SAFE and route.permission is not None:
+        """Let the handler of a route answer; a request that is to change something has an entry, recorded first."""
+        if entry is not None:
             if self.is_draining:
                 raise HttpProblem(
                     503,
@@ -377,32 +388,32 @@ class HttpServer:
             self._mcp_server = mcp.mcp_server(self)
         return await mcp.answer_request(self._mcp_server, scope, content, access)
 
-    def check_permission(self, call: HttpCall, entry: AuditEntry) -> None:
+    def check_permission(self, call: HttpCall, entry: AuditEntry | None) -> None:
         """Raise a problem if the credential may not use the route, and record that it tried to change something."""
         refusal = _refusal(call.access, call.route)
         if refusal is None:
             return
         code, why = refusal
-        if call.route.method not in _SAFE:
+        if entry is not None:
             self.keep(self._record(msgspec.structs.replace(entry, refused=code)))
         raise HttpProblem(403, code, f"{why}; nothing was done.")
 
     async def _arguments(
-        self, route: HttpRoute, call: HttpCall, query: str, receive: Receive, entry: AuditEntry
-    ) -> dict[str, Any]:
+        self, route: HttpRoute, call: HttpCall, query: str, receive: Receive
+    ) -> tuple[dict[str, Any], str]:
+        """Return the typed arguments of a handler, and the digest of the body."""
         found: dict[str, Any] = {}
         if route.query is not None:
             found["query"] = read_query(route.query, query)
         elif query:
             raise Invalid("this address takes no query; nothing was done.", code="query_invalid")
         if route.method in _SAFE:
-            return found
+            return found, ""
         bytes_max = _OPEN_BODY_BYTES_MAX if route.permission is None else self._body_bytes_max
         content = await read_body(receive, call.headers, min(bytes_max, self._body_bytes_max))
-        found["_digest"] = sha256(content).hexdigest()
         if route.body is not None:
             found["body"] = decode_body(route.body, content, call)
-        return found
+        return found, sha256(content).hexdigest()
 
     def _response(self, scope: Scope, route: HttpRoute, call: HttpCall, found: Any) -> Response | EventStream:
         if isinstance(found, EventStream):
@@ -472,24 +483,32 @@ class HttpServer:
         )
 
     async def _record(self, entry: AuditEntry) -> None:
-        """Make an entry durable; those that come together are one write."""
+        """Make an entry durable; those that come while others are written are one write."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entries.append((entry, done))
-        if self._auditing is None or self._auditing.done():
-            self._auditing = asyncio.create_task(self._write_entries())
+        if not self._is_recording:
+            self._write_entries()
         await done
 
-    async def _write_entries(self) -> None:
-        while self._entries:
-            batch, self._entries = self._entries, []
-            try:
-                await self.store.off_loop(partial(self._audit.write, [entry for entry, _ in batch]))
-            except Exception as error:  # noqa: BLE001  # each request that waits gets it
-                _fail(batch, error)
-            else:
-                for _, done in batch:
-                    if not done.done():
-                        done.set_result(None)
+    def _write_entries(self) -> None:
+        batch, self._entries = self._entries, []
+        self._is_recording = False
+        if not batch:
+            return
+        try:
+            writing = hand_over(
+                self.store.tool_threads, partial(self._audit.write, [entry for entry, _ in batch])
+            )
+        except Unavailable as error:
+            _settle(batch, error)
+            return
+        self._is_recording = True
+
+        def written(writing: asyncio.Future[None]) -> None:
+            _settle(batch, writing.exception())
+            self._write_entries()
+
+        writing.add_done_callback(written)
 
     # ---- the page
 
@@ -570,19 +589,27 @@ def _check_read(method: str) -> None:
         )
 
 
-def _fail(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: Exception) -> None:
-    _log.error("the server could not record requests, so it did not carry them out: %s", spelled(str(error)))
+def _settle(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: BaseException | None) -> None:
+    """Let the requests of a batch go on, or fail: their entries are durable unless there is an error."""
+    if error is not None:
+        _log.error(
+            "the server could not record requests, so it did not carry them out: %s", spelled(str(error))
+        )
     for _, done in batch:
-        if not done.done():
-            problem = Unavailable(
-                "the server could not record the request, so it did not carry it out.",
-                code="audit_unavailable",
-                advice=(error.advice if isinstance(error, PerdureError) else "")
-                or "Make sure that the store can be written, and send the request again.",
-                cause=error.code if isinstance(error, PerdureError) else None,
-            )
-            problem.__cause__ = error
-            done.set_exception(problem)
+        if done.done():  # the request was cancelled
+            continue
+        if error is None:
+            done.set_result(None)
+            continue
+        problem = Unavailable(
+            "the server could not record the request, so it did not carry it out.",
+            code="audit_unavailable",
+            advice=(error.advice if isinstance(error, PerdureError) else "")
+            or "Make sure that the store can be written, and send the request again.",
+            cause=error.code if isinstance(error, PerdureError) else None,
+        )
+        problem.__cause__ = error
+        done.set_exception(problem)
 
 
 _VIEWS = frozenset(

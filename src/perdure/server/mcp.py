@@ -329,7 +329,7 @@ async def _called(
 
     async def answered(limit: int | None) -> Any:
         call = HttpCall(application, route, access, parts.segments, {}, key=key)
-        entry = _entry(call, path.format_map(parts.segments), parts, context)
+        entry = _entry(call, path.format_map(parts.segments), parts, context) if route.is_recorded else None
         application.check_permission(call, entry)
         query = parts.query if limit is None else parts.query | {"limit": limit}
         arguments = _converted(route, query, parts.body)

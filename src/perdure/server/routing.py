@@ -1,4 +1,4 @@
-"""Routes: which function answers which request, and how a request becomes its typed arguments.
+"""Routes: which function answers which request, and how its headers, path and body become typed arguments.
 
 A handler is a function of an `HttpCall` and, by the names of its parameters, of a `query` and a `body`, each a struct.  Its
 types are the interface: they check what comes in, and the OpenAPI document is made from them.  A plain function reads
@@ -7,14 +7,16 @@ or writes the store on a worker thread; a coroutine function runs on the event l
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_type_hints
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import msgspec
+from starlette.types import Receive, Scope
 
 from perdure.errors import Invalid, NotFound
 from perdure.model import names
@@ -24,6 +26,7 @@ from perdure.server.access import Access, Permission
 from perdure.server.keys import SERVER
 from perdure.server.problems import HttpProblem
 from perdure.shapes.lookup import view_at
+from perdure.shapes.text import spelled
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
@@ -41,13 +44,22 @@ __all__ = [
     "BaseQuery",
     "HttpRoute",
     "Router",
+    "REPEATED",
+    "cookie_name",
+    "data_query",
+    "decode_body",
     "encoded",
     "entity_tag",
+    "headers_of",
     "key_in",
     "no_thread",
     "page_size",
+    "path_of",
+    "read_body",
     "read_query",
+    "root_of",
     "route",
+    "wants_json",
 ]
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -143,6 +155,11 @@ class HttpRoute(NamedTuple):
     answer: Any
     is_whole_store: bool  # a credential with limits is refused
     takes_if_match: bool  # what it changes is a head; else an If-Match is refused
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if the server records who asked before it answers: the request is to change something."""
+        return self.method != "GET" and self.permission is not None
 
 
 def route(
@@ -283,23 +300,21 @@ def no_thread(id: str) -> NotFound:
 
 
 class Router:
-    """Finds the route of a request by the segments of its path."""
+    """Finds the route of a request by the segments of its path; of two routes that fit, the one declared first."""
 
     def __init__(self, routes: Sequence[HttpRoute] | None = None) -> None:
         """Route to `routes`; None: to all that were declared."""
         self.routes = tuple(_routes if routes is None else routes)
-        self._patterns = [(_pattern(each.path), each) for each in self.routes]
+        methods = {each.method for each in self.routes}
+        self._tables = {method: _Table([r for r in self.routes if r.method == method]) for method in methods}
 
     def find(self, method: str, path: str) -> tuple[HttpRoute, dict[str, str]]:
         """Return the route of a percent-encoded path, and its names; raises `HttpProblem`."""
-        allowed: list[str] = []
-        for pattern, each in self._patterns:
-            match = pattern.match(path)
-            if match is None:
-                continue
-            if each.method == method or (method == "HEAD" and each.method == "GET"):
-                return each, {name: _decoded(text) for name, text in match.groupdict().items()}
-            allowed.append(each.method)
+        table = self._tables.get("GET" if method == "HEAD" else method)
+        found = None if table is None else table.find(path)
+        if found is not None:
+            return found
+        allowed = {each for each, table in self._tables.items() if table.find(path) is not None}
         if allowed:
             methods = ", ".join(sorted({*allowed, *({"HEAD"} if "GET" in allowed else ())}))
             raise HttpProblem(
@@ -309,6 +324,29 @@ class Router:
                 headers={"Allow": methods},
             )
         raise HttpProblem(404, "address_not_found", "the server has no resource at this address.")
+
+
+class _Table:
+    """The routes of one method as one pattern, which has a group for each name and an empty one at the end of each path."""
+
+    def __init__(self, routes: Sequence[HttpRoute]) -> None:
+        self._ends: dict[int, tuple[HttpRoute, tuple[str, ...]]] = {}
+        groups, built = 0, list[str]()
+        for each in routes:
+            names = tuple(_SEGMENT.findall(each.path))
+            groups += len(names) + 1
+            self._ends[groups] = each, names
+            built.append(_pattern(each.path) + "()")
+        self._pattern = re.compile(rf"(?:{'|'.join(built)})\Z")
+
+    def find(self, path: str) -> tuple[HttpRoute, dict[str, str]] | None:
+        match = self._pattern.match(path)
+        if match is None:
+            return None
+        end = match.lastindex or 0
+        route, names = self._ends[end]
+        texts = match.groups()[end - 1 - len(names) : end - 1]
+        return route, {name: _decoded(text) for name, text in zip(names, texts, strict=True)}
 
 
 def read_query(kind: type[BaseQuery], text: str) -> BaseQuery:
@@ -366,15 +404,13 @@ def key_in(headers: Mapping[str, str]) -> str | None:
         ) from error
 
 
-def _pattern(path: str) -> re.Pattern[str]:
+def _pattern(path: str) -> str:
     """Return the pattern of a path; a last segment called `path` takes the rest, slashes included."""
     parts = _SEGMENT.split(path)
-    built = ""
-    for at, part in enumerate(parts):
-        built += (
-            re.escape(part) if at % 2 == 0 else f"(?P<{part}>.+)" if part == "path" else f"(?P<{part}>[^/]+)"
-        )
-    return re.compile(built + r"\Z")
+    return "".join(
+        re.escape(part) if at % 2 == 0 else "(.+)" if part == "path" else "([^/]+)"
+        for at, part in enumerate(parts)
+    )
 
 
 def _decoded(text: str) -> str:
@@ -383,4 +419,140 @@ def _decoded(text: str) -> str:
     except UnicodeDecodeError as error:
         raise Invalid(
             "this address is no text in UTF-8; nothing was done.", code="address_invalid"
+        ) from error
+
+
+# ---- what a client sends, before anything of a store is read
+
+_SINGLE = frozenset(
+    {
+        "host",
+        "authorization",
+        "content-length",
+        "content-type",
+        "if-match",
+        "idempotency-key",
+        "origin",
+        "last-event-id",
+    }
+)
+REPEATED = "\n"  # no value of a header has it
+_BETWEEN = {"cookie": "; "}  # HTTP/2 lets a client divide it
+_VIEW_PARAMETERS = frozenset({"tab", "path", "call", "focus"})  # of the page's addresses
+_RECEIVE_SECONDS = 60.0  # for a whole body
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Return the headers of a request by name; raises a problem if one that decides something comes twice.
+
+    Another one that comes twice has both values, with a line end between them.
+    """
+    found: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name = raw_name.decode("latin-1").lower()
+        if name in found and name in _SINGLE:
+            raise HttpProblem(
+                400, "header_repeated", f"the request has the header {name} twice; nothing was done."
+            )
+        value = raw_value.decode("latin-1")
+        found[name] = f"{found[name]}{_BETWEEN.get(name, REPEATED)}{value}" if name in found else value
+    return found
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path as the client sent it, percent-encoded, without the part under which the server is mounted."""
+    raw: bytes | None = scope.get("raw_path")
+    path = raw.decode("latin-1").partition("?")[0] if raw is not None else quote(scope["path"], safe="/%")
+    if not scope.get("root_path"):
+        return path
+    # A proxy may have taken its part of the prefix away; then only the part of the application above is in the path.
+    above = quote(scope.get("app_root_path", ""), safe="/%")
+    for prefix in (root_of(scope), root_of(scope).removeprefix(above)):
+        if prefix and (path + "/").startswith(prefix + "/"):
+            return path[len(prefix) :] or "/"
+    return path
+
+
+def root_of(scope: Scope) -> str:
+    """Return the path under which clients reach the server, percent-encoded; empty at the root of its host."""
+    if not scope.get("root_path"):
+        return ""
+    root = "/" + quote(scope.get("root_path", ""), safe="/%").strip(
+        "/"
+    )  # one slash: two would be another host
+    return "" if root == "/" else root
+
+
+def wants_json(headers: Mapping[str, str]) -> bool:
+    """True if the client asks for data and not for a page."""
+    accept = headers.get("accept", "")
+    return ("application/json" in accept or "text/event-stream" in accept) and "text/html" not in accept
+
+
+def data_query(query: str, route: HttpRoute) -> str:
+    """Return the query of a page's address as the route of its data takes it.
+
+    Parameters that only choose what of the data is in view are left out.
+    """
+    taken = () if route.query is None else msgspec.structs.fields(route.query)
+    unused = _VIEW_PARAMETERS - {each.name for each in taken}
+    pairs = parse_qsl(query, keep_blank_values=True, encoding="latin-1")
+    return urlencode([each for each in pairs if each[0] not in unused], encoding="latin-1")
+
+
+def cookie_name(headers: Mapping[str, str]) -> str:
+    """Return the name of the cookie: a host's cookies are shared by all its ports, so the name has the port."""
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"perdure_{port}" if port.isdecimal() else "perdure"
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
+    """Read the body of a request; raises a problem if it is too large or does not come."""
+    try:
+        async with asyncio.timeout(_RECEIVE_SECONDS):
+            return await _received(receive, headers, bytes_max)
+    except TimeoutError as error:
+        raise HttpProblem(
+            408, "body_too_slow", "the client did not send the whole body in time; nothing was done."
+        ) from error
+
+
+async def _received(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
+    length = headers.get("content-length", "0")
+    too_large = HttpProblem(
+        413, "body_too_large", f"the body is larger than {bytes_max} bytes; nothing was done."
+    )
+    if len(length) > 18 or (length.isdecimal() and int(length) > bytes_max):
+        raise too_large
+    found = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HttpProblem(
+                400, "body_cut_off", "the client left before its body was whole; nothing was done."
+            )
+        found += message.get("body", b"")
+        if len(found) > bytes_max:
+            raise too_large
+        if not message.get("more_body", False):
+            return bytes(found)
+
+
+def decode_body(kind: Any, content: bytes, call: HttpCall) -> Any:
+    """Return the body as the type that the route takes; raises `Invalid`, or a problem for another media type."""
+    media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind is Any and media != "application/json":
+        call.media_type = media or "application/octet-stream"
+        return content
+    if media != "application/json" and content:
+        raise HttpProblem(
+            415, "media_type_unknown", "the body is not declared as application/json; nothing was done."
+        )
+    try:
+        return msgspec.json.decode(content or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(
+            f"the body does not fit this request: {spelled(str(error))[:300]}; nothing was done.",
+            code="body_invalid",
+            advice="GET /v1/openapi.json describes the body of every request.",
         ) from error

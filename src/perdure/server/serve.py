@@ -15,31 +15,27 @@ import socket
 from collections.abc import Callable, Sequence
 from threading import Event
 from types import FrameType
-from typing import Any, cast
 
 import msgspec
 import uvicorn
-from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure import aio
 from perdure.errors import Invalid, PerdureError, Refused, Unavailable
 from perdure.runtime.agent.agent import Agent
 from perdure.server.access import LOOPBACK, host_name
 from perdure.server.app import HttpServer
+from perdure.server.http1 import ServeProtocol
 from perdure.server.keys import Keys
-from perdure.server.streams import CONNECTION
 from perdure.store.store import Store
 from perdure.store.worker import Worked
 from perdure.telemetry.metrics import StoreMetrics
 
-__all__ = ["PORT", "ServeProtocol", "Serving", "serve"]
+__all__ = ["PORT", "Serving", "serve"]
 
 PORT = 7333
 
 _KEEP_ALIVE_SECONDS = 5
 _HEADERS_BYTES_MAX = 64 * 1024
-_HELD_BYTES_MAX = 64 * 1024
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,50 +134,6 @@ def _bound(host: str, port: int) -> socket.socket:
         ) from error
     found.setblocking(False)
     return found
-
-
-class _Corked:
-    """A transport that sends what is written in one step of the event loop together: head and body are one packet."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport, self._held = transport, bytearray()
-
-    def write(self, data: bytes) -> None:
-        """Keep bytes until the step of the loop ends; many are sent at once, so that a slow reader is noticed."""
-        if not self._held:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._held += data
-        if len(self._held) > _HELD_BYTES_MAX:
-            self._flush()
-
-    def _flush(self) -> None:
-        held, self._held = self._held, bytearray()
-        if held and not self._transport.is_closing():
-            self._transport.write(held)
-
-    def close(self) -> None:
-        """Send what is kept, and close."""
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class ServeProtocol(H11Protocol):
-    """HTTP/1.1 by h11, which bounds the size of headers."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin a connection, and lend it to the application."""
-        corked = cast("asyncio.Transport", _Corked(transport))
-        super().connection_made(corked)
-        application = self.app
-
-        async def lending(scope: Scope, receive: Receive, send: Send) -> None:
-            scope.setdefault("extensions", {})[CONNECTION] = corked
-            await application(cast("Any", scope), cast("Any", receive), cast("Any", send))
-
-        self.app = cast("Any", lending)
 
 
 class _Uvicorn(uvicorn.Server):

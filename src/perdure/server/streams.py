@@ -213,9 +213,8 @@ class EventStream:
         return is_allowed
 
     async def _part(self, send: Send, body: bytes) -> None:
-        await asyncio.wait_for(
-            send({"type": "http.response.body", "body": body, "more_body": True}), self._slow
-        )
+        async with asyncio.timeout(self._slow):
+            await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _disconnect(scope: Scope, leaving: asyncio.Future[None]) -> None:

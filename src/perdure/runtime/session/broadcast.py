@@ -116,6 +116,20 @@ class Watcher:
             self._items.clear()
         return found
 
+    def take_live(self) -> list[Live]:
+        """Take the items before the next notice of a commit, without waiting."""
+        found: list[Live] = []
+        with self._changed:
+            while self._items and not isinstance(item := self._items[0], CommitNotice):
+                found.append(item)
+                self._items.popleft()
+        return found
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if no item waits here, and more may come."""
+        return not self._items and not self.over
+
 
 class Feed:
     """Broadcasts one live run."""

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure import aio
+from perdure.aio.proxy import EventIterator
 from perdure.errors import Conflict, Invalid, NotFound, RunFailed
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
@@ -106,7 +107,7 @@ async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | On
     if thread is None:
         return await _queued(call, query.timeline, body, id)
     if _wants_events(call):
-        return _streamed(call, thread, thread.stream(body.text, id=id))  # pyright: ignore[reportReturnType]
+        return await _streamed(call, thread, thread.stream(body.text, id=id))  # pyright: ignore[reportReturnType]
     found = await thread.given(body.text, id=id)
     if found is not None and not await thread.off_loop(partial(can_go_on, thread.target(), found)):
         call.status = 202  # the request came before: its run lives, waits or has ended
@@ -142,7 +143,7 @@ async def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResul
     if thread is None:
         raise _not_served(call)
     if _wants_events(call):
-        return _streamed(call, thread, thread.resume_stream(body.run))  # pyright: ignore[reportReturnType]
+        return await _streamed(call, thread, thread.resume_stream(body.run))  # pyright: ignore[reportReturnType]
     return await _begun(
         call,
         thread,
@@ -204,12 +205,13 @@ def _wants_events(call: HttpCall) -> bool:
     return "text/event-stream" in call.headers.get("accept", "")
 
 
-def _streamed(call: HttpCall, thread: aio.Thread, happenings: AsyncIterator[Happening]) -> EventStream:
-    """Answer with the events of a run, which goes on if the client leaves."""
+async def _streamed(call: HttpCall, thread: aio.Thread, happenings: EventIterator[Happening]) -> EventStream:
+    """Answer with the events of a run, which goes on if the client leaves; what keeps it from beginning has a status."""
 
     async def shape(result: Any) -> RunResult:
         return await thread.off_loop(lambda: RunResult.of(thread.target(), result))
 
+    await happenings.begin()
     return call.server.stream(call, frames(happenings, shape))
 
 
@@ -231,7 +233,7 @@ async def _ended(call: HttpCall, timeline: str, run: Callable[[Thread], Result])
             result = failed.run
         return RunResult.of(thread, result)
 
-    return await asyncio.shield(call.server.keep(call.server.in_own_thread(ended)))
+    return await call.server.in_own_thread(ended)
 
 
 async def _begun(
