@@ -16,8 +16,8 @@ from starlette.types import ASGIApp
 
 from perdure import Agent
 from perdure.server.app import HttpServer
-from perdure.server.http1 import ServeProtocol
 from perdure.server.keys import Keys
+from perdure.server.serve import ServeProtocol
 from perdure.store.store import Store
 from perdure.testing import Script, say
 

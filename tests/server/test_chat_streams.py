@@ -20,11 +20,11 @@ from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
 from perdure.model.run import RunRecord
 from perdure.providers.contract import ModelEvent, TextChunk
-from perdure.server.http1 import ServeProtocol
 from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
 from perdure.server.protocols.ai_sdk import ChunkWriter, ui_message
 from perdure.server.protocols.client_content import MediaLinks
 from perdure.server.protocols.run_parts import CommittedParts, LiveText, RunOutcome, SpokenPart
+from perdure.server.serve import ServeProtocol
 from perdure.store.store import Store
 from perdure.testing import Script, say, step, think, use
 from tests.server.client import Client, assistant, key, serving

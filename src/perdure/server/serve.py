@@ -15,27 +15,31 @@ import socket
 from collections.abc import Callable, Sequence
 from threading import Event
 from types import FrameType
+from typing import Any, cast
 
 import msgspec
 import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure import aio
 from perdure.errors import Invalid, PerdureError, Refused, Unavailable
 from perdure.runtime.agent.agent import Agent
 from perdure.server.access import LOOPBACK, host_name
 from perdure.server.app import HttpServer
-from perdure.server.http1 import ServeProtocol
 from perdure.server.keys import Keys
+from perdure.server.streams import CONNECTION
 from perdure.store.store import Store
 from perdure.store.worker import Worked
 from perdure.telemetry.metrics import StoreMetrics
 
-__all__ = ["PORT", "Serving", "serve"]
+__all__ = ["PORT", "ServeProtocol", "Serving", "serve"]
 
 PORT = 7333
 
 _KEEP_ALIVE_SECONDS = 5
-_HEADERS_BYTES_MAX = 64 * 1024
+_HEAD_BYTES_MAX = 64 * 1024
+_HELD_BYTES_MAX = 64 * 1024
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +140,75 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
+class _Corked:
+    """A transport that sends what is written in one step of the event loop together: head and body are one packet."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._held = transport, bytearray()
+
+    def write(self, data: bytes) -> None:
+        """Keep bytes until the step of the loop ends; many are sent at once, so that a slow reader is noticed."""
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._held += data
+        if len(self._held) > _HELD_BYTES_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, bytearray()
+        if held and not self._transport.is_closing():
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """Send what is kept, and close."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class ServeProtocol(HttpToolsProtocol):
+    """HTTP/1.1 by httptools, which leaves to this class how long a head may be and that it names one host."""
+
+    _head_bytes = 0
+    _is_in_head = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Begin a connection, and lend it to the application."""
+        corked = cast("asyncio.Transport", _Corked(transport))
+        super().connection_made(corked)
+        application = self.app
+
+        async def lending(scope: Scope, receive: Receive, send: Send) -> None:
+            scope.setdefault("extensions", {})[CONNECTION] = corked
+            await application(cast("Any", scope), cast("Any", receive), cast("Any", send))
+
+        self.app = cast("Any", lending)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what the client sent; a head that does not end is refused."""
+        super().data_received(data)
+        if self._is_in_head and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > _HEAD_BYTES_MAX:
+                self.send_400_response("The head of the request is too long.")
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._is_in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer; an error that is raised here is answered with status 400."""
+        self._is_in_head = False
+        assert self.parser is not None, "the parser calls this"
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) != 1 and (hosts or self.parser.get_http_version() != "1.0"):
+            raise ValueError("a request names one host")
+        super().on_headers_complete()
+
+
 class _Uvicorn(uvicorn.Server):
     """The web server, which tells the application when it is to end."""
 
@@ -176,7 +249,6 @@ async def _serving(
         ws="none",
         http=ServeProtocol,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
     )
     server = _Uvicorn(config, application, stop)
     working = asyncio.create_task(_work(application, stop, at_once, report)) if work else None
