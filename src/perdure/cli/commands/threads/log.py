@@ -262,7 +262,7 @@ class Graph(GraphPage, Answer, frozen=True, kw_only=True):
         for drawn in _drawn(self.nodes):
             screen.cut(*drawn)
         if self.more:
-            screen.say((f"The last {count(len(self.nodes), 'turn')}; --limit 0 shows all.", "quiet"))
+            screen.sentence(("Older turns are left out; --limit 0 shows all.", "quiet"))
 
 
 def _drawn(nodes: list[GraphNode]) -> Iterator[tuple[Part, ...]]:
